@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check format e2e clean
+
+help: ## What can be made
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+setup: $(VENV)/.ready ## A virtual environment with exactly the pinned packages
+
+test: setup ## Everything that needs no cluster and no Go
+	$(BIN)/python -m pytest -m "not e2e" tests
+
+check: setup ## Format, lint, types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Rewrite the code as `make check` wants it
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
+	$(BIN)/python -m pytest -m e2e tests
+
+clean: ## Remove what was built here
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
