@@ -1,0 +1,94 @@
+"""Which cards of a node a request may take, or why none: one answer for filter, bind, explain and policies.
+
+The reasons are fixed texts. The scheduler groups equal ones in the pod's event, so they carry no names and
+no numbers. `NEVER` means that even an empty node would not do; everything else may change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from cards.node import Card, Node
+from cards.request import Request
+
+
+class Reason(Enum):
+    """Why a node is refused, in the order in which they are looked at: the first that applies is said."""
+
+    NO_MEMORY = "no shareable GPU memory"
+    TOO_LARGE = "larger than any card"
+    TOO_FEW_CARDS = "too few cards"
+    MODEL = "card model not allowed"
+    UUID = "card uuid not here"
+    NOT_VALID = "request not valid"
+    NO_ROOM = "no card with enough free memory"
+    NOT_ENOUGH_ROOM = "not enough cards with free memory"
+    NO_EMPTY_CARD = "no empty card"
+    UNHEALTHY = "card unhealthy or cordoned"
+    KEPT_FREE = "kept free by policy"
+    NOT_SEEN = "node not seen yet"
+
+    @property
+    def is_never(self) -> bool:
+        return self in _NEVER
+
+
+_NEVER = frozenset(
+    {Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.TOO_FEW_CARDS, Reason.MODEL, Reason.UUID, Reason.NOT_VALID}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A no, with its reason."""
+
+    reason: Reason
+
+
+def fitting_cards(node: Node, request: Request) -> tuple[Card, ...] | Unfit:
+    """The cards the request may take now, at least `request.count` of them, in index order, or why not."""
+    possible = _possible_cards(node, request)
+    if isinstance(possible, Unfit):
+        return possible
+    roomy = [card for card in possible if _has_room(card, request)]
+    usable = tuple(card for card in roomy if card.is_usable)
+    if len(usable) >= request.count:
+        return usable
+    if len(roomy) >= request.count:
+        return Unfit(Reason.UNHEALTHY)
+    return Unfit(_out_of_room(request))
+
+
+def _possible_cards(node: Node, request: Request) -> list[Card] | Unfit:
+    """The cards that would do if they were empty and healthy; the first of the `never` reasons otherwise."""
+    if node.problem or not any(card.units for card in node.cards):
+        return Unfit(Reason.NO_MEMORY)
+    cards = [card for card in node.cards if card.units >= max(request.units, 1)]
+    if not cards:
+        return Unfit(Reason.TOO_LARGE)
+    if len(cards) < request.count:
+        return Unfit(Reason.TOO_FEW_CARDS)
+    if request.models:
+        cards = [card for card in cards if card.model in request.models]
+        if len(cards) < request.count:
+            return Unfit(Reason.MODEL)
+    if request.uuids:
+        cards = [card for card in cards if card.uuid in request.uuids]
+        if len(cards) < request.count:
+            return Unfit(Reason.UUID)
+    if request.problem:
+        return Unfit(Reason.NOT_VALID)
+    return cards
+
+
+def _has_room(card: Card, request: Request) -> bool:
+    if request.whole:
+        return card.used_units == 0
+    return card.free_units >= request.units
+
+
+def _out_of_room(request: Request) -> Reason:
+    if request.whole:
+        return Reason.NO_EMPTY_CARD
+    return Reason.NO_ROOM if request.count == 1 else Reason.NOT_ENOUGH_ROOM

@@ -1,0 +1,34 @@
+"""Every name that stands in a cluster: resources, labels, annotations. Written here once."""
+
+from __future__ import annotations
+
+MEMORY_RESOURCE = "aliyun.com/gpu-mem"
+COUNT_RESOURCE = "aliyun.com/gpu-count"
+"""Node capacity of a legacy plugin; the pod *label* of the same name asks for several cards."""
+
+COUNT_LABEL = "aliyun.com/gpu-count"
+PLACEMENT_LABEL = "ack.gpushare.placement"
+WHOLE_DEVICE = "require-whole-device"
+
+POLICY = "vrampack.dev/policy"
+CARD_MODEL = "vrampack.dev/card-model"
+CARD_UUID = "vrampack.dev/card-uuid"
+
+NODE_CARDS = "vrampack.dev/cards"
+NODE_OBSERVED = "vrampack.dev/observed"
+CORDONED_CARDS = "vrampack.dev/cordoned-cards"
+
+ALLOCATION = "vrampack.dev/allocation"
+VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"
+LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"
+
+GPUSHARE_ALLOCATION = "scheduler.framework.gpushare.allocation"
+GPUSHARE_V3_MEMORY = "gpushare.alibabacloud.com/gpumemory"
+GPUSHARE_IDX = "ALIYUN_COM_GPU_MEM_IDX"
+GPUSHARE_POD = "ALIYUN_COM_GPU_MEM_POD"
+GPUSHARE_DEV = "ALIYUN_COM_GPU_MEM_DEV"
+GPUSHARE_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+
+CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
+"""The CDI kind whose container hooks apply memory limits; a bare uuid does not resolve there."""

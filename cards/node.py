@@ -1,0 +1,132 @@
+"""Cards and nodes as the ledger shows them: frozen, with what is used on each.
+
+A `NodeFacts` is what the API server says of a node; a `Node` is the same plus what pods hold there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Injection = Literal["exact", "ids"]
+Devices = Literal["uuid", "cdi"]
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """One GPU, or one MIG instance, as its node publishes it."""
+
+    index: int
+    units: int
+    memory_mib: int
+    uuid: str | None = None
+    """NVML's whole string (`GPU-..`, `MIG-..`); None where a legacy plugin does not say."""
+    model: str = ""
+    healthy: bool = True
+    numa: int | None = None
+    mig_parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Units held on one card. A card is named by uuid, or by index where there is no uuid."""
+
+    units: int
+    uuid: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What the API server says of one node, decoded. An unreadable annotation is a `problem`, never an exception."""
+
+    name: str
+    cards: tuple[CardFacts, ...] = ()
+    unit_mib: int | None = None
+    """The node's unit; None on legacy nodes, which have no way to say."""
+    injection: Injection = "exact"
+    devices: Devices = "uuid"
+    legacy: bool = False
+    """Read from `allocatable`: equal cards are assumed."""
+    cordoned: frozenset[str] = frozenset()
+    observed: Mapping[str, tuple[Share, ...]] | None = None
+    """What the node's agent says pods without a readable record hold, by pod uid."""
+    problem: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card and what is held on it, in units. Never more than `units` unless someone forged or raced."""
+
+    index: int
+    units: int
+    memory_mib: int
+    uuid: str | None = None
+    model: str = ""
+    healthy: bool = True
+    cordoned: bool = False
+    used_units: int = 0
+
+    @property
+    def free_units(self) -> int:
+        """Never below 0: an overcommitted card is full, not a card with room."""
+        return max(0, self.units - self.used_units)
+
+    @property
+    def is_usable(self) -> bool:
+        return self.healthy and not self.cordoned
+
+    @property
+    def is_overcommitted(self) -> bool:
+        return self.used_units > self.units
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node at one version: what fits there is a function of this value alone. Made by `snapshot`."""
+
+    name: str
+    version: int
+    """The ledger's generation at the last change of this node: equal version, equal node."""
+    cards: tuple[Card, ...]
+    unit_mib: int
+    injection: Injection
+    devices: Devices
+    legacy: bool
+    problem: str
+    """Why nothing is placed here, e.g. another unit than the cluster's; empty when all is well."""
+    address: str
+    largest_free: int
+    """Free units of the usable card with most room."""
+    free_units: int
+    """Free units of all usable cards."""
+    total_units: int
+    used_units: int
+
+
+def snapshot(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int, version: int) -> Node:
+    """The node of `facts` with these cards; its sums are computed here, once per change."""
+    free = [card.free_units for card in cards if card.is_usable]
+    return Node(
+        name=facts.name,
+        version=version,
+        cards=cards,
+        unit_mib=facts.unit_mib or unit_mib,
+        injection=facts.injection,
+        devices=facts.devices,
+        legacy=facts.legacy,
+        problem=facts.problem or _unit_problem(facts, unit_mib),
+        address=facts.address,
+        largest_free=max(free, default=0),
+        free_units=sum(free),
+        total_units=sum(card.units for card in cards),
+        used_units=sum(card.used_units for card in cards),
+    )
+
+
+def _unit_problem(facts: NodeFacts, unit_mib: int) -> str:
+    if facts.unit_mib is None or facts.unit_mib == unit_mib:
+        return ""
+    return f"its unit is {facts.unit_mib} MiB, the cluster's is {unit_mib} MiB; nothing is placed here until they agree"

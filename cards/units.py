@@ -1,0 +1,59 @@
+"""Unit arithmetic and quantity parsing. Nothing else in the project divides memory by units.
+
+The ledger counts whole units of the resource; MiB appear only where a limit is set.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+DEFAULT_UNIT_MIB = 1024
+MAX_UNITS = 1_048_576
+"""More than any card has in any sane unit: 2^20 units of 1 MiB are 1 TiB. Larger asks are mistakes (`10G`)."""
+
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))"
+    r"(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?",
+    re.ASCII,
+)
+_SCALES = {
+    **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{suffix: Fraction(1, 1000**power) for power, suffix in enumerate(("m", "u", "n"), start=1)},
+    "": Fraction(1),
+}
+
+
+def parse_units(text: str) -> int:
+    """A Kubernetes quantity as a whole, non-negative number of units.
+
+    Raises `ValueError` with what is wrong when it is no quantity, negative or not whole. The grammar is
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/ ; numbers of more than
+    40 digits are no quantities to us, so that a hostile text cannot cost time.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:60]!r} is not a quantity")
+    suffix = match["suffix"] or ""
+    scale = _SCALES[suffix] if suffix in _SCALES else Fraction(10) ** int(suffix[1:])
+    value = Fraction(match["number"]) * scale
+    if value < 0:
+        raise ValueError(f"{text[:60]!r} is negative")
+    if value.denominator != 1:
+        raise ValueError(f"{text[:60]!r} is not a whole number of units")
+    return value.numerator
+
+
+def units_of_card(memory_mib: int, unit_mib: int) -> int:
+    """How many whole units a card of `memory_mib` MiB has: 16130 MiB give 15 units of 1024."""
+    return memory_mib // unit_mib
+
+
+def limit_mib(memory_mib: int, given_units: int, card_units: int, reserve_mib: int = 0) -> int:
+    """What a container with `given_units` of a card's `card_units` may use, in MiB.
+
+    The share is taken of the card's real memory, so nothing of it is lost to rounding units:
+    4 of 15 units of a 16130 MiB card are 4301 MiB. `reserve_mib` is kept back from every card first.
+    """
+    return max(0, memory_mib - reserve_mib) * given_units // card_units

@@ -1,0 +1,154 @@
+"""The service, wired together on one page: who gets what, what runs, and how it stops.
+
+    reflectors --> ledger <-- binder <-- verbs <-- routes <-- listeners
+                     |          |
+                  notices --> events
+
+It starts answering health at once and verbs when both lists are complete. On SIGTERM it says unready, refuses new
+binds, waits for those under way, and exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from extender.binding import Binder
+from extender.events import EventWriter
+from extender.ledger import Ledger
+from extender.metrics import Metrics, View
+from extender.routes import Service, health_app, verbs_app
+from extender.server import Server, listen, make_server
+from extender.settings import ExtenderConfiguration
+from extender.sync import Freshness, Recount, Watcher, reflectors
+from extender.verbs import Verbs
+from kube.client import Api, load_credentials
+from policies.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the service was started."""
+
+    settings: ExtenderConfiguration
+    version: str
+    kubeconfig: Path | None = None
+    """None: the service account of this pod."""
+    context: str | None = None
+
+
+class Extender:
+    """One running service."""
+
+    def __init__(self, options: Options, api: Api, metrics: Metrics) -> None:
+        self._settings = settings = options.settings
+        self._metrics = metrics
+        self._stopping = asyncio.Event()
+        self._events = EventWriter(api, metrics, clock=time.monotonic, now=time.time)
+        watcher = Watcher(metrics, self._events)
+        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, report=watcher.notice)
+        self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
+        self._recount = Recount(self._ledger)
+        self._reflectors = reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
+        engine = Engine(self._ledger, settings.policy)
+        self._binder = Binder(
+            ledger=self._ledger,
+            engine=engine,
+            api=api,
+            events=self._events,
+            metrics=metrics,
+            settings=settings,
+            clock=time.monotonic,
+            now_ns=time.time_ns,
+        )
+        verbs = Verbs(
+            engine=engine,
+            binder=self._binder,
+            metrics=metrics,
+            problem=self._problem,
+            resource=settings.resources.memory,
+        )
+        self._service = Service(verbs, self._ledger, metrics, self._problem, self._view, options.version)
+
+    async def run(self, listeners: dict[str, socket.socket]) -> None:
+        """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
+        settings = self._settings
+        receive = settings.deadlines.receive_seconds
+        verbs = verbs_app(self._service, settings.listen.url_prefix)
+        servers = [(make_server(verbs, tls=settings.tls, receive_seconds=receive), listeners["verbs"])]
+        if "health" in listeners:
+            server = make_server(health_app(self._service), tls=None, receive_seconds=receive)
+            servers.append((server, listeners["health"]))
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(task) for task in self._background()]
+            serving = [group.create_task(server.serve(sockets=[at])) for server, at in servers]
+            await self._stopping.wait()
+            await self._stop([server for server, _ in servers], serving)
+            for task in background:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Begin a clean stop; a second call changes nothing."""
+        self._stopping.set()
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        pods, nodes = self._reflectors
+        return [pods.run(), nodes.run(), self._events.run(), self._binder.settle_forever(), self._recount.run()]
+
+    async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
+        log.info("stopping")
+        await self._binder.drain(self._settings.deadlines.drain_seconds)
+        for server in servers:
+            server.should_exit = True
+        await asyncio.wait(serving)
+        log.info("stopped")
+
+    def _problem(self) -> str:
+        return "stopping" if self._stopping.is_set() else self._freshness.problem()
+
+    def _view(self) -> View:
+        return View(
+            nodes=tuple(self._ledger.nodes()),
+            pods=tuple(self._ledger.pods()),
+            reservations=tuple(self._ledger.reservations()),
+            drift_units=dict(self._recount.drift_units),
+            heard_at=dict(self._freshness.heard_at),
+            is_synced=not self._freshness.problem(),
+            now=time.monotonic(),
+        )
+
+
+async def serve(options: Options) -> None:
+    """Run the service until SIGTERM or SIGINT. Raises `CredentialsError` or `OSError` (a port in use) at the start."""
+    settings = options.settings
+    configuration = await load_credentials(options.kubeconfig, options.context)
+    metrics = Metrics(options.version)
+    listeners = {"verbs": listen(settings.listen.verbs)}
+    if settings.listen.health:
+        listeners["health"] = listen(settings.listen.health)
+    api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
+    try:
+        extender = Extender(options, api, metrics)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, extender.stop)
+        log.info(
+            "serving version=%s verbs=%s health=%s prefix=%s policy=%s",
+            options.version,
+            settings.listen.verbs,
+            settings.listen.health or "-",
+            settings.listen.url_prefix,
+            settings.policy.default,
+        )
+        await extender.run(listeners)
+    finally:
+        await api.close()

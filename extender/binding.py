@@ -1,0 +1,271 @@
+"""One bind, from the call to the truth: decide, reserve, one POST, and an answer that the API server backs.
+
+Whatever the POST answered decides what happens to the reservation:
+
+    201                  bound; the watch will confirm it
+    409                  GET: bound by us to this node is success, anything else is a no
+    other 4xx            a no; the place is free again
+    5xx, time-out, cut   GET: bound by us to this node is success; otherwise nobody knows yet: the place stays
+                         held, and the answer begins with `bind outcome unknown`
+
+Nothing in the call but the pod's identity is believed: what it asks comes from the API server's own pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cards.allocation import Allocation, allocate
+from cards.fit import Unfit
+from cards.node import Node
+from cards.pod import Pod
+from cards.records import Record, write_fractions, write_record
+from cards.request import Ask
+from extender.events import EventReason, EventWriter
+from extender.ledger import Ledger, Reservation
+from extender.metrics import Metrics
+from extender.settings import ExtenderConfiguration
+from extender.wire import BindingArgs
+from kube.client import Api
+from kube.errors import NoAnswerError, RefusedError
+from kube.objects import to_pod
+from policies.engine import Engine
+
+log = logging.getLogger(__name__)
+
+UNKNOWN = "bind outcome unknown"
+"""How an answer begins when neither yes nor no is known to be true."""
+SETTLE_AFTER_SECONDS = 2.0
+"""A reservation older than this is looked up: the watch shows a Binding within milliseconds."""
+SETTLE_EVERY_SECONDS = 1.0
+SETTLE_LONGEST_SECONDS = 30.0
+CONFLICT = 409
+NOT_FOUND = 404
+NOTHING_WRITTEN = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})
+"""Results after which a place just reserved is free again. One reserved by an earlier bind without an answer is
+not: that Binding may still land."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a bind ended: one of `metrics.BIND_RESULTS`, and the text for the scheduler, empty when bound."""
+
+    result: str
+    error: str = ""
+
+
+BOUND = Outcome("ok")
+
+
+class Binder:
+    """Binds pods. Binds of one pod to one node that overlap are one bind."""
+
+    def __init__(  # noqa: PLR0913 - what a bind touches
+        self,
+        *,
+        ledger: Ledger,
+        engine: Engine,
+        api: Api,
+        events: EventWriter,
+        metrics: Metrics,
+        settings: ExtenderConfiguration,
+        clock: Callable[[], float],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._ledger = ledger
+        self._engine = engine
+        self._api = api
+        self._events = events
+        self._metrics = metrics
+        self._settings = settings
+        self._clock = clock
+        self._now_ns = now_ns
+        self._under_way: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+
+    async def bind(self, args: BindingArgs) -> Outcome:
+        """Bind the pod, or say why not. Never raises for what the API server does."""
+        key = (args.pod_uid, args.node)
+        task = self._under_way.get(key)
+        if task is None:
+            task = asyncio.create_task(self._bind(args, self._clock() + self._settings.deadlines.bind_seconds))
+            self._under_way[key] = task
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        # A caller that hangs up must not take the Binding of another one with it.
+        outcome = await asyncio.shield(task)
+        self._metrics.binds.labels(outcome.result).inc()
+        return outcome
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the binds under way."""
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=seconds)
+
+    async def settle_forever(self) -> None:
+        """Look up reservations that the watch has not confirmed, until each is bound or its pod is gone."""
+        waits: dict[tuple[str, str], tuple[float, float]] = {}
+        while True:
+            await asyncio.sleep(SETTLE_EVERY_SECONDS)
+            now = self._clock()
+            due = {}
+            for each in self._ledger.reservations():
+                key = (each.pod.uid, each.node_name)
+                at, wait = waits.get(key, (each.made_at + SETTLE_AFTER_SECONDS, SETTLE_AFTER_SECONDS))
+                if key not in self._under_way:
+                    due[key] = (now + wait, min(wait * 2, SETTLE_LONGEST_SECONDS)) if now >= at else (at, wait)
+                    if now >= at:
+                        await self._look_up(each)
+            waits = due
+
+    async def _bind(self, args: BindingArgs, deadline: float) -> Outcome:
+        pod = self._ledger.pod(args.pod_uid)
+        if pod is None or (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
+            found = await self._fetch(args, deadline)
+            if isinstance(found, Outcome):
+                return found
+            pod = found
+        if pod.node_name:
+            return _already_bound(pod, args.node)
+        if pod.is_leaving or pod.is_finished:
+            return Outcome("pod_gone", f"pod {pod} is being deleted or has finished; nothing was bound")
+        node = self._ledger.node_for(args.node, pod.uid)
+        if node is None:
+            return Outcome("node_gone", f"node {args.node} does not exist; nothing was bound")
+        if pod.ask is None:
+            return await self._send(pod, args.node, {}, deadline)
+        return await self._bind_ours(pod, pod.ask, node, deadline)
+
+    async def _bind_ours(self, pod: Pod, ask: Ask, node: Node, deadline: float) -> Outcome:
+        if node.injection == "exact" and not node.legacy and not ask.has_references:
+            return Outcome(
+                "malformed",
+                f"pod {pod} was created before the admission policy, recreate it: its containers do not take their card "
+                f"from its annotations, and node {node.name} gives them none",
+            )
+        earlier = self._ledger.reservation(pod.uid, node.name)
+        if earlier is not None:
+            allocation = earlier.allocation
+        else:
+            judged = self._engine.judge((node.name,), ask, pod.uid)[node.name]
+            if isinstance(judged, Unfit):
+                self._metrics.bind_conflicts.inc()
+                return Outcome(
+                    "no_capacity", f"node {node.name}: {judged.reason.value}; the pod will be scheduled again"
+                )
+            allocation = allocate(node, judged.cards, ask, reserve_mib=self._settings.reserve_mib)
+        started = self._clock()
+        record = self._record(allocation, ask, node)
+        if earlier is None:
+            self._ledger.assume(pod, node.name, allocation)
+        outcome = await self._send(pod, node.name, record, deadline)
+        if earlier is None and outcome.result in NOTHING_WRITTEN:
+            self._ledger.forget(pod.uid, node.name)
+        self._say(pod, node.name, allocation, outcome, policy=self._engine.policy_for(ask), started=started)
+        return outcome
+
+    def _record(self, allocation: Allocation, ask: Ask, node: Node) -> dict[str, str]:
+        record = write_record(allocation, ask, node, now_ns=self._now_ns())
+        return record | write_fractions(allocation) if self._settings.nvidia_fractions else record
+
+    async def _send(self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float) -> Outcome:
+        """The one POST, and what its answer means."""
+        remaining = deadline - self._clock()
+        if remaining <= 0:
+            return Outcome("deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound")
+        try:
+            await self._api.bind(pod.namespace, pod.name, pod.uid, node_name, annotations, timeout_seconds=remaining)
+        except RefusedError as error:
+            if error.status == CONFLICT:
+                return await self._after_conflict(pod, node_name, error, deadline)
+            result = "pod_gone" if error.status == NOT_FOUND else "refused"
+            return Outcome(result, f"pod {pod}: {error}; nothing was bound")
+        except NoAnswerError as error:
+            return await self._after_no_answer(pod, node_name, error, deadline)
+        return BOUND
+
+    async def _after_conflict(self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float) -> Outcome:
+        """409 says that the pod is bound, is another one by now, or is being deleted: ask which."""
+        try:
+            seen = await self._get(pod, deadline)
+        except (NoAnswerError, RefusedError) as error:
+            # An earlier Binding of ours may be what we collided with: keep the place until that is known.
+            self._ledger.unsettle(pod.uid, node_name)
+            return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {refusal}; then {error}")
+        if seen is not None and seen.uid == pod.uid and seen.node_name:
+            return _already_bound(seen, node_name)
+        if seen is None or seen.uid != pod.uid:
+            return Outcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
+        return Outcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
+
+    async def _after_no_answer(self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
+        """The Binding may have been written: only the pod itself can say."""
+        self._ledger.unsettle(pod.uid, node_name)
+        try:
+            seen = await self._get(pod, deadline)
+        except (NoAnswerError, RefusedError) as error:
+            return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {silence}; then {error}")
+        if seen is None or seen.uid != pod.uid:
+            return Outcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
+        if seen.node_name:
+            return _already_bound(seen, node_name)
+        return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")
+
+    async def _fetch(self, args: BindingArgs, deadline: float) -> Pod | Outcome:
+        """The pod that the ledger does not know, or why there is none to bind."""
+        who = Pod(args.pod_uid, args.pod_namespace, args.pod_name)
+        try:
+            seen = await self._get(who, deadline)
+        except (NoAnswerError, RefusedError) as error:
+            return Outcome("api_error", f"pod {who}: {error}; nothing was bound")
+        if seen is None:
+            return Outcome("pod_gone", f"pod {who} does not exist; nothing was bound")
+        if seen.uid != args.pod_uid:
+            text = f"pod {who} has uid {seen.uid}, the call names {args.pod_uid}: it was recreated; nothing was bound"
+            return Outcome("uid_mismatch", text)
+        return seen
+
+    async def _get(self, pod: Pod, deadline: float) -> Pod | None:
+        """The pod as the API server has it now; the ledger learns it too."""
+        remaining = deadline - self._clock()
+        if remaining <= 0:
+            raise NoAnswerError("the deadline passed")
+        obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
+        seen = None if obj is None else to_pod(obj, resource=self._settings.resources.memory)
+        if seen is not None:
+            self._ledger.pod_fetched(seen)
+        if seen is None or seen.uid != pod.uid:
+            self._ledger.pod_gone(pod.uid)
+        return seen
+
+    async def _look_up(self, reservation: Reservation) -> None:
+        try:
+            await self._get(reservation.pod, self._clock() + self._settings.deadlines.bind_seconds)
+        except (NoAnswerError, RefusedError) as error:
+            log.warning(
+                "reservation not settled pod=%s node=%s error=%s", reservation.pod, reservation.node_name, error
+            )
+
+    def _say(
+        self, pod: Pod, node_name: str, allocation: Allocation, outcome: Outcome, *, policy: str, started: float
+    ) -> None:
+        cards = ",".join(str(card.index) for card in allocation.cards)
+        units = sum(card.units for card in allocation.cards)
+        ms = (self._clock() - started) * 1000
+        if outcome.error:
+            log.warning("bind failed pod=%s node=%s result=%s error=%s", pod, node_name, outcome.result, outcome.error)
+            self._events.on_pod(pod, EventReason.BIND_FAILED, outcome.error)
+            return
+        log.info("bound pod=%s node=%s card=%s units=%d policy=%s ms=%.1f", pod, node_name, cards, units, policy, ms)
+        text = f"{units} units on card {cards} of node {node_name}"
+        self._events.on_pod(pod, EventReason.ASSIGNED, text, is_warning=False)
+
+
+def _already_bound(pod: Pod, node_name: str) -> Outcome:
+    """A pod is bound once: by us to this very node is what was asked for."""
+    is_by_us = pod.ask is None or (isinstance(pod.record, Record) and pod.record.is_ours)
+    if pod.node_name == node_name and is_by_us:
+        return BOUND
+    by = "" if is_by_us else " by somebody else"
+    return Outcome("conflict", f"pod {pod} is already bound to node {pod.node_name}{by}; nothing was bound")

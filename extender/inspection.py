@@ -1,0 +1,67 @@
+"""What the ledger shows to people and tools: gpushare's inspect JSON, with what that one cannot say added.
+
+`nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cards.node import Card, Node
+from extender.ledger import Hold, Ledger
+
+
+def inspect_all(ledger: Ledger) -> dict[str, object]:
+    """Every node that has cards or pods of ours, by name."""
+    nodes = [(node, ledger.holds(node.name)) for node in ledger.nodes()]
+    return {"nodes": [_node(node, holds) for node, holds in nodes if node.cards or holds or node.problem]}
+
+
+def inspect_node(ledger: Ledger, name: str) -> dict[str, object] | None:
+    """One node, or None when there is none of that name."""
+    node = ledger.node(name)
+    return None if node is None else {"nodes": [_node(node, ledger.holds(name))]}
+
+
+def _node(node: Node, holds: list[Hold]) -> dict[str, object]:
+    return {
+        "name": node.name,
+        "totalGPU": node.total_units,
+        "usedGPU": node.used_units,
+        "devs": [_card(card, holds) for card in node.cards],
+        "address": node.address,
+        "unitMiB": node.unit_mib,
+        "legacy": node.legacy,
+        "problem": node.problem,
+        "unplaced": [_pod(hold, hold.pod.ask.request.units if hold.pod.ask else 0) for hold in _unplaced(holds)],
+    }
+
+
+def _card(card: Card, holds: Iterable[Hold]) -> dict[str, object]:
+    return {
+        "id": card.index,
+        "totalGPU": card.units,
+        "usedGPU": card.used_units,
+        "pods": [_pod(hold, hold.units[card.index]) for hold in holds if card.index in hold.units],
+        "uuid": card.uuid,
+        "model": card.model,
+        "memoryMiB": card.memory_mib,
+        "healthy": card.healthy,
+        "cordoned": card.cordoned,
+        "overcommitted": card.is_overcommitted,
+    }
+
+
+def _pod(hold: Hold, units: int) -> dict[str, object]:
+    return {
+        "name": hold.pod.name,
+        "namespace": hold.pod.namespace,
+        "usedGPU": units,
+        "uid": hold.pod.uid,
+        "state": hold.state,
+        "unplaced": hold.unplaced,
+    }
+
+
+def _unplaced(holds: Iterable[Hold]) -> list[Hold]:
+    return [hold for hold in holds if hold.unplaced]

@@ -1,0 +1,366 @@
+"""The ledger: which pod holds how many units of which card. A cache of the API server, never its rival.
+
+What a pod holds on a node passes through these states:
+
+                 forget (a definite refusal)
+          .---------------------------------------.
+          v                                       |
+        free --assume--> reserved --(no answer)--> reserved, unsettled
+                            |                         |
+                            |   the API shows it bound (confirm)
+                            v                         v
+                          bound <---------------------'
+                            |  deletionTimestamp
+                            v
+                         leaving: still holds
+                            |  deleted, Succeeded, Failed (release)
+                            v
+                           gone
+
+A reservation counts what was decided; from *bound* on only the record counts. A bound pod without a record that
+can be read, or naming a card its node no longer has, counts on every card of the node until the node's agent
+says where it is. Every method is one transaction: nothing here awaits, so there are no locks. The sums of a node
+are made anew from its facts and its holders at every change, so a ledger rebuilt from a list equals the one that
+saw the events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cards.allocation import Allocation
+from cards.node import Card, Node, NodeFacts, Share, snapshot
+from cards.pod import Pod
+from cards.records import Record, Unreadable
+
+HoldState = Literal["reserved", "unsettled", "bound", "leaving"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A place whose Binding was sent and is not yet seen on the watch."""
+
+    pod: Pod
+    node_name: str
+    allocation: Allocation
+    made_at: float
+    """Seconds of the ledger's clock."""
+    is_unsettled: bool = False
+    """No answer came: the Binding may still land."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one pod holds on one node."""
+
+    pod: Pod
+    state: HoldState
+    units: Mapping[int, int]
+    """By card index."""
+    unplaced: str = ""
+    """Why it counts on every card of the node; empty when its cards are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a human may have to see: becomes an event, a counter and a log line."""
+
+    kind: Literal["record_missing", "record_unreadable", "card_unknown", "records_disagree", "overcommitted"]
+    node_name: str
+    text: str
+    pod: Pod | None = None
+
+
+class Ledger:
+    """Counts units per card for every node of the cluster."""
+
+    def __init__(self, *, unit_mib: int, clock: Callable[[], float], report: Callable[[Notice], None]) -> None:
+        self.unit_mib = unit_mib
+        self.generation = 0
+        """Rises with every change of any node."""
+        self._clock = clock
+        self._report = report
+        self._facts: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._bound: defaultdict[str, set[str]] = defaultdict(set)
+        self._reservations: dict[tuple[str, str], Reservation] = {}
+        self._reserved: defaultdict[str, set[str]] = defaultdict(set)
+        """Pod uids with a reservation, by node."""
+        self._noticed: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
+        self._fetched: set[str] = set()
+        """Pods read one by one since the last list began: newer than what that list will say of them."""
+
+    def node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def nodes(self) -> list[Node]:
+        """All nodes, those without cards too, by name."""
+        return [self._nodes[name] for name in sorted(self._nodes)]
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def pods(self) -> Iterable[Pod]:
+        return self._pods.values()
+
+    def reservation(self, uid: str, node_name: str) -> Reservation | None:
+        return self._reservations.get((uid, node_name))
+
+    def reservations(self) -> list[Reservation]:
+        return list(self._reservations.values())
+
+    def node_for(self, name: str, uid: str) -> Node | None:
+        """The node as the pod `uid` finds it: what it already holds there is free for it.
+
+        A pod whose bind got no answer may only have room where its own reservation is. Such a node is made for
+        this pod alone and has version 0.
+        """
+        if uid in self._reserved.get(name, ()) or uid in self._bound.get(name, ()):
+            facts = self._facts.get(name)
+            return None if facts is None else self._count(facts, version=0, without=uid)
+        return self._nodes.get(name)
+
+    def holds(self, node_name: str) -> list[Hold]:
+        """Who holds what on a node, in the order of namespace and name."""
+        facts = self._facts.get(node_name) or NodeFacts(node_name)
+        return sorted(self._holds(facts), key=lambda hold: (hold.pod.namespace, hold.pod.name, hold.pod.uid))
+
+    def node_changed(self, facts: NodeFacts) -> None:
+        if self._facts.get(facts.name) != facts:
+            self._facts[facts.name] = facts
+            self._refresh(facts.name)
+
+    def node_gone(self, name: str) -> None:
+        """Its pods are kept: they count again if the node comes back before they are gone."""
+        if self._facts.pop(name, None) is not None:
+            self._refresh(name)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
+        known = self._pods.get(pod.uid)
+        if known is None or not pod.is_older_than(known):
+            self._put(pod)
+
+    def pod_fetched(self, pod: Pod) -> None:
+        """The API server was asked for this one pod: newer than a list that is under way."""
+        self._fetched.add(pod.uid)
+        self.pod_changed(pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """Release whatever the pod held anywhere."""
+        pod = self._pods.pop(uid, None)
+        touched = self._drop_reservations(uid)
+        if pod is not None and pod.node_name:
+            self._bound[pod.node_name].discard(uid)
+            touched.add(pod.node_name)
+        for name in touched:
+            self._refresh(name)
+
+    def list_begins(self) -> PodList:
+        """Call before the first page of a list of all pods is asked for."""
+        self._fetched.clear()
+        return PodList(frozenset(self._pods), frozenset(self._reservations))
+
+    def pod_listed(self, pod: Pod) -> None:
+        """A list says more than the watch before it: it may take back even a binding (a restored backup)."""
+        if pod.uid in self._fetched:
+            self.pod_changed(pod)
+        else:
+            self._put(pod)
+
+    def list_ends(self, before: PodList, listed: set[str]) -> None:
+        """Release everything the list no longer knows, except what was learnt while it was under way."""
+        for uid in before.pods - listed - self._fetched:
+            self.pod_gone(uid)
+        for uid, node_name in before.reservations:
+            if uid not in listed and uid not in self._fetched:
+                self.forget(uid, node_name)
+
+    def node_names(self) -> frozenset[str]:
+        return frozenset(self._facts)
+
+    def assume(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
+        """Hold the place before its Binding is sent. The caller has just seen that it fits."""
+        reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
+        self._reservations[pod.uid, node_name] = reservation
+        self._reserved[node_name].add(pod.uid)
+        self._refresh(node_name)
+        return reservation
+
+    def unsettle(self, uid: str, node_name: str) -> None:
+        """No answer came to the Binding: keep the place until the API shows the pod, or shows it gone."""
+        reservation = self._reservations.get((uid, node_name))
+        if reservation is not None:
+            self._reservations[uid, node_name] = replace(reservation, is_unsettled=True)
+
+    def forget(self, uid: str, node_name: str) -> None:
+        """The Binding was refused for certain: the place is free again."""
+        if self._reservations.pop((uid, node_name), None) is not None:
+            self._reserved[node_name].discard(uid)
+            self._refresh(node_name)
+
+    def drift_units(self, name: str) -> int:
+        """Units by which the node's sums differ from a fresh count; always 0, or there is a bug."""
+        facts, node = self._facts.get(name), self._nodes.get(name)
+        if facts is None or node is None:
+            return 0
+        fresh = self._count(facts, version=0)
+        if len(fresh.cards) != len(node.cards):
+            return max(fresh.total_units, node.total_units)
+        return sum(abs(a.used_units - b.used_units) for a, b in zip(fresh.cards, node.cards, strict=True))
+
+    def _put(self, pod: Pod) -> None:
+        if pod.is_finished or not pod.is_ours:
+            self.pod_gone(pod.uid)
+            return
+        known = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        touched: set[str] = set()
+        if known is not None and known.node_name and known.node_name != pod.node_name:
+            self._bound[known.node_name].discard(pod.uid)
+            touched.add(known.node_name)
+        if pod.node_name:
+            self._bound[pod.node_name].add(pod.uid)
+            touched |= self._drop_reservations(pod.uid)
+            if known is None or (known.node_name, known.record, known.ask) != (pod.node_name, pod.record, pod.ask):
+                touched.add(pod.node_name)
+        for name in touched:
+            self._refresh(name)
+
+    def _drop_reservations(self, uid: str) -> set[str]:
+        names = {name for held, name in self._reservations if held == uid}
+        for name in names:
+            del self._reservations[uid, name]
+            self._reserved[name].discard(uid)
+        return names
+
+    def _refresh(self, name: str) -> None:
+        """Count one node anew, after any change of it."""
+        self.generation += 1
+        facts = self._facts.get(name)
+        if facts is None:
+            self._nodes.pop(name, None)
+            self._noticed.pop(name, None)
+            return
+        self._nodes[name] = node = self._count(facts, version=self.generation)
+        self._notice(facts, node)
+
+    def _count(self, facts: NodeFacts, *, version: int, without: str = "") -> Node:
+        used: defaultdict[int, int] = defaultdict(int)
+        for hold in self._holds(facts):
+            if hold.pod.uid != without:
+                for index, units in hold.units.items():
+                    used[index] += units
+        cards = tuple(
+            Card(
+                index=card.index,
+                units=card.units,
+                memory_mib=card.memory_mib,
+                uuid=card.uuid,
+                model=card.model,
+                healthy=card.healthy,
+                cordoned=card.uuid in facts.cordoned,
+                used_units=used[card.index],
+            )
+            for card in facts.cards
+        )
+        return snapshot(facts, cards, unit_mib=self.unit_mib, version=version)
+
+    def _holds(self, facts: NodeFacts) -> list[Hold]:
+        holds = [_bound_hold(self._pods[uid], facts) for uid in self._bound.get(facts.name, ())]
+        for uid in self._reserved.get(facts.name, ()):
+            reservation = self._reservations[uid, facts.name]
+            units = _resolve(reservation.allocation.shares(), facts)
+            state: HoldState = "unsettled" if reservation.is_unsettled else "reserved"
+            if units is None:
+                shares = reservation.allocation.shares()
+                holds.append(Hold(reservation.pod, state, _everywhere(reservation.pod, shares, facts), "card unknown"))
+            else:
+                holds.append(Hold(reservation.pod, state, units))
+        return holds
+
+    def _notice(self, facts: NodeFacts, node: Node) -> None:
+        """Report what is wrong on the node and was not wrong at its last count."""
+        notices = {(notice.kind, _subject(notice)): notice for notice in self._notices(facts, node)}
+        for key in notices.keys() - self._noticed[facts.name]:
+            self._report(notices[key])
+        self._noticed[facts.name] = frozenset(notices)
+
+    def _notices(self, facts: NodeFacts, node: Node) -> Iterable[Notice]:
+        for uid in self._bound.get(facts.name, ()):
+            pod = self._pods[uid]
+            hold = _bound_hold(pod, facts)
+            if hold.unplaced:
+                yield Notice(_kind(pod.record), facts.name, hold.unplaced, pod)
+            if isinstance(pod.record, Record) and pod.record.disagreement:
+                yield Notice("records_disagree", facts.name, pod.record.disagreement, pod)
+        for card in node.cards:
+            if card.is_overcommitted:
+                text = f"card {card.index} holds {card.used_units} of {card.units} units"
+                yield Notice("overcommitted", facts.name, text)
+
+
+@dataclass(frozen=True, slots=True)
+class PodList:
+    """What the ledger knew when a list of all pods began."""
+
+    pods: frozenset[str]
+    reservations: frozenset[tuple[str, str]]
+
+
+def _bound_hold(pod: Pod, facts: NodeFacts) -> Hold:
+    """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere."""
+    state: HoldState = "leaving" if pod.is_leaving else "bound"
+    shares = pod.record.shares if isinstance(pod.record, Record) else ()
+    units = _resolve(shares, facts) if shares else None
+    if units is None and facts.observed is not None and pod.uid in facts.observed:
+        units = _resolve(facts.observed[pod.uid], facts)
+    if units is not None:
+        return Hold(pod, state, units)
+    return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))
+
+
+def _resolve(shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int] | None:
+    """Units by card index, or None when a share names a card that the node does not have."""
+    if facts.legacy:
+        by_name: dict[str | int | None, int] = {card.index: card.index for card in facts.cards}
+    else:
+        by_name = {card.uuid: card.index for card in facts.cards} | {card.index: card.index for card in facts.cards}
+    units: dict[int, int] = {}
+    for share in shares:
+        index = by_name.get(share.index if facts.legacy or share.uuid is None else share.uuid)
+        if index is None:
+            return None
+        units[index] = units.get(index, 0) + share.units
+    return units
+
+
+def _everywhere(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
+    """The pod's units on every card: wherever it really is, nobody is put on top of it."""
+    if pod.ask is not None and pod.ask.request.whole:
+        return {card.index: card.units for card in facts.cards}
+    asked = pod.ask.request.units if pod.ask is not None else 0
+    units = max([asked, *(share.units for share in shares)])
+    return {card.index: units for card in facts.cards}
+
+
+def _why_unplaced(record: Record | Unreadable | None) -> str:
+    if record is None:
+        return "it has no record and counts on every card of its node; delete it, or let its agent observe it"
+    if isinstance(record, Unreadable):
+        return f'annotation "{record.key}": {record.problem}; the pod counts on every card of its node'
+    return "its record names a card the node does not have; the pod counts on every card of its node"
+
+
+def _kind(record: Record | Unreadable | None) -> Literal["record_missing", "record_unreadable", "card_unknown"]:
+    if record is None:
+        return "record_missing"
+    return "record_unreadable" if isinstance(record, Unreadable) else "card_unknown"
+
+
+def _subject(notice: Notice) -> str:
+    return notice.pod.uid if notice.pod is not None else notice.text

@@ -1,0 +1,208 @@
+"""Every metric of the extender, with its help text. `docs/metrics.md` lists them; a test compares the two.
+
+No label holds a pod, a card or a uid: series would never end. Card and container series are the agent's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cards.fit import Reason, Unfit, fitting_cards
+from cards.node import Node
+from cards.pod import Pod
+from cards.request import Request
+from extender.ledger import Reservation
+
+BIND_RESULTS = (
+    "ok",
+    "conflict",
+    "no_capacity",
+    "pod_gone",
+    "uid_mismatch",
+    "node_gone",
+    "refused",
+    "api_error",
+    "deadline",
+    "unready",
+    "malformed",
+)
+VERBS = ("filter", "prioritize", "bind")
+_BUCKETS = tuple(0.0005 * 2**power for power in range(14))
+"""0.5 ms doubling to 4 s."""
+_MIB = 1024 * 1024
+
+
+class Metrics:
+    """The registry of one service."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self.request_seconds = Histogram(
+            "vrampack_extender_request_duration_seconds",
+            "Time from a verb's last byte received to its answer, by result: ok, no (nothing fits), error.",
+            ["verb", "result"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "vrampack_extender_requests_in_flight", "Verb calls being answered now.", ["verb"], registry=self.registry
+        )
+        self.rejected_nodes = Counter(
+            "vrampack_extender_rejected_nodes_total",
+            "Nodes refused by filter, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.binds = Counter(
+            "vrampack_bind_total", "Bind calls answered, by result.", ["result"], registry=self.registry
+        )
+        self.bind_conflicts = Counter(
+            "vrampack_bind_conflicts_total",
+            "Binds refused because the place that filter found was taken.",
+            registry=self.registry,
+        )
+        self.violations = Counter(
+            "vrampack_annotation_violations_total",
+            "Annotations that could not be read or contradict each other, and objects that could not be decoded, by kind.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.api_requests = Counter(
+            "vrampack_apiserver_requests_total",
+            "Calls to the API server; code 0 means no answer.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        self.api_seconds = Histogram(
+            "vrampack_apiserver_request_duration_seconds",
+            "Time of calls to the API server, watches left out.",
+            ["verb", "resource"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.relists = Counter(
+            "vrampack_relists_total", "Full lists begun, by cause.", ["resource", "reason"], registry=self.registry
+        )
+        self.events_dropped = Counter(
+            "vrampack_events_dropped_total",
+            "Events not written, by cause: repeated, rate, failed.",
+            ["cause"],
+            registry=self.registry,
+        )
+        Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
+        for verb in VERBS:
+            self.in_flight.labels(verb)
+        for reason in Reason:
+            self.rejected_nodes.labels(reason.value)
+        for result in BIND_RESULTS:
+            self.binds.labels(result)
+
+    def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
+        """A finished call to the API server; a `kube.client.CallObserver`."""
+        self.api_requests.labels(verb, resource, str(code)).inc()
+        if verb != "watch":
+            self.api_seconds.labels(verb, resource).observe(seconds)
+
+    def page(self, view: View) -> bytes:
+        """The text of /metrics. Touches nothing that changes: call it in a thread, it may take 100 ms."""
+        state = CollectorRegistry()
+        state.register(_ViewCollector(view))
+        return generate_latest(self.registry) + generate_latest(state)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The ledger at one moment: values that never change, so that another thread may render them."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    reservations: tuple[Reservation, ...]
+    drift_units: Mapping[str, int]
+    heard_at: Mapping[str, float]
+    """Unix seconds by resource."""
+    is_synced: bool
+    now: float
+    """Seconds of the ledger's clock."""
+
+
+class _ViewCollector(Collector):
+    """Renders a `View`. Nothing is kept between scrapes, so no series outlives its node."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterable[Metric]:
+        view = self._view
+        nodes = [node for node in view.nodes if node.cards]
+        oldest = max((view.now - each.made_at for each in view.reservations), default=0.0)
+        over = sum(card.is_overcommitted for node in nodes for card in node.cards)
+        yield from _per_node(nodes, view.drift_units)
+        yield _pending(nodes, view.pods)
+        yield GaugeMetricFamily(
+            "vrampack_reservations", "Places whose Binding is not yet seen.", len(view.reservations)
+        )
+        yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest of them.", oldest)
+        yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards that hold more than they have; must be 0.", over)
+        yield GaugeMetricFamily(
+            "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(view.is_synced)
+        )
+        heard = GaugeMetricFamily(
+            "vrampack_watch_last_event_timestamp_seconds", "When the API server last spoke.", labels=["resource"]
+        )
+        for resource, at in sorted(view.heard_at.items()):
+            heard.add_metric([resource], at)
+        yield heard
+
+
+def _pending(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
+    """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
+    counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0}
+    verdicts: dict[Request, str] = {}
+    for pod in pods:
+        if pod.ask is not None and not pod.node_name and not pod.is_leaving:
+            request = pod.ask.request
+            if request not in verdicts:
+                verdicts[request] = _why_pending(nodes, request)
+            counts[verdicts[request]] += 1
+    pending = GaugeMetricFamily(
+        "vrampack_pending_pods",
+        "Unbound pods by what the ledger says of them: fits, fragmented (a node has enough, no card has), full, never.",
+        labels=["reason"],
+    )
+    for reason, count in counts.items():
+        pending.add_metric([reason], count)
+    return pending
+
+
+def _why_pending(nodes: list[Node], request: Request) -> str:
+    answers = [fitting_cards(node, request) for node in nodes]
+    if any(not isinstance(answer, Unfit) for answer in answers):
+        return "fits"
+    if all(isinstance(answer, Unfit) and answer.reason.is_never for answer in answers):
+        return "never"
+    return "fragmented" if any(node.free_units >= request.units * request.count for node in nodes) else "full"
+
+
+def _per_node(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
+    capacity = GaugeMetricFamily(
+        "vrampack_node_memory_capacity_bytes", "GPU memory of the node's cards.", labels=["node"]
+    )
+    allocated = GaugeMetricFamily("vrampack_node_memory_allocated_bytes", "GPU memory held by pods.", labels=["node"])
+    fragmented = GaugeMetricFamily(
+        "vrampack_fragmented_free_bytes", "Free GPU memory of the node that is not on its freest card.", labels=["node"]
+    )
+    drift = GaugeMetricFamily(
+        "vrampack_ledger_drift_bytes", "Difference between the ledger and a fresh count; must be 0.", labels=["node"]
+    )
+    for node in nodes:
+        unit_bytes = node.unit_mib * _MIB
+        capacity.add_metric([node.name], sum(card.memory_mib for card in node.cards) * _MIB)
+        allocated.add_metric([node.name], node.used_units * unit_bytes)
+        fragmented.add_metric([node.name], (node.free_units - node.largest_free) * unit_bytes)
+        drift.add_metric([node.name], drift_units.get(node.name, 0) * unit_bytes)
+    yield from (capacity, allocated, fragmented, drift)

@@ -1,0 +1,147 @@
+"""HTTP: the paths of the service. The verbs take raw bytes and return ready bytes; the rest are plain routes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from extender.inspection import inspect_all, inspect_node
+from extender.ledger import Ledger
+from extender.metrics import Metrics, View
+from extender.verbs import Answer, Verbs
+from extender.wire import BindingResult, FilterResult, encode
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the routes need of the running service."""
+
+    verbs: Verbs
+    ledger: Ledger
+    metrics: Metrics
+    problem: Callable[[], str]
+    """Why the service is not ready; empty when it is."""
+    view: Callable[[], View]
+    version: str
+
+
+def verbs_app(service: Service, prefix: str) -> FastAPI:
+    """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
+    app = _bare_app()
+    app.include_router(_verb_routes(service), prefix=prefix)
+    app.include_router(_inspect_routes(service), prefix=prefix)
+    app.include_router(_health_routes(service))
+    return app
+
+
+def health_app(service: Service) -> FastAPI:
+    """The application of the health listener: no verb can be reached through it."""
+    app = _bare_app()
+    app.include_router(_health_routes(service))
+    return app
+
+
+def _bare_app() -> FastAPI:
+    """No generated pages: they would tell strangers what to call."""
+    return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, max_body_size=MAX_BODY_BYTES)
+
+
+def _verb_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/filter")
+    async def filter_verb(request: Request) -> Response:
+        return await _answer(service, "filter", request, service.verbs.filter)
+
+    @router.post("/prioritize")
+    async def prioritize_verb(request: Request) -> Response:
+        return await _answer(service, "prioritize", request, service.verbs.prioritize)
+
+    @router.post("/bind")
+    async def bind_verb(request: Request) -> Response:
+        return await _answer(service, "bind", request, service.verbs.bind)
+
+    return router
+
+
+async def _answer(
+    service: Service, verb: str, request: Request, decide: Callable[[bytes], Answer | Awaitable[Answer]]
+) -> Response:
+    body = await request.body()
+    started = time.perf_counter()
+    in_flight = service.metrics.in_flight.labels(verb)
+    in_flight.inc()
+    answer = _broken(verb)
+    try:
+        decided = decide(body)
+        answer = decided if isinstance(decided, Answer) else await decided
+    except Exception:
+        # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
+        log.exception("verb failed verb=%s bytes=%d", verb, len(body))
+    finally:
+        in_flight.dec()
+        service.metrics.request_seconds.labels(verb, answer.result).observe(time.perf_counter() - started)
+    return Response(answer.body, answer.status, media_type="application/json")
+
+
+def _broken(verb: str) -> Answer:
+    text = "internal error of vrampack; its log has the cause"
+    if verb == "filter":
+        return Answer(encode(FilterResult(error=text)), "error")
+    if verb == "bind":
+        return Answer(encode(BindingResult(f"bind outcome unknown: {text}")), "error")
+    return Answer(encode({"error": text}), "error", 500)
+
+
+def _inspect_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/inspect")
+    async def inspect() -> JSONResponse:
+        return JSONResponse(inspect_all(service.ledger))
+
+    @router.get("/inspect/{node}")
+    async def inspect_one(node: str) -> JSONResponse:
+        found = inspect_node(service.ledger, node)
+        if found is None:
+            return JSONResponse({"nodes": [], "error": f"node {node} not found"}, 404)
+        return JSONResponse(found)
+
+    return router
+
+
+def _health_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/healthz")
+    async def healthz() -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    @router.get("/readyz")
+    async def readyz() -> PlainTextResponse:
+        problem = service.problem()
+        return PlainTextResponse(f"not ready: {problem}", 503) if problem else PlainTextResponse("ok")
+
+    @router.get("/version")
+    async def version() -> JSONResponse:
+        return JSONResponse({"version": service.version})
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        # Rendering thousands of series takes longer than anything may hold the loop.
+        page = await asyncio.to_thread(service.metrics.page, service.view())
+        return Response(page, media_type=METRICS_TYPE)
+
+    return router

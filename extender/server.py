@@ -1,0 +1,128 @@
+"""Listeners: uvicorn with the deadlines that it lacks.
+
+A scheduler keeps idle connections for 90 s and loses a request if the server closes them first, so ours stay open
+longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from extender.settings import Tls, parse_address
+
+KEEP_ALIVE_SECONDS = 120
+"""More than the 90 s after which Go's client closes an idle connection."""
+MAX_CONNECTIONS = 512
+"""A scheduler needs two and one per bind under way; the rest is for probes and people."""
+
+
+class Server(uvicorn.Server):
+    """One listener. Signals are the application's business, not the listener's."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def listen(address: str) -> socket.socket:
+    """A listening socket, so that a port in use is an error before anything starts. Raises `OSError`."""
+    host, port = parse_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(2048)
+    listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
+    return listener
+
+
+def make_server(app: FastAPI, *, tls: Tls | None, receive_seconds: float) -> Server:
+    """A server for `app` that is given its socket when it is served."""
+
+    class Protocol(DeadlineProtocol):
+        receive_deadline_seconds = receive_seconds
+
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        ssl_context_factory=None if tls is None or tls.cert_file is None else lambda *_: tls_context(tls),
+    )
+    return Server(config)
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unreadable file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
+    context.load_verify_locations(str(tls.client_ca_file))
+    # Go offers h2 where ALPN allows it; this server speaks HTTP/1.1.
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class DeadlineProtocol(HttpToolsProtocol):
+    """Cuts connections that have not sent a whole request in time; an idle one between requests is left alone."""
+
+    receive_deadline_seconds = 10.0
+    _deadline: asyncio.TimerHandle | None = None
+    _is_receiving = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and not self._is_receiving:
+            self._arm()
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._is_receiving = True
+        if self._deadline is None:
+            self._arm()
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._is_receiving = False
+        self._disarm()
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        self._deadline = self.loop.call_later(self.receive_deadline_seconds, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.abort()

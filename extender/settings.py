@@ -1,0 +1,203 @@
+"""The extender's configuration: strict YAML that people type, every field with a bound and a sentence.
+
+`docs/configuration.md` lists the fields; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cards import keys
+from cards.units import DEFAULT_UNIT_MIB
+from extender.errors import SettingsError
+from policies.tuning import PolicyTuning
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise ValueError(f"{text!r} is not HOST:PORT; give for example 127.0.0.1:12345")
+    if host != "localhost":
+        try:
+            ipaddress.ip_address(host)
+        except ValueError as error:
+            raise ValueError(f"{text!r}: {host!r} is not an IP address; names may resolve to more than one") from error
+    return host, int(port)
+
+
+def is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def _checked_address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _checked_prefix(text: str) -> str:
+    if not text.startswith("/") or text.endswith("/") or "//" in text:
+        raise ValueError(f"{text!r} must begin with one slash and end without one, e.g. /gpushare-scheduler")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_checked_address)]
+ResourceName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Resources(_Strict):
+    """What the cluster calls the memory of cards."""
+
+    memory: ResourceName = keys.MEMORY_RESOURCE
+    """The resource pods ask for. Change it only together with `managedResources` of the scheduler and the policies."""
+
+    count: ResourceName = keys.COUNT_RESOURCE
+    """Where legacy nodes say how many cards they have."""
+
+
+class Listen(_Strict):
+    """Where the service answers."""
+
+    verbs: Address = "127.0.0.1:12345"
+    """Filter, prioritize, bind, inspect and health. Another address than loopback needs `tls`."""
+
+    health: Address | Literal[""] = "127.0.0.1:12346"
+    """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
+
+    url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
+    """The path of `urlPrefix` in the scheduler's configuration."""
+
+
+class Tls(_Strict):
+    """Mutual TLS of the verbs listener; all three files or none."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM certificate chain of this server."""
+
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM key of this server."""
+
+    client_ca_file: Path | None = Field(default=None, strict=False)
+    """PEM authority that signs schedulers and nobody else: with the cluster's own authority, every kubelet could bind."""
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Tls:
+        given = [self.cert_file, self.key_file, self.client_ca_file]
+        if any(given) and not all(given):
+            raise ValueError("give cert_file, key_file and client_ca_file together")
+        return self
+
+
+class Deadlines(_Strict):
+    """Seconds after which something is given up."""
+
+    bind_seconds: float = Field(default=3.0, gt=0, le=60)
+    """One bind, all calls in it. Must be less than the scheduler's httpTimeout (5 s), so that our answer is heard."""
+
+    receive_seconds: float = Field(default=10.0, gt=0, le=120)
+    """A request from its first byte to its last. Raise it only for very slow networks."""
+
+    stale_seconds: float = Field(default=120.0, gt=0, le=3600)
+    """Silence of the API server after which verbs answer an error instead of guessing; it speaks once a minute."""
+
+    drain_seconds: float = Field(default=5.0, ge=0, le=60)
+    """How long a stopping service waits for binds under way."""
+
+
+class ExtenderConfiguration(_Strict):
+    """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
+
+    apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
+    kind: Literal["ExtenderConfiguration"]
+
+    unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
+    """MiB per unit of the resource, one value per cluster. Nodes whose agent says another are refused by name."""
+
+    reserve_mib: int = Field(default=0, ge=0, le=1_048_576)
+    """MiB of every card kept back from limits, e.g. 450 for driver contexts on a T4 that many pods share."""
+
+    resources: Resources = Resources()
+    listen: Listen = Listen()
+    tls: Tls = Tls()
+    deadlines: Deadlines = Deadlines()
+    policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
+
+    decide: Literal["prioritize"] = "prioritize"
+    """Which verb chooses the node. Only `prioritize` is served by this version."""
+
+    nvidia_fractions: bool = False
+    """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
+
+    @model_validator(mode="after")
+    def _closed_door(self) -> ExtenderConfiguration:
+        if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
+            raise ValueError(
+                f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
+                "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1"
+            )
+        return self
+
+
+def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> ExtenderConfiguration:
+    """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
+
+    Raises `SettingsError` naming the path of every fault.
+    """
+    document: dict[str, Any] = {"apiVersion": "vrampack.dev/v1", "kind": "ExtenderConfiguration"}
+    where = "command line"
+    if path is not None:
+        where = str(path)
+        document = _read_yaml(path)
+    if overrides:
+        listen = document.get("listen", {})
+        document["listen"] = {**listen, **overrides} if isinstance(listen, dict) else listen
+    try:
+        return ExtenderConfiguration.model_validate(document)
+    except ValidationError as error:
+        raise SettingsError("\n".join(f"{where}: {_fault(fault)}" for fault in error.errors())) from error
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    path = ".".join(str(part) for part in fault["loc"])
+    if path == "decide":
+        return f"decide: {fault['input']!r} is not served by this version; leave it out or set it to prioritize"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message = "no such field; look for a misspelling in docs/configuration.md"
+    return f"{path}: {message}" if path else message
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueLoader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise SettingsError(f"{path}: not a mapping; begin with apiVersion: vrampack.dev/v1")
+    return document
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """A SafeLoader in which no key stands twice: the last one silently winning is how settings get lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        mapping = super().construct_mapping(node, deep=deep)
+        if len(mapping) != len(node.value):
+            raise yaml.constructor.ConstructorError(None, None, "a key stands twice", node.start_mark)
+        return mapping

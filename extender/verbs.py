@@ -1,0 +1,112 @@
+"""Filter, prioritize and bind: from a body to an answer. Nothing here changes the ledger but bind.
+
+A no is an answer, with a reason for each node; `Error` and HTTP errors are for our own failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cards.fit import Unfit
+from extender.binding import Binder
+from extender.metrics import Metrics
+from extender.wire import (
+    MAX_SCORE,
+    BindingResult,
+    FilterResult,
+    HostPriority,
+    WireError,
+    encode,
+    read_args,
+    read_binding,
+)
+from policies.engine import Engine, in_order
+
+SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
+"""Best node first, then 0 for all others: the best must win over whatever else the scheduler adds up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer, ready to send. `result` is for the metrics: ok, no, error."""
+
+    body: bytes
+    result: str = "ok"
+    status: int = 200
+
+
+class Verbs:
+    """The verbs over one ledger."""
+
+    def __init__(
+        self, *, engine: Engine, binder: Binder, metrics: Metrics, problem: Callable[[], str], resource: str
+    ) -> None:
+        self._engine = engine
+        self._binder = binder
+        self._problem = problem
+        self._resource = resource
+        self._rejected = metrics.rejected_nodes
+
+    def filter(self, body: bytes) -> Answer:
+        """Which of the named nodes can take the pod now; always HTTP 200."""
+        problem = self._problem()
+        if problem:
+            return _filter_error(f"not ready: {problem}")
+        try:
+            pod, names = read_args(body, self._resource)
+        except WireError as error:
+            return _filter_error(str(error))
+        if pod.ask is None:
+            return Answer(encode(FilterResult(node_names=names)))
+        passed: list[str] = []
+        later: dict[str, str] = {}
+        never: dict[str, str] = {}
+        for name, judged in self._engine.judge(names, pod.ask, pod.uid).items():
+            if isinstance(judged, Unfit):
+                (never if judged.reason.is_never else later)[name] = judged.reason.value
+            else:
+                passed.append(name)
+        for reason in (*later.values(), *never.values()):
+            self._rejected.labels(reason).inc()
+        result = FilterResult(node_names=passed, failed=later, unresolvable=never)
+        return Answer(encode(result), "ok" if passed else "no")
+
+    def prioritize(self, body: bytes) -> Answer:
+        """Scores for the named nodes in their order. There is no place for an error: 400 malformed, 503 not ready."""
+        problem = self._problem()
+        if problem:
+            return _plain_error(503, f"not ready: {problem}")
+        try:
+            pod, names = read_args(body, self._resource)
+        except WireError as error:
+            return _plain_error(400, str(error))
+        scores: dict[str, int] = {}
+        if pod.ask is not None:
+            ranking = in_order(self._engine.judge(names, pod.ask, pod.uid))
+            scores = dict(zip(ranking, SCORES, strict=False))
+        return Answer(encode([HostPriority(name, scores.get(name, 0)) for name in names]))
+
+    async def bind(self, body: bytes) -> Answer:
+        """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
+        problem = self._problem()
+        if problem:
+            return _bind_error(f"not ready: {problem}; nothing was bound")
+        try:
+            args = read_binding(body)
+        except WireError as error:
+            return _bind_error(f"{error}; nothing was bound")
+        outcome = await self._binder.bind(args)
+        return Answer(encode(BindingResult(outcome.error)), "error" if outcome.error else "ok")
+
+
+def _filter_error(text: str) -> Answer:
+    return Answer(encode(FilterResult(error=text)), "error")
+
+
+def _bind_error(text: str) -> Answer:
+    return Answer(encode(BindingResult(text)), "error")
+
+
+def _plain_error(status: int, text: str) -> Answer:
+    return Answer(encode({"error": text}), "error", status)

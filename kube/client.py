@@ -1,0 +1,205 @@
+"""One API server, called raw: paths and bytes. Every status is checked, every call has a time-out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError
+from kube.objects import PodObject, Status
+
+Resource = Literal["pods", "nodes"]
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+DEFAULT_TIMEOUT_SECONDS = 30.0
+
+
+class CallObserver(Protocol):
+    """Told of every finished call; `code` is the HTTP status, or `0` when there was no answer."""
+
+    def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
+
+
+async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
+    """A kubeconfig's current context, or the pod's own service account. Raises `CredentialsError`."""
+    configuration = Configuration()
+    try:
+        if kubeconfig is not None:
+            await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
+        else:
+            kube_config.load_incluster_config(configuration)
+    except (kube_config.ConfigException, OSError) as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
+        raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
+    return configuration
+
+
+class Api:
+    """The calls that this project makes, and no others."""
+
+    def __init__(self, configuration: Configuration, *, observe: CallObserver, user_agent: str = "vrampack") -> None:
+        self._configuration = configuration
+        self._client = ApiClient(configuration)
+        self._client.user_agent = user_agent
+        self._observe = observe
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "") -> bytes:
+        """One page of all objects of the cluster, read from the store itself, never from a stale cache."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: Resource, resource_version: str, *, server_seconds: int, silence_seconds: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
+
+        The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
+        because a half-open connection looks exactly like a quiet one.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(server_seconds),
+        }
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
+        started = time.monotonic()
+        code = 0
+        try:
+            response = await self._send("GET", f"/api/v1/{resource}", query, None, timeout)
+            try:
+                code = response.status
+                if code != 200:  # noqa: PLR2004 - HTTP's own number
+                    raise _error(code, await response.read())
+                yield response.content
+            finally:
+                response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"watch {resource}: {_say(error)}") from error
+        finally:
+            self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
+
+    async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
+        """One pod as the API server has it now; None when there is none."""
+        try:
+            body = await self._call(
+                "GET", _pod_path(namespace, name), verb="get", resource="pods", seconds=timeout_seconds
+            )
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
+        try:
+            return msgspec.json.decode(body, type=PodObject)
+        except msgspec.DecodeError as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node_name: str,
+        annotations: Mapping[str, str],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        """Bind the pod of this uid to the node and give it these annotations, in one step or not at all.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+        }
+        path = _pod_path(namespace, name) + "/binding"
+        await self._call("POST", path, verb="create", resource="pods/binding", body=binding, seconds=timeout_seconds)
+
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+        await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
+
+    async def _call(  # noqa: PLR0913 - an HTTP call
+        self,
+        method: str,
+        path: str,
+        *,
+        verb: str,
+        resource: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+        seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+        started = time.monotonic()
+        code = 0
+        try:
+            response = await self._send(method, path, query or {}, body, timeout)
+            async with response:
+                code = response.status
+                answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            code = 0
+            raise NoAnswerError(f"{verb} {resource}: {_say(error)}") from error
+        finally:
+            self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
+        if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers
+            raise _error(code, answer)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, object] | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
+        for setting in (await self._configuration.auth_settings()).values():
+            headers["Authorization"] = setting["value"]  # type: ignore[index]  # the client's own type says object
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        answer = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=limits
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _error(code: int, body: bytes) -> Exception:
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        status = Status(message=body[:200].decode(errors="replace"))
+    if code == 410:  # noqa: PLR2004 - HTTP's own number
+        return ExpiredError(code, status.reason, status.message)
+    if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers
+        return RefusedError(code, status.reason, status.message)
+    return NoAnswerError(f"{code} {status.reason}: {status.message}")
+
+
+def _say(error: BaseException) -> str:
+    """Time-outs have no text of their own."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,25 @@
+"""The two ways in which the API server says no, and the one in which it says nothing."""
+
+from __future__ import annotations
+
+
+class RefusedError(Exception):
+    """A definite no (4xx): nothing was written."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class ExpiredError(RefusedError):
+    """410: the resourceVersion is too old; list anew."""
+
+
+class NoAnswerError(Exception):
+    """5xx, a time-out or a cut line: whether anything was written is not known."""
+
+
+class CredentialsError(Exception):
+    """No way in: neither a kubeconfig nor a service account."""

@@ -1,0 +1,193 @@
+"""The fields we read of API objects, and how they become values of `cards`.
+
+Unknown fields are skipped, missing ones and nulls are empty. Quantities and environments stay undecoded until a
+container turns out to name our resource.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cards import keys
+from cards.node_annotations import NodeReading, read_node
+from cards.pod import Pod
+from cards.records import read_record
+from cards.request import ContainerKind, ContainerSpec, read_ask
+
+_NULL = msgspec.Raw(b"null")
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class Resources(msgspec.Struct, frozen=True):
+    limits: dict[str, msgspec.Raw] | None = None
+    requests: dict[str, msgspec.Raw] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    env: msgspec.Raw = _NULL
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    priority: int | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True):
+    phase: str | None = None
+
+
+class PodObject(msgspec.Struct, frozen=True):
+    """A v1.Pod."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Address(msgspec.Struct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, msgspec.Raw] | None = None
+    addresses: list[Address] | None = None
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """A v1.Node."""
+
+    metadata: Metadata = Metadata()
+    status: NodeStatus = NodeStatus()
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A v1.Status, the API server's answer to what it refuses."""
+
+    code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch; what `object` is depends on the resource and on `type`."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class FieldRef(msgspec.Struct, frozen=True, rename="camel"):
+    field_path: str = ""
+
+
+class EnvSource(msgspec.Struct, frozen=True, rename="camel"):
+    field_ref: FieldRef | None = None
+
+
+class Env(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    value_from: EnvSource | None = None
+
+
+_ENV = msgspec.json.Decoder(list[Env] | None)
+
+
+def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
+    """The pod as the ledger sees it."""
+    annotations = pod.metadata.annotations or {}
+    specs = container_specs(pod.spec, resource)
+    ask = read_ask(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
+    return Pod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        node_name=pod.spec.node_name or "",
+        ask=ask,
+        record=read_record(annotations, ask),
+        is_leaving=pod.metadata.deletion_timestamp is not None,
+        is_finished=pod.status.phase in ("Succeeded", "Failed"),
+        priority=pod.spec.priority or 0,
+        resource_version=pod.metadata.resource_version,
+    )
+
+
+def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: str) -> NodeReading:
+    """The node's facts and what could not be read of them."""
+    allocatable = node.status.allocatable or {}
+    addresses = node.status.addresses or []
+    return read_node(
+        node.metadata.name,
+        node.metadata.annotations or {},
+        {name: _text(allocatable[name]) for name in (resource, count_resource) if name in allocatable},
+        unit_mib=unit_mib,
+        address=next((each.address for each in addresses if each.type == "InternalIP"), ""),
+        resource=resource,
+        count_resource=count_resource,
+    )
+
+
+def container_specs(spec: PodSpec, resource: str) -> list[ContainerSpec]:
+    """The containers that name the resource, init containers first, in the order of the spec."""
+    init = [_container_spec(each, at, resource, is_init=True) for at, each in enumerate(spec.init_containers or ())]
+    main = [_container_spec(each, at, resource, is_init=False) for at, each in enumerate(spec.containers or ())]
+    return [each for each in init + main if each is not None]
+
+
+def _container_spec(container: Container, index: int, resource: str, *, is_init: bool) -> ContainerSpec | None:
+    resources = container.resources
+    if resources is None:
+        return None
+    quantity = (resources.requests or {}).get(resource) or (resources.limits or {}).get(resource)
+    if quantity is None:
+        return None
+    kind: ContainerKind = "main"
+    if is_init:
+        kind = "sidecar" if container.restart_policy == "Always" else "init"
+    return ContainerSpec(container.name, kind, index, _text(quantity), _has_reference(container))
+
+
+def _has_reference(container: Container) -> bool:
+    """Whether admission wired the container's visible devices to the pod's annotation of its name."""
+    try:
+        env = _ENV.decode(container.env) or []
+    except msgspec.ValidationError:
+        return False
+    path = f"metadata.annotations['{keys.VISIBLE_DEVICES_PREFIX}{container.name}']"
+    return any(
+        each.name == "NVIDIA_VISIBLE_DEVICES"
+        and each.value_from is not None
+        and each.value_from.field_ref is not None
+        and each.value_from.field_ref.field_path == path
+        for each in env
+    )
+
+
+def _text(quantity: msgspec.Raw) -> str:
+    """A quantity as written: a text, or a number as older writers send it."""
+    value: Any = msgspec.json.decode(
+        quantity
+    )  # any JSON value may stand here; what is no text or number is no quantity
+    if isinstance(value, str):
+        return value
+    return bytes(quantity).decode(errors="replace")

@@ -1,0 +1,195 @@
+"""Keeps a sink in step with all objects of one kind: list, then watch, for ever.
+
+    list (pages of 500) --> watch --> event, bookmark --> watch ...
+         ^                    |  ended by the server: watch again from the last version
+         |                    |  silent or cut: back off, watch again from the last version
+         '--- 410 ------------'
+
+Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from kube.client import Api, Resource
+from kube.errors import ExpiredError, NoAnswerError, RefusedError
+from kube.objects import ListMeta, NodeObject, PodObject, Status, WatchEvent
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE = 500
+"""Objects per list page: decoding 500 pods takes about 5 ms, and nothing may hold the loop for 20."""
+SERVER_SECONDS = (240, 300)
+"""The server ends a watch after a random time in this range, as client-go asks it to."""
+SILENCE_SECONDS = 75.0
+"""The API server sends a bookmark a minute; longer silence is a dead line. Stale is 120 s."""
+BACKOFF_SECONDS = (0.1, 5.0)
+"""First and longest wait after a failure; a server that comes back is seen within 5 s."""
+SLICE_SECONDS = 0.005
+"""A burst of events is worked off in slices of this, so that a verb never waits for all of it."""
+
+_EVENT = msgspec.json.Decoder(WatchEvent)
+_STATUS = msgspec.json.Decoder(Status)
+
+
+class _VersionOnly(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _VersionOnly
+
+
+class _RawPage(msgspec.Struct):
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_Object = TypeVar("_Object", bound=PodObject | NodeObject)
+_Told_contra = TypeVar("_Told_contra", contravariant=True)
+
+
+class Sink(Protocol[_Told_contra]):
+    """Who is told. Methods do not await: each is one step."""
+
+    def list_begins(self, reason: str) -> None:
+        """A list of everything is about to be asked for: `start`, `expired` or `restart`."""
+        ...
+
+    def listed(self, objects: Sequence[_Told_contra]) -> None: ...
+    def list_ends(self) -> None: ...
+    def changed(self, obj: _Told_contra) -> None: ...
+    def gone(self, obj: _Told_contra) -> None: ...
+    def heard(self) -> None:
+        """The API server said something, if only that nothing happened."""
+        ...
+
+    def malformed(self, text: str) -> None:
+        """An object could not be decoded; it is left out, all others go on."""
+        ...
+
+
+class Reflector(Generic[_Object]):
+    """One kind of object. `run` until cancelled."""
+
+    def __init__(self, api: Api, resource: Resource, kind: type[_Object], sink: Sink[_Object]) -> None:
+        self._api = api
+        self._resource = resource
+        self._sink: Sink[_Object] = sink
+        self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
+        self._version = ""
+        self._failures = 0
+
+    async def run(self) -> None:
+        """List and watch for ever. Failures are logged and retried; only cancellation ends it."""
+        reason = "start"
+        while True:
+            try:
+                if not self._version:
+                    await self._list(reason)
+                await self._watch()
+            except ExpiredError as error:
+                log.info("watch expired resource=%s error=%s", self._resource, error)
+                self._version = ""
+                reason = "expired"
+            except (NoAnswerError, RefusedError) as error:
+                self._failures += 1
+                log.warning(
+                    "API server unreachable resource=%s failures=%d error=%s", self._resource, self._failures, error
+                )
+                reason = "restart"
+                await asyncio.sleep(_backoff(self._failures))
+
+    async def _list(self, reason: str) -> None:
+        self._sink.list_begins(reason)
+        token = ""
+        while True:
+            page = await self._api.list_page(self._resource, limit=PAGE_SIZE, token=token)
+            meta, objects = self._decode_page(page)
+            self._sink.heard()
+            self._sink.listed(objects)
+            token = meta.continue_
+            if not token:
+                break
+        self._version = meta.resource_version
+        self._sink.list_ends()
+
+    def _decode_page(self, page: bytes) -> tuple[ListMeta, list[_Object]]:
+        try:
+            raw = msgspec.json.decode(page, type=_RawPage)
+        except msgspec.DecodeError as error:
+            raise NoAnswerError(f"list {self._resource}: not a list: {error}") from error
+        decoded = [self._decode(item) for item in raw.items or ()]
+        return raw.metadata, [each for each in decoded if each is not None]
+
+    def _decode(self, raw: msgspec.Raw) -> _Object | None:
+        try:
+            return self._object.decode(raw)
+        except msgspec.DecodeError as error:
+            self._sink.malformed(f"{self._resource}: {_name(raw)}: {error}")
+            return None
+
+    async def _watch(self) -> None:
+        """One watch, to its end. An end without a single event counts as a failure, so that it is not a busy loop."""
+        started = time.monotonic()
+        seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
+        async with self._api.watch(
+            self._resource, self._version, server_seconds=seconds, silence_seconds=SILENCE_SECONDS
+        ) as lines:
+            self._sink.heard()
+            slice_ends = time.monotonic() + SLICE_SECONDS
+            while line := await lines.readline():
+                self._event(line)
+                if time.monotonic() > slice_ends:
+                    await asyncio.sleep(0)
+                    slice_ends = time.monotonic() + SLICE_SECONDS
+        if time.monotonic() - started < 1:
+            self._failures += 1
+            await asyncio.sleep(_backoff(self._failures))
+
+    def _event(self, line: bytes) -> None:
+        try:
+            event = _EVENT.decode(line)
+        except msgspec.DecodeError as error:
+            # A line cut in the middle: everything after it is lost, the watch begins again.
+            raise NoAnswerError(f"watch {self._resource}: not an event: {error}") from error
+        self._failures = 0
+        self._sink.heard()
+        if event.type == "ERROR":
+            status = _STATUS.decode(event.object)
+            if status.code == 410:  # noqa: PLR2004 - HTTP's own number
+                raise ExpiredError(410, status.reason, status.message)
+            raise NoAnswerError(f"watch {self._resource}: {status.code} {status.reason}: {status.message}")
+        obj = self._decode(event.object) if event.type != "BOOKMARK" else None
+        if obj is not None:
+            (self._sink.gone if event.type == "DELETED" else self._sink.changed)(obj)
+        self._version = (obj.metadata.resource_version if obj else _version(event.object)) or self._version
+
+
+def _backoff(failures: int) -> float:
+    first, longest = BACKOFF_SECONDS
+    return min(longest, first * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+
+
+def _version(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
+    except msgspec.DecodeError:
+        return ""
+
+
+def _name(raw: msgspec.Raw) -> str:
+    """Which object it is, as far as that can still be read."""
+    try:
+        metadata = msgspec.json.decode(raw).get("metadata", {})
+        return f"{metadata.get('namespace') or ''}/{metadata.get('name') or '?'}"
+    except (msgspec.DecodeError, AttributeError):
+        return "an unnamed object"

@@ -1,0 +1,14 @@
+"""The fullest node, then its tightest card: keeps whole nodes empty, so that an autoscaler can remove them."""
+
+from __future__ import annotations
+
+from cards.node import Card, Node
+from cards.request import Request
+from policies.policy import Demand, Ranked
+
+
+def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked:  # noqa: ARG001 - the shape of a policy
+    """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
+    tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
+    added = sum(card.units if request.whole else request.units for card in tightest)
+    return Ranked((node.used_units + added) / node.total_units, tightest)

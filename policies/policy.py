@@ -1,0 +1,34 @@
+"""What a policy is: a pure function from one node and one request to a rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cards.node import Card, Node
+from cards.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the cluster usually asks: request sizes in units and how often, for policies that look ahead."""
+
+    sizes: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """How good a node is and which of its cards to take. Higher is better; equal scores end in the node name."""
+
+    score: float
+    cards: tuple[Card, ...]
+
+
+class Policy(Protocol):
+    """Called only for nodes that fit; `fitting` are the cards that `cards.fit` allows, by index.
+
+    The design's `place(node, request, demand)` with the answer of `cards.fit` handed in: every caller has it
+    already, and a policy cannot then choose a card that does not fit.
+    """
+
+    def __call__(self, node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked: ...
