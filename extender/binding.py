@@ -188,25 +188,25 @@ class Binder:
     async def _after_conflict(self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float) -> Outcome:
         """409 says that the pod is bound, is another one by now, or is being deleted: ask which."""
         try:
-            seen = await self._get(pod, deadline)
+            seen = await self._get_again(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
             # An earlier Binding of ours may be what we collided with: keep the place until that is known.
             self._ledger.unsettle(pod.uid, node_name)
             return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {refusal}; then {error}")
-        if seen is not None and seen.uid == pod.uid and seen.node_name:
-            return _already_bound(seen, node_name)
-        if seen is None or seen.uid != pod.uid:
+        if seen is None:
             return Outcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
+        if seen.node_name:
+            return _already_bound(seen, node_name)
         return Outcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
 
     async def _after_no_answer(self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
         """The Binding may have been written: only the pod itself can say."""
         self._ledger.unsettle(pod.uid, node_name)
         try:
-            seen = await self._get(pod, deadline)
+            seen = await self._get_again(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
             return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {silence}; then {error}")
-        if seen is None or seen.uid != pod.uid:
+        if seen is None:
             return Outcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return _already_bound(seen, node_name)
@@ -235,13 +235,22 @@ class Binder:
         seen = None if obj is None else to_pod(obj, resource=self._settings.resources.memory)
         if seen is not None:
             self._ledger.pod_fetched(seen)
-        if seen is None or seen.uid != pod.uid:
-            self._ledger.pod_gone(pod.uid)
         return seen
+
+    async def _get_again(self, pod: Pod, deadline: float) -> Pod | None:
+        """`_get` for a pod that the API server itself showed before; None when that very pod is gone, and released.
+
+        Never for a pod that only a call names: nobody may free what another pod holds by naming its uid.
+        """
+        seen = await self._get(pod, deadline)
+        if seen is not None and seen.uid == pod.uid:
+            return seen
+        self._ledger.pod_gone(pod.uid)
+        return None
 
     async def _look_up(self, reservation: Reservation) -> None:
         try:
-            await self._get(reservation.pod, self._clock() + self._settings.deadlines.bind_seconds)
+            await self._get_again(reservation.pod, self._clock() + self._settings.deadlines.bind_seconds)
         except (NoAnswerError, RefusedError) as error:
             log.warning(
                 "reservation not settled pod=%s node=%s error=%s", reservation.pod, reservation.node_name, error

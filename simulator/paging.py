@@ -1,0 +1,68 @@
+"""Lists in pages: one snapshot, cut where the client asked, with a token that says where the next page begins."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import msgspec
+
+from simulator import errors
+from simulator.kinds import Object
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What the opaque `continue` says: which snapshot, and the first key of the next page."""
+
+    version: int = msgspec.field(name="rv")
+    start: str
+    v: str = "meta.k8s.io/v1"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        try:
+            raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            return msgspec.json.decode(raw, type=cls)
+        except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+            raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+    def text(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some objects of the state at `version`; `token` and `remaining` are there when more follow."""
+
+    version: int
+    items: Sequence[Object]
+    token: Token | None = None
+    remaining: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All objects of one kind at one version, by reference, in the order of their keys."""
+
+    version: int
+    keys: Sequence[str]
+    items: Sequence[Object]
+
+    @classmethod
+    def of(cls, version: int, objects: Mapping[str, Object]) -> Self:
+        keys = sorted(objects)
+        return cls(version, keys, [objects[key] for key in keys])
+
+    def page(self, prefix: str, *, limit: int, start: str) -> Page:
+        """The objects whose key begins with `prefix`, from `start` on."""
+        first = bisect_left(self.keys, max(prefix, start))
+        # The key range of a prefix ends before the prefix with its last character's successor.
+        last = bisect_left(self.keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(self.keys)
+        cut = min(first + limit, last) if limit > 0 else last
+        if cut == last:
+            return Page(self.version, self.items[first:last])
+        return Page(self.version, self.items[first:cut], Token(self.version, self.keys[cut]), last - cut)

@@ -1,0 +1,90 @@
+"""The two servers that the contract binds: the embedded one, and (marked e2e) the real one in a cluster of its own.
+
+The real one is not the control plane of tests/e2e: here nothing of ours is installed, so that the API server is
+seen plain, and it is restarted to make it forget.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import urllib.parse
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from simulator.apiserver import ApiServer
+from tests.contract.server import Server
+from tests.e2e import binaries
+from tests.e2e.cluster import Cluster
+
+REAL = "real"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the first test starts: a cold build takes minutes, and a test has two."""
+    if not session.config.option.collectonly and any(_is_real(item) for item in session.items):
+        binaries.locate()
+
+
+@pytest.fixture(scope="module")
+def plain_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A control plane without anything of ours in it."""
+    with Cluster.start(tmp_path_factory.mktemp("contract")) as running:
+        yield running
+
+
+@pytest.fixture(params=["embedded", pytest.param(REAL, marks=pytest.mark.e2e)])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    """The API server under test, with an empty namespace."""
+    if request.param == REAL:
+        async with _real(request.getfixturevalue("plain_cluster")) as real:
+            yield real
+    else:
+        async with ApiServer() as api, aiohttp.ClientSession() as session:
+
+            async def forget() -> None:
+                api.compact()
+
+            yield Server(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
+
+
+@asynccontextmanager
+async def _real(cluster: Cluster) -> AsyncIterator[Server]:
+    headers = {"Authorization": f"Bearer {cluster.admin_token}"}
+    tls = ssl.create_default_context(cafile=cluster.ca_file)
+    namespace = cluster.namespace("contract")
+
+    async def forget() -> None:
+        _forget(cluster)
+
+    async with aiohttp.ClientSession(headers=headers) as session:
+        server = Server(session, cluster.api_url, namespace=namespace, forget=forget, tls=tls)
+        yield server
+        await server.must("DELETE", server.pods, gracePeriodSeconds=0)
+        for name in server.made_nodes:
+            await server.call("DELETE", f"/api/v1/nodes/{name}")
+        await server.must("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+def _forget(cluster: Cluster) -> None:
+    """Compact etcd, and restart the API server: its watch cache would still answer for a long time."""
+    newest = cluster.must("GET", "/api/v1/nodes")["metadata"]["resourceVersion"]
+    flag = next(word for word in cluster.etcd._command if word.startswith("--listen-client-urls="))
+    etcd = http.client.HTTPConnection(urllib.parse.urlsplit(flag.partition("=")[2]).netloc, timeout=10)
+    etcd.request("POST", "/v3/kv/compaction", json.dumps({"revision": newest, "physical": True}))
+    assert etcd.getresponse().status == http.client.OK
+    etcd.close()
+    cluster.apiserver.kill()
+    cluster.apiserver.start()
+    cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
+
+
+def _is_real(item: pytest.Item) -> bool:
+    return (
+        isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("server") == REAL
+    )

@@ -1,0 +1,185 @@
+"""One API server as the contract sees it: a URL, a namespace of the test's own, and plain HTTP calls."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import aiohttp
+
+Json: TypeAlias = Any
+"""Whatever came back: tests read single fields of many kinds of objects, each asserted where it is read."""
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+PATIENCE = aiohttp.ClientTimeout(total=30)
+
+
+class Server:
+    """The calls of one test. Nodes it makes are taken away after it; its namespace is nobody else's."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        *,
+        namespace: str,
+        forget: Callable[[], Awaitable[None]],
+        tls: ssl.SSLContext | bool = True,
+    ) -> None:
+        self.namespace = namespace
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.events = f"/api/v1/namespaces/{namespace}/events"
+        self.forget = forget
+        """Lose the history: every resourceVersion that was ever answered is too old afterwards."""
+        self.made_nodes: list[str] = []
+        self._session = session
+        self._url = url
+        self._tls = tls
+        self._count = itertools.count(1)
+
+    async def call(
+        self, method: str, path: str, body: Json = None, *, content_type: str = "application/json", **query: object
+    ) -> tuple[int, Json]:
+        """The status, and the answer parsed (as text where it is not JSON). `bytes` are sent as they are."""
+        payload = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        async with self._session.request(
+            method,
+            self._url + path,
+            data=None if payload is None else io.BytesIO(payload),
+            params={key.rstrip("_"): str(value) for key, value in query.items()},
+            headers={"Content-Type": content_type},
+            ssl=self._tls,
+            timeout=PATIENCE,
+        ) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await response.json() if is_json else await response.text()
+
+    async def must(self, method: str, path: str, body: Json = None, **options: Any) -> Json:  # noqa: ANN401 - as call
+        """`call` where anything but success breaks the test's set-up."""
+        status, answer = await self.call(method, path, body, **options)
+        assert status < 300, f"{method} {path}: {status} {answer}"
+        return answer
+
+    async def a_pod(self, name: str = "", **metadata: object) -> Json:
+        """A new unbound pod asking for 4 units."""
+        return await self.must("POST", self.pods, pod(name or f"p-{next(self._count)}", **metadata))
+
+    async def a_bound_pod(self, name: str = "", *, node: str = "nowhere", **metadata: object) -> Json:
+        made = await self.a_pod(name, **metadata)
+        await self.must("POST", f"{self.path(made)}/binding", binding(made, node=node))
+        return await self.must("GET", self.path(made))
+
+    async def a_node(self, **status: object) -> Json:
+        """A new node, its name unlike any other test's."""
+        name = f"{self.namespace}-{next(self._count)}"
+        self.made_nodes.append(name)
+        return await self.must("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+
+    def path(self, item: Json) -> str:
+        """Where a pod of this namespace, or a node, is found."""
+        name = item["metadata"]["name"]
+        return f"{self.pods}/{name}" if "namespace" in item["metadata"] else f"/api/v1/nodes/{name}"
+
+    async def annotate(self, item: Json, **annotations: str | None) -> Json:
+        patch = {"metadata": {"annotations": annotations}}
+        return await self.must("PATCH", self.path(item), patch, content_type=MERGE)
+
+    async def remove(self, item: Json) -> None:
+        await self.must("DELETE", self.path(item), gracePeriodSeconds=0)
+
+    async def version(self) -> str:
+        """A resourceVersion to watch from: what a list of this namespace's pods says now."""
+        return str((await self.must("GET", self.pods))["metadata"]["resourceVersion"])
+
+    @asynccontextmanager
+    async def watch(self, path: str, **query: object) -> AsyncIterator[Lines]:
+        """An open watch; it ends by itself after 20 s, long after any test is done with it."""
+        params = {"watch": "true", "timeoutSeconds": 20} | query
+        async with self._session.get(
+            self._url + path,
+            params={key: str(value) for key, value in params.items()},
+            ssl=self._tls,
+            timeout=PATIENCE,
+        ) as response:
+            assert response.status == 200, await response.text()
+            yield Lines(response)
+
+
+class Lines:
+    """What a watch tells, one event after the other."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def next(self) -> Json:
+        line = await asyncio.wait_for(self._response.content.readline(), timeout=10)
+        assert line, "the watch ended"
+        return json.loads(line)
+
+    async def take(self, count: int) -> list[Json]:
+        return [await self.next() for _ in range(count)]
+
+    async def rest(self) -> list[Json]:
+        """Everything until the server ends the watch."""
+        return [json.loads(line) async for line in self._response.content]
+
+
+def pod(name: str, **metadata: object) -> Json:
+    limits = {"aliyun.com/gpu-mem": 4}
+    container = {"name": "main", "image": "example.com/app:1", "resources": {"limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container]},
+    }
+
+
+def binding(pod: Json, *, node: str = "nowhere", **metadata: object) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod["metadata"]["name"], **metadata},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def names(answer: Json) -> list[str]:
+    return [item["metadata"]["name"] for item in answer["items"]]
+
+
+def told(events: list[Json]) -> list[tuple[str, str]]:
+    """Each event's type and the name of its object."""
+    return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+
+
+def without_managed_fields(item: Json) -> Json:
+    """Who owns which field is kept by the real server only, and read by nobody here."""
+    metadata: Mapping[str, Json] = item["metadata"]
+    return item | {"metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def assert_refused(
+    answer: tuple[int, Json], code: int, reason: str | None, text: str, *, details: Mapping[str, Json] | None = None
+) -> None:
+    """The real server's Status form; `details` are those that must be among the answer's."""
+    status, body = answer
+    assert status == code, body
+    assert {key: body.get(key) for key in ("kind", "apiVersion", "status", "reason", "code")} == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "code": code,
+    }
+    assert "metadata" in body
+    assert text in body["message"]
+    if details is not None:
+        assert {key: body["details"].get(key) for key in details} == details

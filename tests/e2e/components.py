@@ -1,0 +1,121 @@
+"""The control plane's own programs on loopback, with the flags that a cluster without kubelets needs.
+
+Authorization is Node and RBAC as everywhere, so that the shipped roles are put to the test. What differs
+from a real cluster has its reason beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e import refusals
+from tests.e2e.certificates import Authority
+from tests.e2e.processes import LOOPBACK, Process
+
+CONTROLLERS = (
+    # What makes the pods of workloads, and what takes things away again.
+    "statefulset-controller",
+    "replicaset-controller",
+    "deployment-controller",
+    "job-controller",
+    "disruption-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    # Accounts, their root certificate, and the roles that are put together from others.
+    "serviceaccount-controller",
+    "root-ca-certificate-publisher-controller",
+    "clusterrole-aggregation-controller",
+    # Checks the expressions of admission policies and writes warnings into their status.
+    "validatingadmissionpolicy-status-controller",
+    # Not node-lifecycle: it would taint made-up nodes, which send no heartbeat, after a minute.
+    # Not pod-garbage-collector: it would delete the pods of a node that a test lets vanish.
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where one cluster lives: its programs, folder, certificates and the credentials of its administrator."""
+
+    binaries: Mapping[str, Path]
+    directory: Path
+    authority: Authority
+    api_port: int
+    admin_token: str
+
+
+def etcd(site: Site, *, client_port: int, peer_port: int) -> Process:
+    client, peer = f"http://{LOOPBACK}:{client_port}", f"http://{LOOPBACK}:{peer_port}"
+    command = [
+        str(site.binaries["etcd"]),
+        "--name=e2e",
+        f"--data-dir={site.directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=e2e={peer}",
+        "--unsafe-no-fsync",  # nothing here must survive the machine, only the process
+        "--log-level=warn",
+    ]
+    return Process("etcd", command, directory=site.directory)
+
+
+def apiserver(site: Site, *, etcd_port: int) -> Process:
+    serving = site.authority.issue("kube-apiserver")
+    accounts = site.authority.issue("service-accounts")
+    tokens = site.directory / "tokens.csv"
+    tokens.write_text(f"{site.admin_token},admin,admin,system:masters\n")
+    policy = site.directory / "audit-policy.json"
+    policy.write_text(json.dumps(refusals.AUDIT_POLICY))
+    command = [
+        str(site.binaries["kube-apiserver"]),
+        f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={site.api_port}",
+        "--endpoint-reconciler-type=none",  # a loopback address is refused as an endpoint
+        "--service-cluster-ip-range=10.96.0.0/24",
+        f"--tls-cert-file={serving.certificate}",
+        f"--tls-private-key-file={serving.key}",
+        f"--client-ca-file={site.authority.ca_file}",
+        # Nobody uses a front proxy here, but every real cluster names one and the scheduler looks for it.
+        f"--requestheader-client-ca-file={site.authority.ca_file}",
+        "--requestheader-allowed-names=front-proxy-client",
+        f"--token-auth-file={tokens}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={accounts.certificate}",
+        f"--service-account-signing-key-file={accounts.key}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--disable-admission-plugins=TaintNodesByCondition",  # it taints every made-up node as not ready
+        "--allow-privileged=true",
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={audit_log(site)}",
+        "--audit-log-maxsize=4096",  # MiB; it is read from where the last test stopped, so it must not be rotated
+    ]
+    return Process("kube-apiserver", command, directory=site.directory)
+
+
+def controller_manager(site: Site, *, port: int, kubeconfig: Path) -> Process:
+    serving = site.authority.issue("kube-controller-manager")
+    command = [
+        str(site.binaries["kube-controller-manager"]),
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--tls-cert-file={serving.certificate}",
+        f"--tls-private-key-file={serving.key}",
+        f"--root-ca-file={site.authority.ca_file}",
+        f"--controllers={','.join(CONTROLLERS)}",
+        "--leader-elect=false",
+    ]
+    return Process("kube-controller-manager", command, directory=site.directory)
+
+
+def audit_log(site: Site) -> Path:
+    return site.directory / "audit.log"

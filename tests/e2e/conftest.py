@@ -1,0 +1,155 @@
+"""One control plane for the whole suite; around every test: the auditor, no refusal of our accounts, an empty cluster."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e import binaries, in_cluster
+from tests.e2e.auditing import broken_promises
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, Extender
+from tests.e2e.processes import Process, free_ports
+from tests.fakes.proxy_thread import ProxyThread
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in this folder, before `-m` looks at marks: no test can forget it."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.e2e)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the programs before the first test starts: a cold build takes minutes, and a test has two."""
+    if not session.config.option.collectonly and any("cluster" in _fixtures(item) for item in session.items):
+        binaries.locate()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running control plane with everything installed that ships."""
+    with Cluster.start(tmp_path_factory.mktemp("cluster")) as running:
+        running.install_manifests()
+        yield running
+
+
+@pytest.fixture
+def extender(
+    cluster: Cluster, transcript: Path, _programs: ExitStack, _fronts: list[ProxyThread]
+) -> Callable[..., Extender]:
+    """Starts an extender, with the arguments of `in_cluster.start_extender`; it ends with the test.
+
+    A proxy that writes the transcript stands before it on the shipped port; `fronted=False` for a second extender.
+    """
+
+    def start(*, fronted: bool = True, port: int | None = None, **options: Any) -> Extender:  # noqa: ANN401 - passed on
+        chosen = port or free_ports(1)[0]
+        made = in_cluster.start_extender(cluster, port=chosen, **options)
+        _programs.callback(_end, made.process)
+        if not fronted:
+            return made
+        front = _programs.enter_context(ProxyThread(chosen, port=EXTENDER_PORT, transcript=transcript))
+        _fronts.append(front)
+        return replace(made, url=front.url + URL_PREFIX, front=front)
+
+    return start
+
+
+@pytest.fixture
+def scheduler(cluster: Cluster, _programs: ExitStack) -> Callable[..., Process]:
+    """Starts a kube-scheduler, with the arguments of `in_cluster.start_scheduler`; it ends with the test."""
+
+    def start(**options: Any) -> Process:  # noqa: ANN401 - passed on
+        made = in_cluster.start_scheduler(cluster, **options)
+        _programs.callback(_end, made)
+        return made
+
+    return start
+
+
+@pytest.fixture
+def api_proxy(cluster: Cluster) -> Iterator[ProxyThread]:
+    """A failing proxy before the API server, under the cluster's own authority: `extender(api=(LOOPBACK, api_proxy.port))`."""
+    shown = cluster.authority.issue(f"proxy-{secrets.token_hex(4)}")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(shown.certificate, shown.key)
+    with ProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def transcript(tmp_path: Path) -> Path:
+    """Where the verb calls of this test are written down, for the auditor."""
+    return tmp_path / "transcript.jsonl"
+
+
+@pytest.fixture
+def excused() -> list[str]:
+    """What the auditor may not hold against the product in this test: objects that the test itself spoils."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test that touches the cluster is checked and cleaned up after: a promise kept for some tests is none."""
+    if "cluster" not in request.fixturenames:
+        yield
+        return
+    running: Cluster = request.getfixturevalue("cluster")
+    calls: Path = request.getfixturevalue("transcript")
+    spoiled: list[str] = request.getfixturevalue("excused")
+    yield
+    try:
+        refused = running.refusals.take()
+        broken = broken_promises(running, transcript=calls, excused=spoiled)
+        assert not refused, f"the API server refused our service accounts: {refused}"
+        assert not broken, f"the auditor reports:\n{broken}"
+    finally:
+        running.reset()
+
+
+@pytest.fixture
+def _programs(_fronts: list[ProxyThread]) -> Iterator[ExitStack]:
+    """Ends what a test started, last first, and fails the test if something had already ended by itself."""
+    with ExitStack() as stack:
+        yield stack
+        for front in _fronts:
+            _let_settle(front)
+
+
+@pytest.fixture
+def _fronts() -> list[ProxyThread]:
+    """The proxies whose transcripts the auditor will read."""
+    return []
+
+
+def _let_settle(front: ProxyThread) -> None:
+    """Let calls in flight end while the scheduler still listens; one that a test left hanging is cut afterwards.
+
+    A pod is bound a moment before the scheduler hears so: killed in between, the answer would count as unknown.
+    """
+    with suppress(TimeoutError):
+        front.settled(within=2)
+
+
+def _end(process: Process) -> None:
+    has_crashed = process.has_crashed
+    process.kill()
+    sys.stdout.write(f"--- {process.log_path}\n{process.log_tail()}\n")  # pytest shows it if the test failed
+    assert not has_crashed, f"{process.name} ended by itself"
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []

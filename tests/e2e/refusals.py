@@ -1,0 +1,69 @@
+"""What the API server refused to our service accounts: the shipped roles must suffice, and a 403 is the proof they do not.
+
+The API server's own audit log is read, not our programs' logs: a client that swallows a 403 is exactly
+the one that must be caught.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMESPACE = "vrampack-system"
+ACCOUNTS = ("vrampack-extender", "vrampack-scheduler")
+FORBIDDEN = 403
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{name}" for name in ACCOUNTS]},
+        {"level": "None"},
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One request of ours that was answered 403, and why."""
+
+    user: str
+    verb: str
+    uri: str
+    message: str
+
+
+class RefusalLog:
+    """Reads the log from where the last reader stopped, so each refusal is reported to one test."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def take(self) -> list[Refusal]:
+        """Refusals since the last call. A test that provokes one takes it and asserts it: nothing else exempts it."""
+        refused = (event for event in self._new_events() if _status(event) == FORBIDDEN)
+        return [_refusal(event) for event in refused]
+
+    def _new_events(self) -> list[dict[str, object]]:
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            whole, _, _ = log.read().rpartition(b"\n")  # a line still being written waits for the next call
+        self._offset += len(whole) + bool(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def _status(event: dict[str, object]) -> object:
+    status = event.get("responseStatus")
+    return status.get("code") if isinstance(status, dict) else None
+
+
+def _refusal(event: dict[str, object]) -> Refusal:
+    user, status = event["user"], event["responseStatus"]
+    name = str(user["username"]) if isinstance(user, dict) else ""
+    message = str(status.get("message", "")) if isinstance(status, dict) else ""
+    return Refusal(name, str(event["verb"]), str(event["requestURI"]), message)

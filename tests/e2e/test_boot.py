@@ -1,0 +1,166 @@
+"""The suite itself works: the shipped scheduler configuration, under the shipped accounts, gets one pod bound."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.auditing import broken_promises
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import EXTENDER, Extender
+from tests.e2e.processes import LOOPBACK, REPOSITORY, Process
+from tests.e2e.refusals import NAMESPACE
+from tests.e2e.waiting import until
+from tests.fakes.proxy_thread import ProxyThread
+
+STUB = (sys.executable, "-m", "tests.e2e.stub_extender")
+PODS = "/api/v1/namespaces/default/pods"
+STARTS_AND_HANGS = """\
+import pathlib, signal, sys
+from tests.e2e.processes import Process
+program = Process("program", ["sleep", "600"], directory=pathlib.Path(sys.argv[1]))
+program.start()
+print(program.pid, flush=True)
+signal.pause()
+"""
+
+
+def a_pod(name: str, *, units: int) -> dict[str, object]:
+    container = {"name": "main", "image": "example.com/cuda:1", "resources": {"limits": {"aliyun.com/gpu-mem": units}}}
+    return {"metadata": {"name": name}, "spec": {"schedulerName": "vrampack", "containers": [container]}}
+
+
+def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
+    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process], excused: list[str]
+) -> None:
+    excused.append("pod default/asks")  # the stub writes no record
+    cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
+    extender(command=STUB)
+    scheduler()
+    cluster.must("POST", PODS, a_pod("asks", units=4))
+
+    pod = cluster.wait(lambda: _bound(cluster, "asks"))
+
+    assert pod["spec"]["nodeName"] == "gpu-0"
+    assert pod["metadata"]["annotations"]["e2e/bound-by"] == "stub"  # the scheduler's own binder would leave none
+
+
+def test_each_side_of_the_extender_can_be_watched_and_broken(
+    cluster: Cluster,
+    extender: Callable[..., Extender],
+    scheduler: Callable[..., Process],
+    api_proxy: ProxyThread,
+    transcript: Path,
+    excused: list[str],
+) -> None:
+    """A proxy before the API server that can fail, another before the extender that writes down each call."""
+    excused.append("pod default/asks")  # the stub writes no record
+    cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
+    front = extender(command=STUB, api=(LOOPBACK, api_proxy.port)).front
+    scheduler()
+    cut = api_proxy.when("POST", "/binding$").cut(times=1)
+    cluster.must("POST", PODS, a_pod("asks", units=4))
+
+    cluster.wait(lambda: _bound(cluster, "asks"))
+    assert front is not None
+    front.settled()  # the pod is bound a moment before the scheduler hears so
+
+    binds = [line for line in map(json.loads, transcript.read_text().splitlines()) if line["verb"] == "bind"]
+    assert cut.hits == 1
+    assert [line["request"]["Node"] for line in binds] == ["gpu-0", "gpu-0"]  # the first failed and was tried again
+
+
+def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_it(
+    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+) -> None:
+    """The stub lets everything pass, so the refusal is the scheduler's filter; what is off is only named for scores."""
+    cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
+    extender(command=STUB)
+    running = scheduler(verbosity=4)
+    cluster.must("POST", PODS, a_pod("too-big", units=16))
+
+    message = cluster.wait(lambda: _refusal(cluster, "too-big"))
+
+    assert "1 Insufficient aliyun.com/gpu-mem" in message
+    skipped = [line for line in running.log_path.read_text().splitlines() if "Skipped disabled plugin" in line]
+    assert {_field(line, "extension") for line in skipped} == {"framework.ScorePlugin"}
+    assert {_field(line, "plugin") for line in skipped} == {
+        "NodeResourcesFit",
+        "NodeResourcesBalancedAllocation",
+        "ImageLocality",
+    }
+
+
+def test_a_refused_request_of_our_accounts_is_noticed(cluster: Cluster) -> None:
+    """The check after each test is worth nothing if it cannot see."""
+    status, _ = cluster.request("GET", "/api/v1/secrets", token=cluster.token(NAMESPACE, EXTENDER))
+
+    (refusal,) = cluster.wait(cluster.refusals.take)
+
+    assert status == 403
+    assert (refusal.user, refusal.verb) == (f"system:serviceaccount:{NAMESPACE}:{EXTENDER}", "list")
+
+
+def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: Cluster, transcript: Path) -> None:
+    """The same for the auditor, which reads the calls that the proxy before the extender wrote down."""
+    uid = cluster.must("POST", PODS, a_pod("asks", units=4))["metadata"]["uid"]
+    asked = {"PodName": "asks", "PodNamespace": "default", "PodUID": uid, "Node": "gpu-0"}
+    call = {"t": 0, "verb": "bind", "request": asked, "status": 200, "answer": {"Error": ""}, "error": None}
+    transcript.write_text(json.dumps(call) + "\n")
+
+    report = broken_promises(cluster, transcript=transcript)
+    transcript.unlink()  # the check after this test reads it too
+
+    assert report.startswith("I4 pod default/asks")
+
+
+def test_a_killed_suite_leaves_no_program_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTS_AND_HANGS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as suite:
+        assert suite.stdout is not None
+        program = Path("/proc", suite.stdout.readline().strip())
+        until(lambda: (program / "comm").read_text() == "sleep\n")  # asked by now to die with its parent
+        suite.kill()
+
+    until(lambda: not program.exists() or _is_zombie(program), what=f"{program} is gone")
+
+
+def test_a_reset_leaves_nothing_of_a_test(cluster: Cluster) -> None:
+    cluster.add_node("gpu-0")
+    own = cluster.namespace()
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": a_pod("unused", units=1)["spec"]}
+    workload = {
+        "metadata": {"name": "a"},
+        "spec": {"serviceName": "a", "selector": {"matchLabels": {"app": "a"}}, "template": template},
+    }
+    cluster.must("POST", f"/apis/apps/v1/namespaces/{own}/statefulsets", workload)
+    cluster.wait(lambda: cluster.must("GET", "/api/v1/pods")["items"])
+
+    cluster.reset()
+
+    for path in ("/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/statefulsets"):
+        assert cluster.must("GET", path)["items"] == []
+    assert "deletionTimestamp" in cluster.must("GET", f"/api/v1/namespaces/{own}")["metadata"]
+
+
+def _is_zombie(process: Path) -> bool:
+    """Dead, and not yet collected by whoever inherits orphans here."""
+    return "\nState:\tZ" in (process / "status").read_text()
+
+
+def _bound(cluster: Cluster, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+    pod = cluster.must("GET", f"{PODS}/{name}")
+    return pod if "nodeName" in pod["spec"] else None
+
+
+def _refusal(cluster: Cluster, name: str) -> str:
+    conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+    return next((str(condition["message"]) for condition in conditions if condition["type"] == "PodScheduled"), "")
+
+
+def _field(line: str, name: str) -> str:
+    return line.partition(f'{name}="')[2].partition('"')[0]

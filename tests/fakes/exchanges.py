@@ -1,0 +1,119 @@
+"""The book a proxy keeps: every request and what became of it, the rules in force, and who waits for what.
+
+Everything here runs on the proxy's loop. Waiting is for a state, never for a time: whatever changes the book wakes all.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.fakes.faults import Rule
+
+_WATCH = re.compile(r"[?&]watch=(?:true|1)\b")
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One request and what became of it."""
+
+    method: str
+    target: str
+    body: bytes
+    rule: Rule | None = field(default=None, repr=False)
+    status: int | None = None
+    """The upstream's status, also when its reply was lost; or the status answered by the proxy."""
+
+    outcome: str = ""
+    """Empty while in flight; then `answered`, or why the caller got no whole answer."""
+
+    is_between_events: bool = field(default=False, repr=False)
+    """Of a watch: the caller has the reply's head and no part of an event."""
+
+    is_expired: bool = field(default=False, repr=False)
+    cancel: Callable[[], object] = field(default=lambda: None, repr=False)
+
+    @property
+    def is_watch(self) -> bool:
+        return self.method == "GET" and bool(_WATCH.search(self.target))
+
+    def stop(self, outcome: str) -> None:
+        """End it now, for this reason."""
+        if not self.outcome:
+            self.outcome = outcome
+            self.cancel()
+
+
+class Book:
+    """Exchanges and rules of one proxy."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.in_flight: set[Exchange] = set()
+        self.frozen: list[re.Pattern[str]] = []
+        self._rules: list[Rule] = []
+        self._changed = asyncio.Event()
+
+    def add(self, rule: Rule) -> None:
+        """Put a rule in force, after those that are."""
+        loop = asyncio.get_running_loop()
+        rule.changed = partial(loop.call_soon_threadsafe, self.tell)
+        self._rules.append(rule)
+
+    def clear(self) -> None:
+        """No rule is in force any more; what they hold goes on."""
+        for rule in self._rules:
+            rule.stop()
+            rule.released = True
+        self._rules.clear()
+        self.tell()
+
+    def begin(self, method: str, target: str, body: bytes) -> Exchange:
+        """A request has arrived; the first rule that matches has it."""
+        rule = next((rule for rule in self._rules if rule.matches(method, target)), None)
+        if rule:
+            rule.take()
+        exchange = Exchange(method, target, body, rule)
+        self.exchanges.append(exchange)
+        self.in_flight.add(exchange)
+        self.tell()
+        return exchange
+
+    def end(self, exchange: Exchange, outcome: str) -> None:
+        """The request is over. The first reason given stands."""
+        exchange.outcome = exchange.outcome or outcome
+        self.in_flight.discard(exchange)
+        self.tell()
+
+    def bite(self, rule: Rule) -> None:
+        """The rule's fault has come to pass once more."""
+        rule.hits += 1
+        self.tell()
+
+    def matching(self, method: str, pattern: str) -> list[Exchange]:
+        """All requests so far of a method (`*`: any) whose path and query match."""
+        found = re.compile(pattern)
+        return [e for e in self.exchanges if method in {e.method, "*"} and found.search(e.target)]
+
+    async def pause(self, rule: Rule) -> None:
+        """Wait until the rule lets go, or for as long as it says."""
+        self.bite(rule)
+        with suppress(TimeoutError):
+            await self.until(lambda: rule.released, within=rule.seconds)
+
+    async def thawed(self, exchange: Exchange) -> None:
+        """Wait while the exchange's stream is frozen."""
+        await self.until(lambda: not any(pattern.search(exchange.target) for pattern in self.frozen))
+
+    async def until(self, holds: Callable[[], bool], *, within: float | None = None) -> None:
+        """Wait for a state of the book."""
+        async with asyncio.timeout(within):
+            while not holds():
+                await self._changed.wait()
+
+    def tell(self) -> None:
+        """Something has changed: everybody who waits looks again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

@@ -1,0 +1,144 @@
+"""What a proxy can be told to do to requests: which ones (`Rule`), and the words to say it (`When`).
+
+    rule = proxy.when("POST", r"/binding$").cut_after_write(times=1)
+    slow = proxy.when("GET", r"^/api/v1/pods").hold()      # until slow.release()
+
+The pattern is searched in path and query. The first rule that matches a request and has turns left takes it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fault(Enum):
+    """What happens to a request."""
+
+    HOLD = "hold before forwarding"
+    HOLD_REPLY = "hold the reply"
+    ANSWER = "answer here"
+    CUT = "cut before forwarding"
+    CUT_AFTER_WRITE = "cut after the write"
+
+
+def _nothing() -> None:
+    """Until a proxy has taken the rule, nobody waits for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Rule:
+    """One fault, for the requests that match; `hits` counts the times it bit."""
+
+    method: str
+    pattern: re.Pattern[str]
+    fault: Fault
+    left: int | None = None
+    seconds: float | None = None
+    reply: bytes = b""
+    status: int = 0
+    hits: int = 0
+    released: bool = False
+    changed: Callable[[], object] = field(default=_nothing, repr=False)
+
+    def matches(self, method: str, target: str) -> bool:
+        return self.left != 0 and self.method in {method, "*"} and bool(self.pattern.search(target))
+
+    def take(self) -> None:
+        """Use up one turn."""
+        if self.left is not None:
+            self.left -= 1
+
+    def release(self) -> None:
+        """Let go of what is held, now and from now on. Safe from any thread."""
+        self.released = True
+        self.changed()
+
+    def stop(self) -> None:
+        """Match no further request."""
+        self.left = 0
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The requests that match, waiting to be told what happens to them; `times` is the next n, or all."""
+
+    method: str
+    pattern: str
+    register: Callable[[Rule], None]
+
+    def hold(self, *, times: int | None = None) -> Rule:
+        """Keep the request here until `release`; nothing is forwarded before."""
+        return self._rule(Fault.HOLD, times)
+
+    def hang(self, *, times: int | None = None) -> Rule:
+        """Never answer and never forward."""
+        return self.hold(times=times)
+
+    def delay(self, seconds: float, *, times: int | None = None) -> Rule:
+        """Forward so much later."""
+        return self._rule(Fault.HOLD, times, seconds=seconds)
+
+    def hold_reply(self, *, times: int | None = None) -> Rule:
+        """Forward, and keep the upstream's reply until `release`."""
+        return self._rule(Fault.HOLD_REPLY, times)
+
+    def delay_reply(self, seconds: float, *, times: int | None = None) -> Rule:
+        """Forward, and pass the reply on so much later."""
+        return self._rule(Fault.HOLD_REPLY, times, seconds=seconds)
+
+    def cut(self, *, times: int | None = None) -> Rule:
+        """Close the caller's connection; nothing is forwarded."""
+        return self._rule(Fault.CUT, times)
+
+    def cut_after_write(self, *, times: int | None = None) -> Rule:
+        """Forward, wait for the upstream's whole reply, and close the caller's connection instead of passing it on."""
+        return self._rule(Fault.CUT_AFTER_WRITE, times)
+
+    def answer(
+        self,
+        status: int,
+        body: bytes | Mapping[str, object] | Sequence[object] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        times: int | None = None,
+    ) -> Rule:
+        """Answer here; a Kubernetes Status unless a body is given."""
+        if body is None:
+            body = api_status(status)
+        written = body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {"Content-Type": "application/json"} | dict(headers or {}) | {"Content-Length": str(len(written))}
+        lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in fields.items())]
+        return self._rule(Fault.ANSWER, times, reply="\r\n".join([*lines, "", ""]).encode() + written, status=status)
+
+    def gone(self, *, times: int | None = None) -> Rule:
+        """Answer 410: the version asked for is too old."""
+        return self.answer(410, times=times)
+
+    def _rule(
+        self, fault: Fault, times: int | None, *, seconds: float | None = None, reply: bytes = b"", status: int = 0
+    ) -> Rule:
+        pattern = re.compile(self.pattern)
+        rule = Rule(self.method, pattern, fault, left=times, seconds=seconds, reply=reply, status=status)
+        self.register(rule)
+        return rule
+
+
+def api_status(code: int) -> dict[str, object]:
+    """A Kubernetes Status of failure."""
+    about = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code}
+    return about | {"reason": REASONS.get(code, "InternalError"), "message": f"{code}, as the test asked"}
+
+
+REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}

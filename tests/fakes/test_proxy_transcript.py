@@ -1,0 +1,186 @@
+"""Between scheduler and extender the proxy writes one line per verb call; and it works from plain tests, in a thread."""
+
+import asyncio
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, RemoteDisconnected
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.auditor.binds import Said, read_binds
+from tests.fakes.caller import LOST, Caller
+from tests.fakes.proxy import Proxy
+from tests.fakes.proxy_thread import ProxyThread
+from tests.fakes.upstream import Upstream, a_reply
+
+BIND = "/gpushare-scheduler/bind"
+ASKED = {"PodName": "a", "PodNamespace": "ml", "PodUID": "u", "Node": "n1"}
+BODY = json.dumps(ASKED).encode()
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def lines(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+ANSWERS = {
+    "yes": (a_reply(b'{"Error":""}'), 200, {"Error": ""}, None, Said.YES),
+    "no": (a_reply(b'{"Error":"card full"}'), 200, {"Error": "card full"}, None, Said.NO),
+    "in chunks": (CHUNKED + b'c\r\n{"Error":""}\r\n0\r\n\r\n', 200, {"Error": ""}, None, Said.YES),
+    "compressed": (a_reply(gzip.compress(b"{}"), 200, "Content-Encoding: gzip"), 200, {}, None, Said.YES),
+    "status": (a_reply(b"oops", 500), 500, None, None, Said.NO),
+    "garbage": (a_reply(b"oops"), 200, None, "answer is not JSON", Said.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize(("reply", "status", "answer", "error", "said"), ANSWERS.values(), ids=ANSWERS)
+async def test_a_line_holds_what_was_asked_and_answered(
+    tmp_path: Path, reply: bytes, status: int, answer: object, error: str | None, said: Said
+) -> None:
+    """And the auditor, which shares no code with the proxy, understands it."""
+    file = tmp_path / "transcript.jsonl"
+    async with (
+        Upstream(replies=[reply]) as upstream,
+        Proxy(upstream.port, transcript=file) as proxy,
+        Caller(proxy.port) as caller,
+    ):
+        await caller.ask("POST", BIND, BODY)
+    (line,) = lines(file)
+    assert isinstance(line.pop("t"), float)
+    assert line == {"verb": "bind", "request": ASKED, "status": status, "answer": answer, "error": error}
+    assert [call.said for call in read_binds([line])] == [said]
+
+
+async def test_the_line_is_there_before_the_answer_is(tmp_path: Path) -> None:
+    file = tmp_path / "transcript.jsonl"
+    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy, Caller(proxy.port) as caller:
+        await caller.send("POST", BIND, BODY)
+        await caller.head()
+        assert len(lines(file)) == 1
+
+
+async def test_calls_without_an_answer_say_why(tmp_path: Path) -> None:
+    file = tmp_path / "transcript.jsonl"
+    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy:
+        proxy.when("POST", "").cut(times=1)
+        proxy.when("POST", "").cut_after_write(times=1)
+        held = proxy.when("POST", "").hold_reply(times=1)
+        proxy.when("POST", "").answer(503, {"Error": ""}, times=1)
+        for _ in range(2):
+            async with Caller(proxy.port) as caller:
+                with pytest.raises(LOST):
+                    await caller.ask("POST", BIND, BODY)
+        async with Caller(proxy.port) as caller:
+            await caller.send("POST", BIND, BODY)
+            await proxy.reached(held)
+        await proxy.settled()
+        async with Caller(proxy.port) as caller:
+            await caller.ask("POST", BIND, BODY)
+            await caller.ask("GET", "/healthz")
+    assert [line["error"] for line in lines(file)] == [
+        "cut before forwarding",
+        "cut after the write",
+        "caller left",
+        None,
+    ]
+    assert [call.said for call in read_binds(lines(file))] == [Said.UNKNOWN, Said.UNKNOWN, Said.UNKNOWN, Said.NO]
+
+
+async def test_a_body_that_is_no_json_is_kept_as_null(tmp_path: Path) -> None:
+    file = tmp_path / "transcript.jsonl"
+    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy, Caller(proxy.port) as caller:
+        await caller.ask("POST", "/gpushare-scheduler/filter?x=/y", b"\xff[")
+    assert [(line["verb"], line["request"]) for line in lines(file)] == [("filter", None)]
+
+
+async def test_settled_waits_for_calls_but_not_for_watches(tmp_path: Path) -> None:
+    async with (
+        Upstream() as upstream,
+        Proxy(upstream.port) as proxy,
+        Caller(proxy.port) as one,
+        Caller(proxy.port) as two,
+    ):
+        await one.send("GET", "/api/v1/pods?watch=1")
+        rule = proxy.when("POST", "").hold()
+        asked = asyncio.ensure_future(two.ask("POST", BIND))
+        await proxy.reached(rule)
+        with pytest.raises(TimeoutError):
+            await proxy.settled(within=0.01)
+        rule.release()
+        await proxy.settled()
+        assert (await asked)[0] == 200
+
+
+@pytest.fixture
+def plain_upstream() -> Iterator[int]:
+    class Routes(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            """Tests are quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Routes) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_the_same_words_work_from_a_plain_test(plain_upstream: int, tmp_path: Path) -> None:
+    file = tmp_path / "transcript.jsonl"
+    with ProxyThread(plain_upstream, transcript=file) as proxy:
+        proxy.when("POST", "bind").cut_after_write(times=1)
+        with pytest.raises((RemoteDisconnected, ConnectionResetError)):
+            post(proxy.port)
+        assert post(proxy.port) == 200
+        held = proxy.when("POST", "bind").hold(times=1)
+        caller = threading.Thread(target=post, args=(proxy.port,))
+        caller.start()
+        proxy.reached(held)
+        held.release()
+        caller.join()
+        proxy.settled()
+        assert proxy.count("POST", "bind") == 3
+        assert [exchange.outcome for exchange in proxy.finished("POST", "bind", 3)] == [
+            "cut after the write",
+            "answered",
+            "answered",
+        ]
+    assert [line["error"] for line in lines(file)] == ["cut after the write", None, None]
+
+
+def test_a_proxy_in_a_thread_goes_away_and_comes_back(plain_upstream: int) -> None:
+    with ProxyThread(plain_upstream) as proxy:
+        port = proxy.port
+        proxy.close()
+        with pytest.raises(ConnectionRefusedError):
+            post(port)
+        proxy.start()
+        assert post(port) == 200
+        assert (proxy.cut_watches(), proxy.expire_watches()) == (0, 0)
+
+
+def test_a_port_that_is_taken_leaves_no_thread_behind(plain_upstream: int) -> None:
+    before = threading.active_count()
+    with ProxyThread(plain_upstream) as proxy, pytest.raises(OSError, match="in use"):
+        ProxyThread(plain_upstream, port=proxy.port).__enter__()
+    assert threading.active_count() == before
+
+
+def post(port: int) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("POST", BIND, BODY)
+        return connection.getresponse().status
+    finally:
+        connection.close()

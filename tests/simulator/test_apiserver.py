@@ -1,0 +1,208 @@
+"""The embedded API server's own side: the handle that tests hold, and faults that a real server will not act out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from simulator.apiserver import ApiServer
+
+STALL_SECONDS = 0.1
+"""How long nothing must come; a change on loopback takes about a millisecond."""
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def a_pod(name: str, **metadata: object) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "main"}]}}
+
+
+def watch_pods(api: ApiServer, **query: object) -> str:
+    options = {"watch": "true", "resourceVersion": api.version, "allowWatchBookmarks": "true"} | query
+    return f"{api.url}/api/v1/pods?" + "&".join(f"{key}={value}" for key, value in options.items())
+
+
+async def next_event(response: aiohttp.ClientResponse) -> tuple[str, str]:
+    """The type, and the name of the object or a bookmark's version."""
+    event = json.loads(await asyncio.wait_for(response.content.readline(), timeout=10))
+    metadata = event["object"]["metadata"]
+    return event["type"], metadata.get("name") or metadata.get("resourceVersion", "")
+
+
+async def is_silent(response: aiohttp.ClientResponse) -> bool:
+    try:
+        await asyncio.wait_for(response.content.readline(), timeout=STALL_SECONDS)
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_the_handle_takes_and_gives_copies() -> None:
+    api = ApiServer()
+    body = a_pod("a", annotations={"x": "1"})
+    made = api.create(body)
+
+    body["metadata"]["annotations"]["x"] = "2"
+    made["metadata"]["annotations"]["x"] = "3"
+    api.pods()[0]["metadata"]["annotations"]["x"] = "4"
+
+    assert api.get("pods", "a")["metadata"]["annotations"] == {"x": "1"}
+
+
+def test_the_handle_changes_what_clients_see() -> None:
+    api = ApiServer()
+    api.create({"kind": "Node", "metadata": {"name": "n"}})
+    api.create(a_pod("a", namespace="ml"))
+
+    api.patch("pods", "a", {"status": {"phase": "Running"}}, namespace="ml", is_status=True)
+    api.patch("nodes", "n", {"metadata": {"annotations": {"x": "1"}}})
+
+    assert [pod["status"]["phase"] for pod in api.pods()] == ["Running"]
+    assert [node["metadata"]["annotations"] for node in api.nodes()] == [{"x": "1"}]
+    api.delete("pods", "a", namespace="ml")
+    assert api.pods() == []
+
+
+def test_a_restored_object_keeps_its_identity() -> None:
+    body = a_pod("a", uid="recorded", resourceVersion="77", creationTimestamp="2025-01-01T00:00:00Z")
+    body["spec"]["nodeName"] = "n"
+
+    restored = ApiServer().restore(body | {"status": {"phase": "Running"}})
+
+    assert restored["metadata"]["uid"] == "recorded"
+    assert restored["metadata"]["creationTimestamp"] == "2025-01-01T00:00:00Z"
+    assert restored["metadata"]["resourceVersion"] != "77"  # versions are this cluster's own
+    assert (restored["spec"]["nodeName"], restored["status"]["phase"]) == ("n", "Running")
+
+
+def test_a_kind_that_is_not_kept_is_named() -> None:
+    with pytest.raises(ValueError, match="'Service' is not one of Pod, Node, Event"):
+        ApiServer().create({"kind": "Service"})
+
+
+async def test_a_frozen_watch_keeps_everything_for_later(api: ApiServer, client: aiohttp.ClientSession) -> None:
+    async with client.get(watch_pods(api)) as watch:
+        api.freeze_watches()
+        api.create(a_pod("a"))
+        api.create(a_pod("b"))
+        assert await is_silent(watch)
+
+        api.thaw_watches()
+        assert [await next_event(watch) for _ in range(2)] == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_a_watch_opened_while_frozen_stalls_too(api: ApiServer, client: aiohttp.ClientSession) -> None:
+    api.create(a_pod("a"))
+    api.freeze_watches()
+    async with client.get(watch_pods(api, resourceVersion=0)) as watch:
+        assert await is_silent(watch)
+
+        api.thaw_watches()
+        assert await next_event(watch) == ("ADDED", "a")
+
+
+async def test_a_frozen_watch_does_not_even_end(api: ApiServer, client: aiohttp.ClientSession) -> None:
+    api.freeze_watches()
+    async with client.get(watch_pods(api, timeoutSeconds=1)) as watch:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(watch.read(), timeout=1 + STALL_SECONDS)
+
+
+async def test_a_cut_watch_ends_in_the_middle_of_its_answer(api: ApiServer, client: aiohttp.ClientSession) -> None:
+    async with client.get(watch_pods(api)) as watch:
+        api.create(a_pod("a"))
+        assert await next_event(watch) == ("ADDED", "a")
+
+        api.cut_watches()
+
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await watch.content.readline()
+    api.create(a_pod("b"))
+    assert [pod["metadata"]["name"] for pod in api.pods()] == ["a", "b"]
+
+
+async def test_a_watch_cut_with_a_line_on_its_way_is_no_error(
+    api: ApiServer, client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client.get(watch_pods(api)) as watch:
+        api.freeze_watches()
+        api.create(a_pod("a"))
+        api.cut_watches()
+        api.thaw_watches()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await watch.content.readline()
+
+    async with client.get(f"{api.url}/readyz") as response:
+        assert response.status == 200
+    assert caplog.messages == []
+
+
+async def test_bookmarks_come_when_asked_for(api: ApiServer, client: aiohttp.ClientSession) -> None:
+    async with client.get(watch_pods(api)) as asked, client.get(watch_pods(api, allowWatchBookmarks="false")) as plain:
+        api.create({"kind": "Node", "metadata": {"name": "n"}})
+        api.send_bookmarks()
+
+        assert await next_event(asked) == ("BOOKMARK", str(api.version))
+        assert await is_silent(plain)
+
+
+async def test_bookmarks_come_by_themselves(client: aiohttp.ClientSession) -> None:
+    async with ApiServer(bookmark_seconds=0.05) as api, client.get(watch_pods(api)) as watch:
+        assert [await next_event(watch) for _ in range(2)] == [("BOOKMARK", str(api.version))] * 2
+
+
+async def test_a_quiet_watch_does_not_fall_behind(client: aiohttp.ClientSession) -> None:
+    async with ApiServer() as api, client.get(watch_pods(api)) as watch:
+        api.create({"kind": "Node", "metadata": {"name": "n"}})
+        api.send_bookmarks()
+        await next_event(watch)
+        api.compact()
+
+        api.create(a_pod("a"))
+        assert await next_event(watch) == ("ADDED", "a")
+
+
+async def test_a_watch_that_falls_behind_is_told_so(client: aiohttp.ClientSession) -> None:
+    async with ApiServer(log_length=2) as api, client.get(watch_pods(api)) as watch:
+        api.freeze_watches()
+        for name in ("a", "b", "c"):
+            api.create(a_pod(name))
+        api.thaw_watches()
+
+        event = json.loads(await watch.content.readline())
+        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+        assert await watch.content.read() == b""
+
+
+async def test_a_server_left_and_entered_again_is_the_same_cluster(client: aiohttp.ClientSession) -> None:
+    api = ApiServer()
+    async with api:
+        url = api.url
+        api.create(a_pod("a"))
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await client.get(f"{url}/readyz")
+
+    async with api, client.get(f"{url}/api/v1/pods") as response:
+        assert [item["metadata"]["name"] for item in (await response.json())["items"]] == ["a"]
+
+
+@pytest.mark.parametrize("parameter", ["fieldSelector", "labelSelector", "sendInitialEvents", "resourceVersionMatch"])
+async def test_what_is_not_served_is_refused(api: ApiServer, client: aiohttp.ClientSession, parameter: str) -> None:
+    async with client.get(f"{api.url}/api/v1/pods?{parameter}=x") as response:
+        assert response.status == 400
+        assert parameter in (await response.json())["message"]
