@@ -1,0 +1,107 @@
+"""Builders of the values that tests are about. Extend a builder; do not paste objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cards.allocation import allocate
+from cards.node import Card, CardFacts, Node, NodeFacts, snapshot
+from cards.pod import Pod
+from cards.records import Record, Unreadable, read_record, write_record
+from cards.request import Ask, ContainerSpec, read_ask
+
+UNIT_MIB = 1024
+
+
+def some_cards(*units: int, model: str = "", uuids: Sequence[str] = ()) -> tuple[CardFacts, ...]:
+    """Healthy cards of so many units, index by index; `GPU-<index>` where no uuids are given."""
+    names = uuids or [f"GPU-{index}" for index in range(len(units))]
+    return tuple(CardFacts(index, each, each * UNIT_MIB, names[index], model=model) for index, each in enumerate(units))
+
+
+def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
+    """What the API server says of a node with such cards, 15 units by default."""
+    cards = some_cards(*(units or (15,)))
+    if legacy:
+        cards = tuple(CardFacts(card.index, card.units, card.memory_mib) for card in cards)
+    return NodeFacts(name, cards, unit_mib=None if legacy else UNIT_MIB, legacy=legacy)
+
+
+def a_node(
+    name: str = "n",
+    *,
+    units: Sequence[int] = (16, 16),
+    used: Sequence[int] = (),
+    unhealthy: Iterable[int] = (),
+    cordoned: Iterable[int] = (),
+    models: Sequence[str] = (),
+    version: int = 1,
+) -> Node:
+    """A node of which so much is used, card by card."""
+    sick, parked = set(unhealthy), set(cordoned)
+    cards = tuple(
+        Card(
+            index=index,
+            units=each,
+            memory_mib=each * UNIT_MIB,
+            uuid=f"GPU-{index}",
+            model=models[index] if models else "",
+            healthy=index not in sick,
+            cordoned=index in parked,
+            used_units=used[index] if index < len(used) else 0,
+        )
+        for index, each in enumerate(units)
+    )
+    return snapshot(NodeFacts(name, unit_mib=UNIT_MIB), cards, unit_mib=UNIT_MIB, version=version)
+
+
+def an_ask(
+    units: int = 4,
+    *,
+    count: int = 1,
+    whole: bool = False,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Ask:
+    """What a pod of one container asks."""
+    given = dict(labels or {})
+    if count != 1:
+        given["aliyun.com/gpu-count"] = str(count)
+    if whole:
+        given["ack.gpushare.placement"] = "require-whole-device"
+    ask = read_ask([ContainerSpec("main", "main", 0, str(units), has_reference=True)], given, annotations or {})
+    if ask is None:
+        raise ValueError("a pod that asks nothing has no ask")
+    return ask
+
+
+def a_pod(
+    name: str = "p",
+    *,
+    units: int = 4,
+    ask: Ask | None = None,
+    node: str = "",
+    record: Record | Unreadable | None = None,
+    leaving: bool = False,
+    finished: bool = False,
+    uid: str = "",
+) -> Pod:
+    """A pod of namespace `default`; its uid is its name unless given."""
+    return Pod(
+        uid=uid or name,
+        namespace="default",
+        name=name,
+        node_name=node,
+        ask=ask or an_ask(units),
+        record=record,
+        is_leaving=leaving,
+        is_finished=finished,
+    )
+
+
+def a_record(node: Node, cards: Sequence[Card], ask: Ask) -> Record:
+    """What reading back the record of a bind to these cards gives."""
+    read = read_record(write_record(allocate(node, cards, ask), ask, node, now_ns=1), ask)
+    if not isinstance(read, Record):
+        raise TypeError(f"a record of ours reads back as {read}")
+    return read
