@@ -84,6 +84,8 @@ class Binder:
         self._clock = clock
         self._now_ns = now_ns
         self._under_way: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._waits: dict[tuple[str, str], tuple[float, float]] = {}
+        """When to look up a reservation next, and how long to wait after that."""
 
     async def bind(self, args: BindingArgs) -> Outcome:
         """Bind the pod, or say why not. Never raises for what the API server does."""
@@ -104,20 +106,23 @@ class Binder:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
     async def settle_forever(self) -> None:
-        """Look up reservations that the watch has not confirmed, until each is bound or its pod is gone."""
-        waits: dict[tuple[str, str], tuple[float, float]] = {}
+        """Settle once a second, until cancelled."""
         while True:
             await asyncio.sleep(SETTLE_EVERY_SECONDS)
-            now = self._clock()
-            due = {}
-            for each in self._ledger.reservations():
-                key = (each.pod.uid, each.node_name)
-                at, wait = waits.get(key, (each.made_at + SETTLE_AFTER_SECONDS, SETTLE_AFTER_SECONDS))
-                if key not in self._under_way:
-                    due[key] = (now + wait, min(wait * 2, SETTLE_LONGEST_SECONDS)) if now >= at else (at, wait)
-                    if now >= at:
-                        await self._look_up(each)
-            waits = due
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Look up the pods of old reservations: each ends bound, or gone, or is looked up again later."""
+        now = self._clock()
+        waits = {}
+        for each in self._ledger.reservations():
+            key = (each.pod.uid, each.node_name)
+            due, wait = self._waits.get(key, (each.made_at + SETTLE_AFTER_SECONDS, SETTLE_AFTER_SECONDS))
+            if now >= due and key not in self._under_way:
+                await self._look_up(each)
+                due, wait = now + wait, min(wait * 2, SETTLE_LONGEST_SECONDS)
+            waits[key] = (due, wait)
+        self._waits = waits
 
     async def _bind(self, args: BindingArgs, deadline: float) -> Outcome:
         pod = self._ledger.pod(args.pod_uid)

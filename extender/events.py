@@ -88,6 +88,12 @@ class EventWriter:
                     event.name,
                     error,
                 )
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is written or given up; needs `run` to run."""
+        await self._queue.join()
 
     def _put(self, event: _Event) -> None:
         if (event.uid, event.reason) in self._recent:

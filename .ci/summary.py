@@ -1,0 +1,42 @@
+"""Says what ran, suite by suite, and fails if one did not: no report, no tests, or tests that were skipped."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+
+def main(folder: Path, suites: list[str]) -> int:
+    """The exit code: 0 when every suite ran whole and passed."""
+    passed = failed = 0
+    complaints = []
+    for suite in suites:
+        report = folder / f"{suite}.xml"
+        if not report.exists():
+            complaints.append(f"{suite}: did not run")
+            continue
+        counts = _counts(report)
+        good = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
+        bad = counts["failures"] + counts["errors"]
+        sys.stdout.write(f"{suite}: {good} passed, {bad} failed, {counts['skipped']} skipped\n")
+        passed, failed = passed + good, failed + bad
+        if not counts["tests"]:
+            complaints.append(f"{suite}: ran no test")
+        if counts["skipped"]:
+            complaints.append(f"{suite}: a skipped test is not a passed one")
+    sys.stdout.write("".join(f"{complaint}\n" for complaint in complaints))
+    sys.stdout.write(f"{passed} passed, {failed} failed\n")
+    return 1 if failed or complaints else 0
+
+
+def _counts(report: Path) -> dict[str, int]:
+    root = ET.parse(report).getroot()  # noqa: S314 - a file that pytest has just written
+    suites = [root] if root.tag == "testsuite" else list(root)
+    return {
+        name: sum(int(suite.get(name, "0")) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

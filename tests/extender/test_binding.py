@@ -1,0 +1,239 @@
+"""Binding beyond one call: overlapping binds, callers that hang up, reservations that nobody confirms.
+
+The API server is the embedded one behind the failing proxy; nothing feeds the ledger but the binder itself, as if
+every watch were late. The rows of a single bind are in `tests/e2e/test_bind_rows.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import msgspec
+import pytest_asyncio
+from kubernetes.aio.client import Configuration
+
+from cards.pod import Pod
+from extender.binding import Binder
+from extender.events import EventWriter
+from extender.ledger import Ledger
+from extender.metrics import Metrics
+from extender.settings import ExtenderConfiguration
+from extender.wire import BindingArgs
+from kube.client import Api
+from kube.objects import NodeObject, PodObject, to_node, to_pod
+from policies.engine import Engine
+from simulator.apiserver import ApiServer
+from tests.builders import UNIT_MIB
+from tests.e2e.objects import a_card, a_pod, cards
+from tests.fakes.proxy import Proxy
+
+BINDING = r"/binding$"
+POD = r"/pods/[^/]+$"
+
+Struct = TypeVar("Struct", PodObject, NodeObject)
+
+
+class Stage:
+    """A binder over one node `n` of one card of 15 units, and the clock it believes."""
+
+    def __init__(self, server: ApiServer, proxy: Proxy, api: Api, **settings: Any) -> None:  # noqa: ANN401 - fields of the configuration
+        self.server = server
+        self.proxy = proxy
+        self.seconds = 0.0
+        self.metrics = Metrics("test")
+        configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
+        self.binder = Binder(
+            ledger=self.ledger,
+            engine=Engine(self.ledger, configuration.policy),
+            api=api,
+            events=EventWriter(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
+            metrics=self.metrics,
+            settings=configuration,
+            clock=lambda: self.seconds,
+            now_ns=lambda: 1_700_000_000_000_000_000,
+        )
+        self.add_node("n")
+
+    def add_node(self, name: str, **published: object) -> None:
+        node = {
+            "kind": "Node",
+            "metadata": {"name": name, "annotations": {"vrampack.dev/cards": cards(a_card(0), **published)}},
+        }
+        made = self.server.create(node)
+        parsed = decoded(made, NodeObject)
+        resources = {"resource": "aliyun.com/gpu-mem", "count_resource": "aliyun.com/gpu-count"}
+        self.ledger.node_changed(to_node(parsed, unit_mib=UNIT_MIB, **resources).facts)
+
+    def add_pod(self, name: str, units: int = 4, *, wired: bool = True) -> Pod:
+        """A pod that the ledger has seen; `wired` as admission leaves it."""
+        body = a_pod(name, units) | {"kind": "Pod"}
+        if wired:
+            path = "metadata.annotations['visible-devices.vrampack.dev/main']"
+            reference = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            body["spec"]["containers"][0]["env"] = [reference]
+        return self.hear(self.server.create(body))
+
+    def hear(self, raw: dict[str, Any]) -> Pod:
+        """The watch shows the pod as it is."""
+        pod = to_pod(decoded(raw, PodObject))
+        self.ledger.pod_changed(pod)
+        return pod
+
+    async def bind(self, pod: Pod, node: str = "n") -> str:
+        return (await self.binder.bind(BindingArgs(pod.name, pod.namespace, pod.uid, node))).error
+
+    def used(self, name: str = "n") -> int:
+        node = self.ledger.node(name)
+        assert node is not None
+        return node.used_units
+
+
+@pytest_asyncio.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with ApiServer() as server, Proxy(int(server.url.rpartition(":")[2])) as proxy:
+        api = an_api(proxy)
+        yield Stage(server, proxy, api)
+        await api.close()
+
+
+def an_api(proxy: Proxy) -> Api:
+    configuration = Configuration()
+    configuration.host = proxy.url
+    return Api(configuration, observe=lambda **_: None)
+
+
+async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    held = stage.proxy.when("POST", BINDING).hold(times=1)
+    calls = [asyncio.create_task(stage.bind(pod)) for _ in range(3)]
+    await stage.proxy.reached(held)
+    held.release()
+    assert await asyncio.gather(*calls) == ["", "", ""]
+    assert stage.proxy.count("POST", BINDING) == 1
+
+
+async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: Stage) -> None:
+    """The scheduler gave up; the Binding is on its way, and its answer decides about the place."""
+    pod = stage.add_pod("a")
+    held = stage.proxy.when("POST", BINDING).hold(times=1)
+    call = asyncio.create_task(stage.bind(pod))
+    await stage.proxy.reached(held)
+    call.cancel()
+    held.release()
+    await stage.binder.drain(5)
+    assert stage.server.get("pods", "a", namespace="default")["spec"]["nodeName"] == "n"
+    assert stage.used() == 4
+
+
+async def test_drain_waits_for_the_bind_under_way(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    held = stage.proxy.when("POST", BINDING).hold(times=1)
+    call = asyncio.create_task(stage.bind(pod))
+    await stage.proxy.reached(held)
+    drained = asyncio.create_task(stage.binder.drain(5))
+    held.release()
+    await drained
+    assert await call == ""
+
+
+async def test_eight_binds_at_once_never_share_the_last_place(stage: Stage) -> None:
+    """15 units hold three pods of 4: every other bind is refused before anything is sent."""
+    pods = [stage.add_pod(f"p{number}") for number in range(8)]
+    answers = await asyncio.gather(*(stage.bind(pod) for pod in pods))
+    assert sorted(answers)[:3] == ["", "", ""]
+    assert [answer for answer in answers if answer] == [
+        "node n: no card with enough free memory; the pod will be scheduled again"
+    ] * 5
+    assert stage.proxy.count("POST", BINDING) == 3
+    assert stage.used() == 12
+
+
+async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    assert await stage.bind(pod) == ""
+    assert len(stage.ledger.reservations()) == 1
+    await stage.binder.settle()
+    assert stage.proxy.count("GET", POD) == 0  # the watch gets two seconds
+    stage.seconds = 2.0
+    await stage.binder.settle()
+    assert stage.ledger.reservations() == []
+    assert stage.used() == 4
+
+
+async def test_a_binding_that_landed_unheard_is_found(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).cut_after_write(times=1)
+    stage.proxy.when("GET", POD).answer(500, times=1)
+    assert (await stage.bind(pod)).startswith("bind outcome unknown")
+    stage.seconds = 2.0
+    await stage.binder.settle()
+    assert stage.ledger.reservations() == []
+    assert stage.used() == 4
+
+
+async def test_an_unsettled_place_of_a_pod_that_vanished_unseen_is_freed(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).answer(500, times=1)
+    assert (await stage.bind(pod)).startswith("bind outcome unknown")
+    stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
+    stage.seconds = 2.0
+    await stage.binder.settle()
+    assert stage.used() == 0
+
+
+async def test_an_unsettled_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: Stage) -> None:
+    """After 2 s, then after 2, 4, 8, 16 and 30 more: in the first 100 s it is asked 6 times, at 2, 4, 8, 16, 32 and 62."""
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).answer(500, times=1)
+    await stage.bind(pod)
+    asked = stage.proxy.count("GET", POD)
+    for second in range(92):
+        stage.seconds = float(second)
+        await stage.binder.settle()
+    assert stage.proxy.count("GET", POD) - asked == 6
+    assert stage.used() == 4
+
+
+async def test_a_refused_retry_keeps_the_place_of_the_first_try(stage: Stage) -> None:
+    """The first Binding may still land, whatever the API server says to the second."""
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).answer(500, times=1)
+    stage.proxy.when("POST", BINDING).answer(429, times=1)
+    assert (await stage.bind(pod)).startswith("bind outcome unknown")
+    assert "429" in await stage.bind(pod)
+    assert stage.used() == 4
+
+
+async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card(stage: Stage) -> None:
+    pod = stage.add_pod("a", wired=False)
+    answer = await stage.bind(pod)
+    assert "created before the admission policy, recreate it" in answer
+    assert stage.proxy.count("POST", BINDING) == 0
+    assert stage.used() == 0
+
+
+async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: Stage) -> None:
+    stage.add_node("m", injection="ids")
+    assert await stage.bind(stage.add_pod("a", wired=False), "m") == ""
+
+
+async def test_fractions_are_written_where_they_are_wanted() -> None:
+    async with ApiServer() as server, Proxy(int(server.url.rpartition(":")[2])) as proxy:
+        api = an_api(proxy)
+        stage = Stage(server, proxy, api, nvidia_fractions=True)
+        assert await stage.bind(stage.add_pod("a")) == ""
+        await api.close()
+        written = server.get("pods", "a", namespace="default")["metadata"]["annotations"]
+    # 16130 MiB * 4 / 15 = 4301.3
+    assert written["nvidia.com/container.main.gpu-memory.limit"] == "4301Mi"
+    assert written["nvidia.com/container.main.gpu-memory.request"] == "4301Mi"
+    assert written["nvidia.com/container.main.gpus.devices"] == "GPU-0"
+
+
+def decoded(raw: dict[str, Any], kind: type[Struct]) -> Struct:
+    """A raw API object as the reflector would read it."""
+    return msgspec.json.decode(json.dumps(raw), type=kind)

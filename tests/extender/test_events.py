@@ -1,0 +1,142 @@
+"""Events are few: not repeated soon, not more than ten a second, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from extender.events import EventReason, EventWriter
+from extender.metrics import Metrics
+from kube.errors import NoAnswerError
+from tests.builders import a_pod
+from tests.fakes.api import ApiInMemory
+
+
+class Api(ApiInMemory):
+    """Keeps the events it is sent; can be told to fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, Mapping[str, object]]] = []
+        self.arrived = asyncio.Event()
+        self.is_down = False
+
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+        self.arrived.set()
+        if self.is_down:
+            raise NoAnswerError("down")
+        self.events.append((namespace, event))
+
+
+class Desk:
+    """A writer, what it sends to, and its clock."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.api = Api()
+        self.metrics = Metrics("test")
+        self.writer = EventWriter(self.api, self.metrics, clock=lambda: self.seconds, now=lambda: 1_700_000_000.0)
+
+    def say(self, name: str = "p", reason: EventReason = EventReason.BIND_FAILED) -> None:
+        self.writer.on_pod(a_pod(name), reason, "text")
+
+    async def send(self) -> None:
+        """Let the writer send everything that is queued."""
+        task = asyncio.create_task(self.writer.run())
+        await self.writer.flush()
+        task.cancel()
+
+    def dropped(self, cause: str) -> float:
+        return float(self.metrics.events_dropped.labels(cause)._value.get())
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    return Desk()
+
+
+async def test_an_event_says_who_what_and_why(desk: Desk) -> None:
+    desk.say()
+    await desk.send()
+    ((namespace, event),) = desk.api.events
+    assert namespace == "default"
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": "p",
+        "uid": "p",
+        "namespace": "default",
+    }
+    assert (event["reason"], event["type"], event["message"]) == ("GPUMemoryBindFailed", "Warning", "text")
+    assert event["firstTimestamp"] == "2023-11-14T22:13:20Z"
+
+
+async def test_events_of_nodes_go_to_the_default_namespace(desk: Desk) -> None:
+    """The API server refuses them elsewhere."""
+    desk.writer.on_node("gpu-0", EventReason.OVERCOMMITTED, "text")
+    await desk.send()
+    assert desk.api.events[0][0] == "default"
+    assert desk.api.events[0][1]["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": "gpu-0",
+        "uid": "gpu-0",
+    }
+
+
+async def test_the_same_is_said_once_in_five_minutes(desk: Desk) -> None:
+    for second in (0.0, 100.0, 299.0, 301.0):
+        desk.seconds = second
+        desk.say()
+    await desk.send()
+    assert len(desk.api.events) == 2
+    assert desk.dropped("repeated") == 2
+
+
+async def test_another_reason_and_another_pod_are_other_events(desk: Desk) -> None:
+    desk.say("p")
+    desk.say("q")
+    desk.say("p", EventReason.UNASSIGNED_POD)
+    await desk.send()
+    assert len(desk.api.events) == 3
+
+
+async def test_no_more_than_ten_a_second(desk: Desk) -> None:
+    for number in range(25):
+        desk.say(f"p{number}")
+    desk.seconds = 0.5  # half a second later there is room for five
+    for number in range(25, 35):
+        desk.say(f"p{number}")
+    await desk.send()
+    assert len(desk.api.events) == 15
+    assert desk.dropped("rate") == 20
+
+
+async def test_one_left_out_for_the_rate_may_be_said_later(desk: Desk) -> None:
+    for number in range(11):
+        desk.say(f"p{number}")
+    desk.seconds = 1.0
+    desk.say("p10")
+    await desk.send()
+    assert len(desk.api.events) == 11
+
+
+async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: Desk) -> None:
+    desk.api.is_down = True
+    desk.say("p")
+    await desk.send()
+    desk.api.is_down = False
+    desk.say("q")
+    await desk.send()
+    assert desk.dropped("failed") == 1
+    assert [event["involvedObject"]["name"] for _, event in desk.api.events] == ["q"]  # type: ignore[index]  # JSON
+
+
+async def test_names_never_repeat(desk: Desk) -> None:
+    desk.say("p")
+    desk.say("q")
+    await desk.send()
+    names = [event["metadata"]["name"] for _, event in desk.api.events]  # type: ignore[index]  # JSON
+    assert len(set(names)) == 2

@@ -1,0 +1,154 @@
+"""What the sinks make of objects, and when the ledger may be trusted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from extender.events import EventReason, EventWriter
+from extender.ledger import Ledger
+from extender.metrics import Metrics
+from extender.settings import ExtenderConfiguration
+from extender.sync import Freshness, NodeSink, PodSink, Watcher
+from kube.objects import NodeObject, PodObject
+from tests.builders import UNIT_MIB
+from tests.e2e.objects import a_card, a_pod, cards
+from tests.fakes.api import ApiInMemory
+
+
+class Feed:
+    """Both sinks over one ledger, with a clock, and the events that were asked for."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.metrics = Metrics("test")
+        self.events = Asked(self.metrics)
+        settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+        watcher = Watcher(self.metrics, self.events)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=watcher.notice)
+        self.freshness = Freshness(clock=lambda: self.seconds, now=lambda: 1e9 + self.seconds, stale_seconds=120)
+        self.pods = PodSink(self.ledger, self.freshness, watcher, self.metrics, "aliyun.com/gpu-mem")
+        self.nodes = NodeSink(self.ledger, self.freshness, watcher, self.metrics, settings)
+
+    def list_all(self, *pods: PodObject, nodes: tuple[NodeObject, ...] = ()) -> None:
+        for sink, objects in ((self.nodes, nodes), (self.pods, pods)):
+            sink.list_begins("start")
+            sink.heard()
+            sink.listed(objects)  # type: ignore[arg-type]  # each sink is paired with its own kind above
+            sink.list_ends()
+
+    def violations(self, kind: str) -> float:
+        return float(self.metrics.violations.labels(kind)._value.get())
+
+
+class Asked(EventWriter):
+    """An event writer that only remembers what it was asked for."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(ApiInMemory(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
+        self.asked: list[tuple[str, EventReason]] = []
+
+    def on_pod(self, pod: Any, reason: EventReason, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
+        self.asked.append((pod.name, reason))
+
+    def on_node(self, name: str, reason: EventReason, text: str) -> None:  # noqa: ARG002 - the real one's shape
+        self.asked.append((name, reason))
+
+
+@pytest.fixture
+def feed() -> Feed:
+    return Feed()
+
+
+def node(name: str, text: str | None = None, **annotations: str) -> NodeObject:
+    given = ({} if text is None else {"vrampack.dev/cards": text}) | annotations
+    return msgspec.convert({"metadata": {"name": name, "annotations": given}}, NodeObject)
+
+
+def pod(name: str, *, bound: str = "", **annotations: str) -> PodObject:
+    body = a_pod(name, "4", uid=name, namespace="default", annotations=annotations)
+    body["spec"]["nodeName"] = bound
+    return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+
+
+def test_nothing_is_trusted_before_both_lists_ended(feed: Feed) -> None:
+    assert feed.freshness.problem() == "the list of nodes is not complete yet"
+    feed.nodes.heard()
+    feed.nodes.list_begins("start")
+    feed.nodes.list_ends()
+    assert feed.freshness.problem() == "the list of pods is not complete yet"
+    feed.list_all()
+    assert feed.freshness.problem() == ""
+
+
+@pytest.mark.parametrize(("silence", "is_stale"), [(119.0, False), (120.0, False), (121.0, True)])
+def test_two_minutes_of_silence_are_too_much(feed: Feed, silence: float, *, is_stale: bool) -> None:
+    feed.list_all()
+    feed.seconds = silence
+    assert bool(feed.freshness.problem()) is is_stale
+
+
+def test_pods_alone_can_be_stale(feed: Feed) -> None:
+    feed.list_all()
+    feed.seconds = 200.0
+    feed.nodes.heard()
+    assert feed.freshness.problem() == "no word from the API server about pods for 200 s"
+
+
+def test_a_node_that_a_list_lacks_is_gone(feed: Feed) -> None:
+    feed.list_all(nodes=(node("n", cards(a_card(0))), node("m", cards(a_card(0)))))
+    feed.list_all(nodes=(node("m", cards(a_card(0))),))
+    assert [each.name for each in feed.ledger.nodes()] == ["m"]
+
+
+def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: Feed) -> None:
+    feed.list_all(nodes=(node("bad", "{"), node("good", cards(a_card(0)))))
+    bad, good = feed.ledger.nodes()
+    assert (bad.name, bad.cards) == ("bad", ())
+    assert bad.problem.startswith('annotation "vrampack.dev/cards": not JSON')
+    assert good.free_units == 15
+    assert feed.events.asked == [("bad", EventReason.ANNOTATION_REJECTED)]
+    assert feed.violations("node_unreadable") == 1
+
+
+def test_a_problem_is_said_once_and_not_with_every_heartbeat(feed: Feed) -> None:
+    feed.list_all(nodes=(node("bad", "{"),))
+    feed.nodes.changed(node("bad", "{", heartbeat="1"))
+    assert len(feed.events.asked) == 1
+    feed.nodes.changed(node("bad", cards(a_card(0))))
+    feed.nodes.changed(node("bad", "{"))
+    assert len(feed.events.asked) == 2
+
+
+def test_a_node_of_another_unit_is_named(feed: Feed) -> None:
+    feed.list_all(nodes=(node("odd", cards(a_card(0), unit_mib=256)),))
+    assert feed.events.asked == [("odd", EventReason.UNIT_MISMATCH)]
+    assert feed.violations("unit_mismatch") == 1
+
+
+def test_an_unreadable_observation_leaves_the_cards_alone(feed: Feed) -> None:
+    feed.list_all(nodes=(node("n", cards(a_card(0)), **{"vrampack.dev/observed": "[]"}),))
+    assert feed.ledger.nodes()[0].free_units == 15
+    assert feed.events.asked == [("n", EventReason.ANNOTATION_REJECTED)]
+
+
+def test_a_damaged_record_disturbs_no_other_pod(feed: Feed) -> None:
+    damaged = pod("damaged", bound="n", **{"vrampack.dev/allocation": "{"})
+    fine = pod("fine", bound="n", **{"scheduler.framework.gpushare.allocation": '{"0":{"0":4}}'})
+    feed.list_all(damaged, fine, nodes=(node("n", cards(a_card(0), a_card(1))),))
+    assert [card.used_units for card in feed.ledger.nodes()[0].cards] == [8, 4]
+    assert feed.events.asked == [("damaged", EventReason.ANNOTATION_REJECTED)]
+
+
+def test_pods_that_are_not_ours_are_not_kept(feed: Feed) -> None:
+    feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
+    assert list(feed.ledger.pods()) == []
+
+
+def test_relists_are_counted_by_cause(feed: Feed) -> None:
+    feed.list_all()
+    feed.pods.list_begins("expired")
+    assert feed.metrics.relists.labels("pods", "start")._value.get() == 1
+    assert feed.metrics.relists.labels("pods", "expired")._value.get() == 1

@@ -1,0 +1,68 @@
+"""What exists is documented, and what is documented exists: metrics, events, annotations, reasons, flags."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import Metric
+
+from cards import keys
+from cards.fit import Reason
+from cli.main import _parser
+from cli.version import VERSION
+from extender.events import EventReason
+from extender.metrics import Metrics, View, _ViewCollector
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def first_column(page: str) -> set[str]:
+    """The code spans that open the rows of a page's tables."""
+    return set(re.findall(r"^\| `([^`]+)`", (DOCS / page).read_text(), re.MULTILINE))
+
+
+def names_of(metrics: list[Metric]) -> set[str]:
+    return {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics}
+
+
+def test_every_metric_is_documented() -> None:
+    metrics = Metrics(VERSION)
+    view = View((), (), (), {}, {}, is_synced=False, now=0.0)
+    existing = names_of(list(metrics.registry.collect())) | names_of(list(_ViewCollector(view).collect()))
+    assert first_column("metrics.md") == existing
+
+
+def test_every_event_reason_is_documented() -> None:
+    assert first_column("events.md") == {reason.value for reason in EventReason}
+
+
+def test_every_reason_of_filter_is_documented_in_its_order() -> None:
+    text = (DOCS / "reasons.md").read_text()
+    assert re.findall(r"^\| `([^`]+)`", text, re.MULTILINE) == [reason.value for reason in Reason]
+
+
+def test_every_annotation_is_documented() -> None:
+    text = (DOCS / "records.md").read_text()
+    names = [value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)]
+    assert [name for name in names if name not in text and name != keys.CDI_KIND] == []
+
+
+def test_every_flag_of_serve_is_documented() -> None:
+    text = (DOCS / "configuration.md").read_text()
+    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
+    flags = {flag for action in commands.choices["serve"]._actions for flag in action.option_strings}
+    assert {flag for flag in flags if flag.startswith("--") and flag not in text} == {"--help"}
+
+
+def test_the_version_is_said_once() -> None:
+    assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *DOCS.rglob("*.md")]), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
