@@ -5,6 +5,7 @@ A no is an answer, with a reason for each node; `Error` and HTTP errors are for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,8 +68,8 @@ class Verbs:
                 (never if judged.reason.is_never else later)[name] = judged.reason.value
             else:
                 passed.append(name)
-        for reason in (*later.values(), *never.values()):
-            self._rejected.labels(reason).inc()
+        for reason, count in Counter((*later.values(), *never.values())).items():
+            self._rejected.labels(reason).inc(count)
         result = FilterResult(node_names=passed, failed=later, unresolvable=never)
         return Answer(encode(result), "ok" if passed else "no")
 
