@@ -17,7 +17,6 @@ from tests.e2e.refusals import NAMESPACE
 from tests.e2e.waiting import until
 from tests.fakes.proxy_thread import ProxyThread
 
-STUB = (sys.executable, "-m", "tests.e2e.stub_extender")
 PODS = "/api/v1/namespaces/default/pods"
 STARTS_AND_HANGS = """\
 import pathlib, signal, sys
@@ -35,18 +34,19 @@ def a_pod(name: str, *, units: int) -> dict[str, object]:
 
 
 def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process], excused: list[str]
+    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
 ) -> None:
-    excused.append("pod default/asks")  # the stub writes no record
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
-    extender(command=STUB)
+    extender()
     scheduler()
     cluster.must("POST", PODS, a_pod("asks", units=4))
 
     pod = cluster.wait(lambda: _bound(cluster, "asks"))
 
     assert pod["spec"]["nodeName"] == "gpu-0"
-    assert pod["metadata"]["annotations"]["e2e/bound-by"] == "stub"  # the scheduler's own binder would leave none
+    assert (
+        pod["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_IDX"] == "0"
+    )  # the scheduler's own binder would leave none
 
 
 def test_each_side_of_the_extender_can_be_watched_and_broken(
@@ -55,12 +55,10 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
     scheduler: Callable[..., Process],
     api_proxy: ProxyThread,
     transcript: Path,
-    excused: list[str],
 ) -> None:
     """A proxy before the API server that can fail, another before the extender that writes down each call."""
-    excused.append("pod default/asks")  # the stub writes no record
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
-    front = extender(command=STUB, api=(LOOPBACK, api_proxy.port)).front
+    front = extender(api=(LOOPBACK, api_proxy.port)).front
     scheduler()
     cut = api_proxy.when("POST", "/binding$").cut(times=1)
     cluster.must("POST", PODS, a_pod("asks", units=4))
@@ -77,9 +75,9 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
 def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_it(
     cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
 ) -> None:
-    """The stub lets everything pass, so the refusal is the scheduler's filter; what is off is only named for scores."""
+    """The refusal is worded by the scheduler's own filter; what is off is only named for scores."""
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
-    extender(command=STUB)
+    extender()
     running = scheduler(verbosity=4)
     cluster.must("POST", PODS, a_pod("too-big", units=16))
 
