@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +35,13 @@ def _parser() -> argparse.ArgumentParser:
         "serve", help="run the extender that kube-scheduler calls", description="Run the extender until SIGTERM."
     )
     serve_parser.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
-    serve_parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="instead of the pod's service account")
+    serve_parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("KUBECONFIG") or None,
+        help="instead of the pod's service account; $KUBECONFIG without it",
+    )
     serve_parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
     serve_parser.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
     serve_parser.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -11,11 +12,12 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError
-from kube.objects import PodObject, Status
+from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from kube.objects import UNDECODABLE, PodObject, Status
 
 Resource = Literal["pods", "nodes"]
 
@@ -30,8 +32,10 @@ class CallObserver(Protocol):
 
 
 async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
-    """A kubeconfig's current context, or the pod's own service account. Raises `CredentialsError`."""
+    """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account. Raises `CredentialsError`."""
     configuration = Configuration()
+    if kubeconfig is not None and not any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep)):
+        raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
     try:
         if kubeconfig is not None:
             await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
@@ -67,7 +71,7 @@ class Api:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
         The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
-        because a half-open connection looks exactly like a quiet one.
+        because a half-open connection looks exactly like a quiet one. That is a `SilentError`.
         """
         query = {
             "watch": "true",
@@ -87,7 +91,9 @@ class Api:
                 yield response.content
             finally:
                 response.close()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except aiohttp.SocketTimeoutError as error:
+            raise SilentError(f"watch {resource}: no word for {silence_seconds:g} s") from error
+        except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError) as error:
             raise NoAnswerError(f"watch {resource}: {_say(error)}") from error
         finally:
             self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
@@ -104,7 +110,7 @@ class Api:
             raise
         try:
             return msgspec.json.decode(body, type=PodObject)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
 
     async def bind(
@@ -191,7 +197,7 @@ def _pod_path(namespace: str, name: str) -> str:
 def _error(code: int, body: bytes) -> Exception:
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         status = Status(message=body[:200].decode(errors="replace"))
     if code == 410:  # noqa: PLR2004 - HTTP's own number
         return ExpiredError(code, status.reason, status.message)
