@@ -34,7 +34,7 @@ class CallObserver(Protocol):
 async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
     """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account. Raises `CredentialsError`."""
     configuration = Configuration()
-    if kubeconfig is not None and not any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep)):
+    if kubeconfig is not None and not _exists(kubeconfig):
         raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
     try:
         if kubeconfig is not None:
@@ -188,6 +188,11 @@ class Api:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+def _exists(kubeconfig: Path) -> bool:
+    """Whether any of the files is there: `$KUBECONFIG` may name several."""
+    return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -3,9 +3,24 @@
 import pytest
 
 from tests.auditor.audit import audit
-from tests.auditor.builders import V1, a_clean_scene, a_pod, a_pod_with_init
-from tests.auditor.spoils import Spoil, drop, label, move, note, rebind, rename_in_record, rewrite, unit_of
+from tests.auditor.builders import V1, a_clean_scene, a_legacy_node, a_pod, a_pod_with_init, bound_elsewhere
+from tests.auditor.spoils import (
+    Spoil,
+    both,
+    drop,
+    label,
+    move,
+    newcomer,
+    note,
+    rebind,
+    rename_in_record,
+    rewrite,
+    unbind,
+    unit_of,
+)
 from tests.auditor.terms import ALLOCATION_V2
+
+ALLOCATION = "vrampack.dev/allocation"
 
 SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
     # I2: the record and the request
@@ -64,8 +79,21 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         {("I2", "pod ml/cdi")},
         "a key comes twice",
     ),
+    "whole card for an ask larger than it": (
+        rebind("n2", lambda: a_pod("whole", {"main": 16}, whole=True), 0, held=15),
+        {("I2", "pod ml/whole")},
+        "asks 16 units of card 0, which has 15",
+    ),
+    "cards of a node nobody can read": (
+        lambda s: s.nodes["cdi"]["metadata"]["annotations"].update(
+            {"vrampack.dev/cards": '{"cards":[{"uuid":"GPU-cdi-0"}]}'}
+        ),
+        {("I2", "pod ml/cdi")},
+        "does not have",
+    ),
     "node of another unit": (unit_of("cdi", 256), {("I2", "pod ml/cdi")}, "units of 256 MiB"),
-    "foreign record of another size": (
+    "v1 record of another size": (note("v1", f"{V1}POD", "3"), {("I2", "pod ml/v1")}, "v1 record holds 3 units"),
+    "v2 record of another size": (
         note("v2", ALLOCATION_V2, '{"0":{"0":3}}'),
         {("I2", "pod ml/v2")},
         "v2 record holds 3 units",
@@ -152,3 +180,52 @@ def test_a_wrong_allocation_is_reported(spoil: Spoil, want: set[tuple[str, str]]
     found = audit(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=True)
     assert {(violation.invariant, violation.object) for violation in found} == want
     assert any(says in violation.text for violation in found)
+
+
+UNREADABLE = {
+    "another version": (
+        ALLOCATION,
+        '{"v":2,"cards":[{"uuid":null,"index":0,"units":4,"whole":false}],"containers":{}}',
+    ),
+    "no cards": (ALLOCATION, '{"v":1,"cards":[],"containers":{}}'),
+    "no containers": (ALLOCATION, '{"v":1,"cards":[{"uuid":null,"index":0,"units":4,"whole":false}]}'),
+    "negative index": (
+        ALLOCATION,
+        '{"v":1,"cards":[{"uuid":null,"index":-1,"units":4,"whole":false}],"containers":{}}',
+    ),
+    "negative units": (
+        ALLOCATION,
+        '{"v":1,"cards":[{"uuid":null,"index":0,"units":-4,"whole":false}],"containers":{}}',
+    ),
+    "true for a number": (
+        ALLOCATION,
+        '{"v":1,"cards":[{"uuid":null,"index":0,"units":true,"whole":false}],"containers":{}}',
+    ),
+    "whole unsaid": (ALLOCATION, '{"v":1,"cards":[{"uuid":null,"index":0,"units":4}],"containers":{}}'),
+    "empty uuid": (ALLOCATION, '{"v":1,"cards":[{"uuid":"","index":0,"units":4,"whole":false}],"containers":{}}'),
+    "NaN": (ALLOCATION, '{"v":1,"cards":[{"uuid":null,"index":0,"units":NaN,"whole":false}],"containers":{}}'),
+    "v2 without units": (ALLOCATION_V2, '{"0":{}}'),
+    "v2 with a card that is no number": (ALLOCATION_V2, '{"0":{"x":4}}'),
+    "v3 that is a list": ("gpushare.alibabacloud.com/gpumemory", "[]"),
+    "v1 on no card": (f"{V1}IDX", "-1"),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_record_nobody_can_read_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
+    """Of 11 units it leaves no room for 5 more on any card of its node."""
+    scene = a_clean_scene()
+    scene.notes("unrecorded")[key] = value
+    both(unbind("cdi"), newcomer(5, card=0, node="cdi"))(scene)
+    found = audit(scene.pods.values(), scene.nodes.values())
+    assert [(violation.invariant, violation.object) for violation in found] == [
+        ("I1", "node cdi card 0"),
+        ("I2", "pod ml/unrecorded"),
+    ]
+    assert "cannot be read" in found[1].text
+
+
+def test_a_whole_card_that_gpushare_gave_is_valid() -> None:
+    pod = bound_elsewhere("whole", "old", {ALLOCATION_V2: '{"0":{"1":15}}'})
+    pod["metadata"]["labels"]["ack.gpushare.placement"] = "require-whole-device"
+    assert audit([pod], [a_legacy_node()]) == []

@@ -46,6 +46,22 @@ async def test_a_chunked_request_passes_unchanged_and_is_kept_without_its_framin
         assert proxy.matching("POST", "/a")[0].body == b"abc"
 
 
+async def test_a_reply_to_head_has_a_length_and_no_body() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"
+    async with Upstream(replies=[reply]) as upstream, Proxy(upstream.port) as proxy, Caller(proxy.port) as caller:
+        assert await caller.ask("HEAD", "/") == (200, b"")
+        assert await caller.ask("GET", "/") == (200, b"{}")
+
+
+async def test_a_caller_that_asks_before_it_sends_a_body_is_told_to() -> None:
+    async with Upstream() as upstream, Proxy(upstream.port) as proxy, Caller(proxy.port) as caller:
+        await caller.send_raw(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+        assert (await caller.head()).status == 100
+        await caller.send_raw(b"1")
+        assert (await caller.head()).status == 200
+        assert upstream.requests[0].endswith(b"1")
+
+
 async def test_one_connection_carries_many_requests() -> None:
     async with Upstream() as upstream, Proxy(upstream.port) as proxy, Caller(proxy.port) as caller:
         large = b"x" * 3_000_000
