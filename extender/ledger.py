@@ -114,12 +114,12 @@ class Ledger:
         return list(self._reservations.values())
 
     def node_for(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: what it already holds there is free for it.
+        """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
 
         A pod whose bind got no answer may only have room where its own reservation is. Such a node is made for
-        this pod alone and has version 0.
+        this pod alone and has version 0. What a *bound* pod holds is never free, whoever names its uid.
         """
-        if uid in self._reserved.get(name, ()) or uid in self._bound.get(name, ()):
+        if uid in self._reserved.get(name, ()):
             facts = self._facts.get(name)
             return None if facts is None else self._count(facts, version=0, without=uid)
         return self._nodes.get(name)

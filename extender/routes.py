@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.requests import ClientDisconnect
 
 from extender.inspection import inspect_all, inspect_node
 from extender.ledger import Ledger
@@ -54,8 +55,10 @@ def health_app(service: Service) -> FastAPI:
 
 
 def _bare_app() -> FastAPI:
-    """No generated pages: they would tell strangers what to call."""
-    return FastAPI(openapi_url=None, docs_url=None, redoc_url=None, max_body_size=MAX_BODY_BYTES)
+    """No generated pages, which would tell strangers what to call, and no redirects to whatever Host a caller names."""
+    return FastAPI(
+        openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MAX_BODY_BYTES
+    )
 
 
 def _verb_routes(service: Service) -> APIRouter:
@@ -79,7 +82,11 @@ def _verb_routes(service: Service) -> APIRouter:
 async def _answer(
     service: Service, verb: str, request: Request, decide: Callable[[bytes], Answer | Awaitable[Answer]]
 ) -> Response:
-    body = await request.body()
+    try:
+        body = await request.body()
+    except ClientDisconnect:
+        log.debug("caller hung up verb=%s", verb)
+        return Response(status_code=400)  # nobody reads it
     started = time.perf_counter()
     in_flight = service.metrics.in_flight.labels(verb)
     in_flight.inc()

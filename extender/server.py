@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import uvicorn
@@ -22,14 +22,36 @@ KEEP_ALIVE_SECONDS = 120
 """More than the 90 s after which Go's client closes an idle connection."""
 MAX_CONNECTIONS = 512
 """A scheduler needs two and one per bind under way; the rest is for probes and people."""
+MAX_HEAD_BYTES = 65_536
+"""Request line and headers; the parser has no bound of its own. A scheduler sends 200 bytes."""
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Server(uvicorn.Server):
     """One listener. Signals are the application's business, not the listener's."""
 
+    handshake_seconds = 10.0
+    """A TLS handshake from its first byte to its last; asyncio would wait for 60 s."""
+
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on sockets that are there already. uvicorn's own has no deadline for handshakes."""
+        loop, config = asyncio.get_running_loop(), self.config
+        deadline = self.handshake_seconds if config.ssl else None
+        self.servers = [
+            await loop.create_server(
+                self._protocol, sock=each, ssl=config.ssl, ssl_handshake_timeout=deadline, backlog=config.backlog
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state={})
 
 
 def listen(address: str) -> socket.socket:
@@ -40,16 +62,17 @@ def listen(address: str) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from error
     listener.listen(2048)
     listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
     return listener
 
 
 def make_server(app: FastAPI, *, tls: Tls | None, receive_seconds: float) -> Server:
-    """A server for `app` that is given its socket when it is served."""
+    """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
+    context = tls_context(tls) if tls is not None and tls.cert_file is not None else None
 
     class Protocol(DeadlineProtocol):
         receive_deadline_seconds = receive_seconds
@@ -66,29 +89,42 @@ def make_server(app: FastAPI, *, tls: Tls | None, receive_seconds: float) -> Ser
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=1,
-        ssl_context_factory=None if tls is None or tls.cert_file is None else lambda *_: tls_context(tls),
+        ssl_context_factory=None if context is None else lambda *_: context,
     )
-    return Server(config)
+    server = Server(config)
+    server.handshake_seconds = receive_seconds
+    return server
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unreadable file."""
+    """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
-    context.load_verify_locations(str(tls.client_ca_file))
+    try:
+        context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
+    except OSError as error:
+        raise OSError(f"tls.cert_file {tls.cert_file}, tls.key_file {tls.key_file}: {error}") from error
+    try:
+        context.load_verify_locations(str(tls.client_ca_file))
+    except OSError as error:
+        raise OSError(f"tls.client_ca_file {tls.client_ca_file}: {error}") from error
     # Go offers h2 where ALPN allows it; this server speaks HTTP/1.1.
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """Cuts connections that have not sent a whole request in time; an idle one between requests is left alone."""
+    """Cuts connections that have not sent a whole request in time, or headers without end.
+
+    An idle connection between requests is left alone.
+    """
 
     receive_deadline_seconds = 10.0
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
+    _is_in_head = False
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -98,12 +134,22 @@ class DeadlineProtocol(HttpToolsProtocol):
         if self._deadline is None and not self._is_receiving:
             self._arm()
         super().data_received(data)
+        if self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.close()
 
     def on_message_begin(self) -> None:
-        self._is_receiving = True
+        self._is_receiving = self._is_in_head = True
+        self._head_bytes = 0
         if self._deadline is None:
             self._arm()
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._is_receiving = False

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
     host, separator, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not separator or not port.isascii() or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):  # noqa: PLR2004 - the last port
         raise ValueError(f"{text!r} is not HOST:PORT; give for example 127.0.0.1:12345")
     if host != "localhost":
         try:
@@ -43,6 +43,10 @@ def _checked_address(text: str) -> str:
     return text
 
 
+def _checked_optional_address(text: str) -> str:
+    return _checked_address(text) if text else text
+
+
 def _checked_prefix(text: str) -> str:
     if not text.startswith("/") or text.endswith("/") or "//" in text:
         raise ValueError(f"{text!r} must begin with one slash and end without one, e.g. /gpushare-scheduler")
@@ -50,6 +54,7 @@ def _checked_prefix(text: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_checked_address)]
+OptionalAddress = Annotated[str, AfterValidator(_checked_optional_address)]
 ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
@@ -75,7 +80,7 @@ class Listen(_Strict):
     verbs: Address = "127.0.0.1:12345"
     """Filter, prioritize, bind, inspect and health. Another address than loopback needs `tls`."""
 
-    health: Address | Literal[""] = "127.0.0.1:12346"
+    health: OptionalAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
     url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
@@ -183,21 +188,29 @@ def _fault(fault: Mapping[str, Any]) -> str:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueLoader)  # noqa: S506 - a SafeLoader
+        text = path.read_text(encoding="utf-8")
+        doubled = list(_doubled_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
+        document = yaml.safe_load(text)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: not YAML: {error}") from error
+    if doubled:
+        raise SettingsError("\n".join(f"{path}: {fault}" for fault in doubled))
     if not isinstance(document, dict):
         raise SettingsError(f"{path}: not a mapping; begin with apiVersion: vrampack.dev/v1")
     return document
 
 
-class _UniqueLoader(yaml.SafeLoader):
-    """A SafeLoader in which no key stands twice: the last one silently winning is how settings get lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        mapping = super().construct_mapping(node, deep=deep)
-        if len(mapping) != len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key stands twice", node.start_mark)
-        return mapping
+def _doubled_keys(node: yaml.Node | None, path: str = "") -> Iterator[str]:
+    """Keys that stand twice: the last one silently winning is how settings get lost."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            inner = f"{path}.{key.value}" if path else key.value
+            if key.value in seen:
+                yield f"{inner}: stands twice, the second time in line {key.start_mark.line + 1}"
+            seen.add(key.value)
+            yield from _doubled_keys(value, inner)

@@ -50,7 +50,11 @@ class Verbs:
         self._rejected = metrics.rejected_nodes
 
     def filter(self, body: bytes) -> Answer:
-        """Which of the named nodes can take the pod now; always HTTP 200."""
+        """Which of the named nodes can take the pod now; always HTTP 200.
+
+        A pod that runs already is asked about when it is resized in place: its memory is held where it is, and cannot
+        be resized.
+        """
         problem = self._problem()
         if problem:
             return _filter_error(f"not ready: {problem}")
@@ -64,7 +68,7 @@ class Verbs:
         later: dict[str, str] = {}
         never: dict[str, str] = {}
         for name, judged in self._engine.judge(names, pod.ask, pod.uid).items():
-            if isinstance(judged, Unfit):
+            if isinstance(judged, Unfit) and name != pod.node_name:
                 (never if judged.reason.is_never else later)[name] = judged.reason.value
             else:
                 passed.append(name)

@@ -1,14 +1,15 @@
 """What kube-scheduler sends and reads: the extender protocol, as the scheduler's Go types spell it.
 
 Go reads keys in any letter case, so we do too: the fast way takes the exact names that every scheduler sends, and
-only a body in which that finds no GPU request is folded and read again. Unknown fields are skipped, nulls are empty.
+only a body with other spellings is folded and read again. Unknown fields are skipped, nulls are empty.
 https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1
 """
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -29,7 +30,6 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
 
     pod: PodObject | None = msgspec.field(default=None, name="Pod")
     node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
-    nodes: msgspec.Raw | None = msgspec.field(default=None, name="Nodes")
 
 
 class BindingArgs(msgspec.Struct, frozen=True):
@@ -58,56 +58,112 @@ class BindingResult(msgspec.Struct, frozen=True):
     error: str = msgspec.field(default="", name="Error")
 
 
+_NULL = msgspec.Raw(b"null")
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """`ExtenderArgs` before its parts are read."""
+
+    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
+    node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
+    nodes: msgspec.Raw = msgspec.field(default=_NULL, name="Nodes")
+
+
 _Wire = TypeVar("_Wire", ExtenderArgs, BindingArgs)
+_Read = TypeVar("_Read")
 
 encode = msgspec.json.Encoder().encode
-_ARGS = msgspec.json.Decoder(ExtenderArgs)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_POD = msgspec.json.Decoder(PodObject)
 _BINDING = msgspec.json.Decoder(BindingArgs)
+_KEY = re.compile(rb'"([A-Za-z]+)"\s*:')
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""What the API server accepts as a name. Anything else (`..`) would change the path of a call."""
 
 
 def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
     """The pod and the candidate names, in order, each once. Raises `WireError`."""
-    args = _decode(_ARGS, body)
-    pod = to_pod(args.pod, resource=resource) if args.pod is not None else None
-    if pod is None or pod.ask is None or args.node_names is None:
-        args = _fold(body, ExtenderArgs)
-        pod = to_pod(args.pod, resource=resource) if args.pod is not None else None
-    if pod is None:
-        raise WireError("Pod is missing: send the scheduler's ExtenderArgs")
-    if args.node_names is None:
-        if args.nodes is not None and bytes(args.nodes).strip() != b"null":
-            raise WireError(
-                "Nodes is set and NodeNames is not: set nodeCacheCapable: true for this extender in the "
-                "KubeSchedulerConfiguration; whole Node objects are not read"
-            )
-        raise WireError("NodeNames is missing: send the candidates' names (nodeCacheCapable: true)")
-    return pod, list(dict.fromkeys(args.node_names))
+    return _guarded(_read_args, body, resource)
 
 
 def read_binding(body: bytes) -> BindingArgs:
     """A bind call with all four fields set. Raises `WireError` naming the first that is not."""
-    args = _decode(_BINDING, body)
-    if not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
+    return _guarded(_read_binding, body)
+
+
+def _guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
+    """Whatever a decoder makes of strange bytes (bad UTF-8, numbers out of range, deep nesting) is the sender's fault."""
+    try:
+        return read(body, *more)
+    except WireError:
+        raise
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as error:
+        raise WireError(f"the body is not what a scheduler sends: {error}") from error
+
+
+def _read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
+    envelope = _try(_ENVELOPE, body)
+    if envelope is not None and envelope.node_names is None and _is_set(envelope.nodes):
+        raise _whole_nodes()
+    pod, names = None, None
+    if envelope is not None and envelope.node_names is not None and _is_spelled_as_fields(envelope.pod):
+        pod, names = _try(_POD, envelope.pod), envelope.node_names
+    if pod is None or names is None:
+        pod, names = _fold_args(body)
+    return to_pod(pod, resource=resource), list(dict.fromkeys(names))
+
+
+def _fold_args(body: bytes) -> tuple[PodObject, list[str]]:
+    args = _fold(body, ExtenderArgs)
+    if args.pod is None:
+        raise WireError("Pod is missing: send the scheduler's ExtenderArgs")
+    if args.node_names is None:
+        if any(key.lower() == "nodes" and value is not None for key, value in msgspec.json.decode(body).items()):
+            raise _whole_nodes()
+        raise WireError("NodeNames is missing: send the candidates' names (nodeCacheCapable: true)")
+    return args.pod, args.node_names
+
+
+def _read_binding(body: bytes) -> BindingArgs:
+    args = _try(_BINDING, body)
+    if args is None or not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
         args = _fold(body, BindingArgs)
     for field in msgspec.structs.fields(BindingArgs):
-        if not getattr(args, field.name):
+        value = getattr(args, field.name)
+        if not value:
             raise WireError(f"{field.encode_name} is missing or empty: send the scheduler's ExtenderBindingArgs")
+        if field.name != "pod_uid" and not _NAME.fullmatch(value):
+            raise WireError(f"{field.encode_name}: {value[:60]!r} is not a name")
     return args
 
 
-def _decode(decoder: msgspec.json.Decoder[_Wire], body: bytes) -> _Wire:
+def _whole_nodes() -> WireError:
+    return WireError(
+        "Nodes is set and NodeNames is not: set nodeCacheCapable: true for this extender in the "
+        "KubeSchedulerConfiguration; whole Node objects are not read"
+    )
+
+
+def _is_set(raw: msgspec.Raw) -> bool:
+    return bytes(raw).strip() != b"null"
+
+
+def _try(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) -> _Read | None:
+    """None when a part has not the type it should have, e.g. null where a Go decoder reads nothing: fold it, then."""
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WireError(f"the body is not what a scheduler sends: {error}") from error
+    except msgspec.ValidationError:
+        return None
+
+
+def _is_spelled_as_fields(pod: msgspec.Raw) -> bool:
+    """Whether every key that names a field in some letter case is spelled as the field is."""
+    return all(_SPELLED.get(key.lower(), key) == key for key in _KEY.findall(bytes(pod)))
 
 
 def _fold(body: bytes, kind: type[_Wire]) -> _Wire:
-    """Read the body again with its keys in any letter case."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(_folded(msgspec.json.decode(body), kind)), type=kind)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-        raise WireError(f"the body is not what a scheduler sends: {error}") from error
+    """Read the body with its keys in any letter case and its nulls left out."""
+    return msgspec.json.decode(msgspec.json.encode(_folded(msgspec.json.decode(body), kind)), type=kind)
 
 
 def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any annotation of a field
@@ -118,13 +174,33 @@ def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any
         return value
     if get_origin(kind) is list and isinstance(value, list):
         return [_folded(item, get_args(kind)[0]) for item in value]
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict)):
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {key: item for key, item in value.items() if item is not None}
+    if not (_is_struct(kind) and isinstance(value, dict)):
         return value
     hints = get_type_hints(kind)
     spelled = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
     folded = {}
     for key, item in value.items():
         field = spelled.get(key.lower())
-        if field is not None:
+        if field is not None and item is not None:
             folded[field.encode_name] = _folded(item, hints[field.name])
     return folded
+
+
+def _is_struct(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _field_names(kind: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation of a field
+    """The names of all fields of a struct and of the structs inside it, as JSON spells them."""
+    for inner in get_args(kind):
+        yield from _field_names(inner)
+    if _is_struct(kind):
+        hints = get_type_hints(kind)
+        for field in msgspec.structs.fields(kind):
+            yield field.encode_name
+            yield from _field_names(hints[field.name])
+
+
+_SPELLED = {name.lower().encode(): name.encode() for name in _field_names(PodObject)}

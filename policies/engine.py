@@ -34,7 +34,7 @@ class LedgerView(Protocol):
     """What the engine needs of a ledger: nodes by name, as they are now for one pod."""
 
     def node_for(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: what the pod itself holds there is free for it.
+        """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
 
         A node made for this pod alone has version 0, so that nobody else is given its answer.
         """

@@ -305,3 +305,9 @@ def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> 
     told.ledger.pod_changed(a_pod(node="n", record=OURS))
     assert told.used() == [4]
     assert told.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
+
+
+def test_what_a_bound_pod_holds_is_free_for_nobody(told: Told) -> None:
+    """A call may name any uid."""
+    told.ledger.pod_changed(a_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
+    assert told.ledger.node_for("n", "p") == told.node()

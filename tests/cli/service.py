@@ -1,0 +1,112 @@
+"""`vrampack serve` as a process of its own, and the ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+WITHIN_SECONDS = 20
+"""Longer than a Python process takes to start on a busy machine."""
+
+
+def a_kubeconfig(folder: Path, server: str) -> Path:
+    """The way to one API server, without a login."""
+    path = folder / "kubeconfig.json"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Running:
+    """One service that was started, and its two listeners."""
+
+    def __init__(self, process: Process, session: aiohttp.ClientSession, verbs: int, health: int) -> None:
+        self.process = process
+        self.verbs = f"http://127.0.0.1:{verbs}"
+        self.health = f"http://127.0.0.1:{health}"
+        self._session = session
+
+    async def get(self, url: str) -> tuple[int, str]:
+        async with self._session.get(url) as reply:
+            return reply.status, await reply.text()
+
+    async def post(self, path: str, body: object) -> tuple[int, str]:
+        async with self._session.post(self.verbs + path, json=body) as reply:
+            return reply.status, await reply.text()
+
+    async def until(self, url: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
+        """Ask until the answer is so; the process has no other way to tell."""
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while True:
+                try:
+                    status, text = await self.get(url)
+                except aiohttp.ClientConnectionError:
+                    status, text = 0, ""
+                if is_so(status, text):
+                    return status, text
+                await asyncio.sleep(0.02)
+
+    async def until_ready(self) -> None:
+        await self.until(f"{self.verbs}/readyz", lambda status, _: status == 200)
+
+    async def exit_code(self) -> int:
+        async with asyncio.timeout(WITHIN_SECONDS):
+            return await self.process.wait()
+
+    async def log(self) -> str:
+        """What it wrote, once it has ended."""
+        assert self.process.stderr is not None
+        return (await self.process.stderr.read()).decode()
+
+
+@asynccontextmanager
+async def serving(folder: Path, api_url: str, *arguments: str) -> AsyncIterator[Running]:
+    """A service of that API server; killed when the block ends, if it still runs."""
+    verbs, health = free_ports(2)
+    listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
+    kubeconfig = ["--kubeconfig", str(a_kubeconfig(folder, api_url))]
+    environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cli",
+        "serve",
+        *kubeconfig,
+        *listen,
+        *arguments,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment,
+    )
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Running(process, session, verbs, health)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

@@ -1,0 +1,60 @@
+"""The command line without a service: what it refuses, and with which exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from cli.version import VERSION
+
+
+def test_misuse_exits_2_with_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "extender.yaml"
+    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 0\ndecide: filter\n")
+    assert main(["serve", "--config", str(config)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert [line.partition(": ")[0] for line in said.err.splitlines()] == ["vrampack", "vrampack"]
+    assert f"{config}: unit_mib: " in said.err
+    assert f"{config}: decide: 'filter' is not served by this version" in said.err
+
+
+@pytest.mark.parametrize("address", ["nowhere", "0.0.0.0:12345", "127.0.0.1:99999"])
+def test_a_bad_address_exits_2(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--listen", address]) == 2
+    assert capsys.readouterr().err.startswith("vrampack: command line: listen.verbs: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve", "--nope"], ["serve", "--log-level", "loud"], ["nope"], []], ids=" ".join
+)
+def test_an_unknown_word_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    said = capsys.readouterr()
+    assert (said.out, "usage: vrampack" in said.err) == ("", True)
+
+
+def test_no_way_to_an_api_server_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--kubeconfig", str(tmp_path / "none")]) == 1
+    assert str(tmp_path / "none") in capsys.readouterr().err
+
+
+def test_version_in_this_process_and_in_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    done = subprocess.run([sys.executable, "-m", "cli", "version"], capture_output=True, text=True, check=True)
+    assert capsys.readouterr().out == done.stdout == f"vrampack {VERSION}\n"
+
+
+def test_help_says_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["serve", "--help"])
+    assert raised.value.code == 0
+    said = capsys.readouterr().out
+    for flag in ("--config", "--kubeconfig", "--context", "--listen", "--health-listen", "--url-prefix", "--log-level"):
+        assert flag in said

@@ -1,0 +1,169 @@
+"""The listener on a real socket: deadlines for slow callers, patience with idle ones, caps, and quick replies."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from fastapi import FastAPI
+
+from extender.routes import MAX_BODY_BYTES
+from extender.server import MAX_HEAD_BYTES, listen
+from tests.wire import recordings
+from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
+from tests.wire.service import PREFIX, Extender
+
+DEADLINE_SECONDS = 0.3
+FILTER = request(f"{PREFIX}/filter", recordings.read("filter.ncc-true.scheduler-1.36.3.json"))
+SLOW_LORISES = 100
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[Address]:
+    """The recorded cluster behind a listener with a short deadline."""
+    with serving(Extender(recordings.nodes(), recordings.pods()).app, receive_seconds=DEADLINE_SECONDS) as at:
+        yield at
+
+
+def test_a_request_byte_for_byte_as_recorded(address: Address) -> None:
+    with connected(address) as client:
+        client.sendall((recordings.FOLDER / "raw-http-request.filter.bin").read_bytes())
+        status, body = read_reply(client)
+    assert status == 200
+    assert b'"FailedNodes":{"gpu-node-' in body
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"", b"P", b"POST /gpushare-scheduler/filter HTTP/1.1\r\nHost: x\r\n", FILTER[:-1], FILTER + FILTER[:-1]],
+    ids=["silent", "a letter", "half a head", "a body without its end", "a second request without its end"],
+)
+def test_an_unfinished_request_is_cut_at_the_deadline(address: Address, beginning: bytes) -> None:
+    with connected(address) as client:
+        started = time.monotonic()
+        client.sendall(beginning)
+        if beginning.startswith(FILTER):
+            assert read_reply(client)[0] == 200
+        assert is_cut(client)
+        assert DEADLINE_SECONDS * 0.9 < time.monotonic() - started < 10 * DEADLINE_SECONDS
+
+
+@pytest.mark.parametrize("head", [b"POST /x HTTP/1.1\r\nX: ", FILTER.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"])
+def test_a_trickle_does_not_extend_the_deadline(address: Address, head: bytes) -> None:
+    with connected(address) as client:
+        client.sendall(head)
+        started = time.monotonic()
+        bytes_sent = 0
+        while not select.select([client], [], [], 0.02)[0]:
+            client.sendall(b" ")
+            bytes_sent += 1
+        assert is_cut(client)
+        assert time.monotonic() - started < 10 * DEADLINE_SECONDS
+    assert bytes_sent > 3
+
+
+def test_trickling_clients_hold_nobody_up(address: Address) -> None:
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connected(address)) for _ in range(SLOW_LORISES)]
+        for client in slow:
+            client.sendall(FILTER[:40])
+        times = []
+        with connected(address) as client:
+            for _ in range(20):
+                started = time.monotonic()
+                client.sendall(FILTER)
+                assert read_reply(client)[0] == 200
+                times.append(time.monotonic() - started)
+        assert sorted(times)[10] < 0.05
+        assert all(is_cut(client) for client in slow)
+
+
+def test_an_idle_connection_outlives_the_deadline(address: Address) -> None:
+    """A scheduler keeps idle connections for 90 s, and loses the request that meets a closing one."""
+    with connected(address) as client:
+        for _ in range(3):
+            client.sendall(FILTER)
+            assert read_reply(client)[0] == 200
+            assert select.select([client], [], [], 1.5 * DEADLINE_SECONDS)[0] == []
+
+
+def test_the_deadline_is_for_the_request_not_for_our_answer() -> None:
+    """A bind takes as long as it takes: once the request is here, the connection is not cut."""
+    app = FastAPI()
+    may_answer = threading.Event()
+
+    @app.post("/slow")
+    async def slow() -> str:
+        await asyncio.to_thread(may_answer.wait, 10)
+        return "at last"
+
+    with serving(app, receive_seconds=0.05) as at, connected(at) as client:
+        client.sendall(request("/slow", b"{}"))
+        assert select.select([client], [], [], 0.25)[0] == []
+        may_answer.set()
+        assert read_reply(client) == (200, b'"at last"')
+
+
+def test_a_body_that_is_announced_too_large_is_refused_unread(address: Address) -> None:
+    with connected(address) as client:
+        client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 107374182400\r\n\r\n".encode())
+        assert read_reply(client)[0] == 413
+        # Nothing more comes: the connection does not hang.
+        assert is_cut(client)
+
+
+def test_a_client_that_sends_its_large_body_anyway_hears_why(address: Address) -> None:
+    with connected(address) as client:
+        client.sendall(request(f"{PREFIX}/bind", bytes(MAX_BODY_BYTES + 1)))
+        assert read_reply(client)[0] == 413
+
+
+def test_a_chunked_body_is_refused_at_the_cap(address: Address) -> None:
+    chunk = b"100000\r\n" + bytes(0x100000) + b"\r\n"
+    with connected(address) as client:
+        client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        sent = 0
+        while not select.select([client], [], [], 0)[0]:
+            client.sendall(chunk)
+            sent += 1
+        assert read_reply(client)[0] == 413
+    assert MAX_BODY_BYTES < sent * 0x100000 < 4 * MAX_BODY_BYTES
+
+
+def test_headers_without_end_are_refused(address: Address) -> None:
+    with connected(address) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6))
+        assert read_reply(client) == (431, b"")
+        assert is_cut(client)
+
+
+@pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 100, b"NOT HTTP\r\n\r\n"])
+def test_what_is_not_http_is_refused(address: Address, rubbish: bytes) -> None:
+    with connected(address) as client:
+        client.sendall(rubbish)
+        assert client.recv(12) == b"HTTP/1.1 400"
+
+
+def test_a_reply_leaves_in_one_piece_and_at_once(address: Address) -> None:
+    """Two writes and Nagle's delay would cost 40 ms a call: 50 calls, each reply in one segment."""
+    with connected(address) as client:
+        started = time.monotonic()
+        for _ in range(50):
+            client.sendall(FILTER)
+            reply = client.recv(65_536)
+            head, _, body = reply.partition(b"\r\n\r\n")
+            assert f"content-length: {len(body)}".encode() in head
+        assert time.monotonic() - started < 1
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            listen(f"127.0.0.1:{port}")

@@ -1,0 +1,133 @@
+"""The listener with mutual TLS: only clients of our own authority, in date, and nobody may dawdle over a handshake."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.server import tls_context
+from extender.settings import Tls
+from tests.e2e.certificates import Authority, KeyPair
+from tests.wire import recordings
+from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
+from tests.wire.service import PREFIX, Extender
+
+DEADLINE_SECONDS = 0.3
+FILTER = request(f"{PREFIX}/filter", recordings.read("filter.ncc-true.scheduler-1.36.3.json"))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The one that signs schedulers and this server."""
+    return Authority(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def tls(authority: Authority) -> Tls:
+    """What the service is configured with."""
+    server = authority.issue("server")
+    return Tls(cert_file=server.certificate, key_file=server.key, client_ca_file=authority.ca_file)
+
+
+@pytest.fixture(scope="module")
+def address(tls: Tls) -> Iterator[Address]:
+    """The recorded cluster behind mutual TLS."""
+    app = Extender(recordings.nodes(), recordings.pods()).app
+    with serving(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
+        yield at
+
+
+def signed(authority: Authority, folder: Path, *, days: int) -> KeyPair:
+    """A client certificate of `authority` that ends in so many days, or ended that long ago."""
+    pair = KeyPair(folder / "late.crt", folder / "late.key")
+    asked, ours = folder / "late.csr", authority.ca_file.parent
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(pair.key)]
+    signer = ["-CA", str(authority.ca_file), "-CAkey", str(authority.ca_file.with_suffix(".key")), "-set_serial", "7"]
+    leaf = ["-extfile", str(ours / "openssl.cnf"), "-extensions", "leaf", "-days", str(days)]
+    for command in (
+        ["req", "-new", *key, "-subj", "/CN=late", "-out", str(asked)],
+        ["x509", "-req", "-in", str(asked), *signer, *leaf, "-out", str(pair.certificate)],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True, timeout=30)
+    return pair
+
+
+def wrapped(address: Address, trusted: Authority, shown: KeyPair | None) -> ssl.SSLSocket:
+    """A handshake as a client that trusts `trusted` and shows this certificate."""
+    context = ssl.create_default_context(cafile=str(trusted.ca_file))
+    if shown is not None:
+        context.load_cert_chain(shown.certificate, shown.key)
+    return context.wrap_socket(connected(address), server_hostname="127.0.0.1")
+
+
+def call(address: Address, trusted: Authority, shown: KeyPair | None) -> int:
+    """The status of one filter. With TLS 1.3 a client learns of its refusal at its first read."""
+    with wrapped(address, trusted, shown) as client:
+        client.sendall(FILTER)
+        return read_reply(client)[0]
+
+
+def test_a_client_of_our_authority_is_served(address: Address, authority: Authority) -> None:
+    with wrapped(address, authority, authority.issue("scheduler")) as client:
+        assert client.version() in ("TLSv1.2", "TLSv1.3")
+        client.sendall(FILTER)
+        assert read_reply(client)[0] == 200
+
+
+def test_others_do_not_get_through_the_handshake(address: Address, authority: Authority, tmp_path: Path) -> None:
+    """Nobody, a client of another authority, and one of ours whose certificate has ended."""
+    theirs = Authority(tmp_path / "theirs").issue("scheduler")
+    for shown in (None, theirs, signed(authority, tmp_path, days=-1)):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            call(address, authority, shown)
+
+
+def test_a_certificate_made_the_same_way_is_good_before_its_end(
+    address: Address, authority: Authority, tmp_path: Path
+) -> None:
+    assert call(address, authority, signed(authority, tmp_path, days=1)) == 200
+
+
+def test_plain_http_is_not_answered(address: Address) -> None:
+    with connected(address) as client:
+        client.sendall(FILTER)
+        with pytest.raises(ConnectionError):
+            read_reply(client)
+
+
+def test_only_http_1_1_is_offered(address: Address, authority: Authority) -> None:
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    pair = authority.issue("scheduler-h2")
+    context.load_cert_chain(pair.certificate, pair.key)
+    with context.wrap_socket(connected(address), server_hostname="127.0.0.1") as client:
+        assert client.selected_alpn_protocol() == "http/1.1"
+
+
+@pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01"])
+def test_a_handshake_that_does_not_end_is_cut(address: Address, beginning: bytes) -> None:
+    started = time.monotonic()
+    with connected(address) as client:
+        client.sendall(beginning)
+        assert is_cut(client)
+    assert time.monotonic() - started < 10 * DEADLINE_SECONDS
+
+
+def test_silence_after_the_handshake_is_cut(address: Address, authority: Authority) -> None:
+    with wrapped(address, authority, authority.issue("quiet")) as client:
+        assert is_cut(client)
+
+
+@pytest.mark.parametrize("field", ["cert_file", "key_file", "client_ca_file"])
+@pytest.mark.parametrize("content", [None, "not PEM"])
+def test_an_unusable_file_is_named(tls: Tls, tmp_path: Path, field: str, content: str | None) -> None:
+    path = tmp_path / "given.pem"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(OSError, match=f"tls.{field} {path}"):
+        tls_context(tls.model_copy(update={field: path}))

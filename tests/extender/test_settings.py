@@ -1,0 +1,174 @@
+"""The configuration file: what is good, and that every fault names file and path and says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from extender.errors import SettingsError
+from extender.settings import ExtenderConfiguration, is_loopback, load_settings, parse_address
+
+HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def loaded(tmp_path: Path, text: str, **overrides: str) -> ExtenderConfiguration:
+    path = tmp_path / "extender.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    return load_settings(path, overrides)
+
+
+FAULTS = {
+    "unknown key": ("polcy: {}", "polcy: no such field; look for a misspelling in docs/configuration.md"),
+    "unknown key inside": ("listen: {verb: '127.0.0.1:1'}", "listen.verb: no such field"),
+    "text for a number": ("unit_mib: '1024'", "unit_mib: Input should be a valid integer"),
+    "fraction for a number": ("unit_mib: 1024.0", "unit_mib: Input should be a valid integer"),
+    "bool for a number": ("unit_mib: true", "unit_mib: Input should be a valid integer"),
+    "text for a bool": ("nvidia_fractions: 'yes'", "nvidia_fractions: Input should be a valid boolean"),
+    "number for an address": ("listen: {verbs: 12345}", "listen.verbs: Input should be a valid string"),
+    "too small": ("unit_mib: 0", "unit_mib: Input should be greater than or equal to 1"),
+    "too large": ("deadlines: {bind_seconds: 61}", "deadlines.bind_seconds: Input should be less than or equal to 60"),
+    "not finite": ("deadlines: {bind_seconds: .nan}", "deadlines.bind_seconds: "),
+    "infinite": ("deadlines: {stale_seconds: .inf}", "deadlines.stale_seconds: "),
+    "key twice": ("unit_mib: 1\nunit_mib: 2", "unit_mib: stands twice, the second time in line 4"),
+    "key twice inside": ("tls:\n  key_file: a\n  key_file: b", "tls.key_file: stands twice, the second time in line 5"),
+    "key twice in a flow": ("listen: {verbs: a, verbs: b}", "listen.verbs: stands twice"),
+    "decide filter": ("decide: filter", "decide: 'filter' is not served by this version; leave it out or set it to prioritize"),
+    "decide auto": ("decide: auto", "decide: 'auto' is not served by this version"),
+    "decide a number": ("decide: 3", "decide: 3 is not served by this version"),
+    "two TLS files": ("tls: {cert_file: a, key_file: b}", "tls: give cert_file, key_file and client_ca_file together"),
+    "one TLS file": ("tls: {client_ca_file: a}", "tls: give cert_file, key_file and client_ca_file together"),
+    "a host name": ("listen: {verbs: 'gpu.example:1'}", "listen.verbs: 'gpu.example:1': 'gpu.example' is not an IP address"),
+    "no port": ("listen: {verbs: '127.0.0.1'}", "listen.verbs: '127.0.0.1' is not HOST:PORT; give for example"),
+    "no such port": ("listen: {verbs: '127.0.0.1:65536'}", "listen.verbs: '127.0.0.1:65536' is not HOST:PORT"),
+    "monstrous port": (f"listen: {{verbs: '127.0.0.1:{'1' * 5000}'}}", "is not HOST:PORT"),
+    "bad health address": ("listen: {health: '127.0.0.1'}", "listen.health: '127.0.0.1' is not HOST:PORT"),
+    "open door": ("listen: {verbs: '0.0.0.0:1'}", "listen.verbs: 0.0.0.0:1 is not loopback and tls is not set"),
+    "open door, IPv6": ("listen: {verbs: '[fd00::1]:1'}", "listen.verbs: [fd00::1]:1 is not loopback"),
+    "prefix without a slash": ("listen: {url_prefix: verbs}", "listen.url_prefix: 'verbs' must begin with one slash"),
+    "prefix with a slash too many": ("listen: {url_prefix: /x/}", "listen.url_prefix: '/x/' must begin with one slash"),
+    "unknown policy": ("policy: {default: best}", "policy.default: Input should be 'binpack', 'spread' or 'node-binpack'"),
+    "unknown policy allowed": ("policy: {allowed: [spread, best]}", "policy.allowed.1: Input should be 'binpack'"),
+    "resource without a domain": ("resources: {memory: gpu-mem}", "resources.memory: String should match pattern"),
+    "empty section": ("listen:", "listen: Input should be a valid dictionary"),
+    "not YAML": ("a: [", "not YAML: "),
+    "deep YAML": ("a: " + "[" * 600, "not YAML: "),
+    "not UTF-8": ("a: \xff", "not YAML: "),
+    "a list for a key": ("? [a]\n: 1", "not YAML: "),
+    "two documents": ("---\na: 1", "not YAML: "),
+    "a Python object": ("a: !!python/object/apply:os.getcwd []", "not YAML: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "fault"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        loaded(tmp_path, HEAD + text)
+    assert str(raised.value).startswith(f"{tmp_path / 'extender.yaml'}: ")
+    assert fault in str(raised.value)
+
+
+def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as raised:
+        loaded(tmp_path, "kind: Other\nunit_mib: 0\nnew: 1\n")
+    paths = [
+        line.removeprefix(f"{tmp_path / 'extender.yaml'}: ").partition(":")[0]
+        for line in str(raised.value).splitlines()
+    ]
+    assert sorted(paths) == ["apiVersion", "kind", "new", "unit_mib"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "text", "# nothing\n"])
+def test_a_file_that_is_no_mapping_says_how_to_begin(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsError, match=r"not a mapping; begin with apiVersion: vrampack\.dev/v1"):
+        loaded(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"{tmp_path}/none.yaml: No such file or directory"):
+        load_settings(tmp_path / "none.yaml")
+    with pytest.raises(SettingsError, match=f"{tmp_path}: Is a directory"):
+        load_settings(tmp_path)
+
+
+def test_no_file_and_the_smallest_file_are_the_defaults(tmp_path: Path) -> None:
+    assert loaded(tmp_path, HEAD) == load_settings(None)
+    assert load_settings(None).listen.verbs == "127.0.0.1:12345"
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    text = """
+unit_mib: 256
+reserve_mib: 450
+listen: {verbs: '0.0.0.0:12345', health: '', url_prefix: /x}
+tls: {cert_file: a, key_file: b, client_ca_file: c}
+deadlines: {bind_seconds: 2, drain_seconds: 0}
+policy: {default: spread, allowed: [binpack]}
+decide: prioritize
+"""
+    settings = loaded(tmp_path, HEAD + text)
+    assert (settings.unit_mib, settings.reserve_mib, settings.deadlines.bind_seconds) == (256, 450, 2.0)
+    assert (settings.tls.key_file, settings.listen.health) == (Path("b"), "")
+    assert (settings.policy.default, settings.policy.allowed) == ("spread", ("binpack",))
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, HEAD + "listen: {verbs: '127.0.0.1:1', url_prefix: /x}", verbs="127.0.0.1:2")
+    assert (settings.listen.verbs, settings.listen.url_prefix) == ("127.0.0.1:2", "/x")
+
+
+def test_a_bad_flag_says_where_it_stands() -> None:
+    with pytest.raises(SettingsError, match=r"command line: listen\.verbs: 'x' is not HOST:PORT"):
+        load_settings(None, {"verbs": "x"})
+
+
+def test_a_flag_cannot_open_the_door_either() -> None:
+    with pytest.raises(SettingsError, match="is not loopback and tls is not set"):
+        load_settings(None, {"verbs": "0.0.0.0:12345"})
+
+
+ADDRESSES = {
+    "127.0.0.1:12345": (("127.0.0.1", 12345), True),
+    "127.9.9.9:1": (("127.9.9.9", 1), True),
+    "localhost:80": (("localhost", 80), True),
+    "[::1]:12345": (("::1", 12345), True),
+    "0.0.0.0:0": (("0.0.0.0", 0), False),
+    "[::]:65535": (("::", 65535), False),
+    "10.0.0.1:1": (("10.0.0.1", 1), False),
+}
+
+
+@pytest.mark.parametrize(("text", "want", "loopback"), [(text, *want) for text, want in ADDRESSES.items()])
+def test_addresses(text: str, want: tuple[str, int], loopback: bool) -> None:  # noqa: FBT001 - a table
+    assert (parse_address(text), is_loopback(text)) == (want, loopback)
+
+
+def fields(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """`listen.verbs` and so on: every field that holds no further fields."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields(field.annotation, f"{path}{name}.")
+        else:
+            yield path + name
+
+
+def test_every_field_is_documented_and_nothing_else() -> None:
+    rows = re.findall(
+        r"^\| `([A-Za-z_.]+)` \|", DOCUMENTATION.read_text(encoding="utf-8").partition("The policies:")[0], re.MULTILINE
+    )
+    assert sorted(rows) == sorted(fields(ExtenderConfiguration))
+
+
+def test_documented_defaults_are_the_defaults() -> None:
+    document = load_settings(None).model_dump()
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", DOCUMENTATION.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) > 10
+    for path, text in rows:
+        value = document
+        for part in path.split("."):
+            value = value[part]
+        assert str(value).lower().removesuffix(".0") == text, path

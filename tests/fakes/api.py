@@ -1,0 +1,61 @@
+"""An API server's door without a network: pods in memory, and Bindings as the real one takes them.
+
+For tests in which the network says nothing, run thousands of times over; faults belong to the cutting proxy.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from kube.client import Api
+from kube.errors import RefusedError
+from kube.objects import PodObject
+
+Object = dict[str, Any]  # Any: raw API objects
+
+
+class ApiInMemory(Api):
+    """`kube.client.Api` over a dictionary of raw pods by namespace and name."""
+
+    def __init__(self, pods: Iterable[Object] = ()) -> None:
+        self.pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): copy.deepcopy(pod) for pod in pods}
+        self.bindings: list[tuple[str, str]] = []
+        """Pod uid and node of every Binding that was written."""
+        self.gets: list[tuple[str, str]] = []
+
+    async def close(self) -> None:
+        pass
+
+    async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:  # noqa: ARG002 - the real one's shape
+        self.gets.append((namespace, name))
+        pod = self.pods.get((namespace, name))
+        return None if pod is None else msgspec.json.decode(json.dumps(pod), type=PodObject)
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node_name: str,
+        annotations: Mapping[str, str],
+        *,
+        timeout_seconds: float,  # noqa: ARG002 - the real one's shape
+    ) -> None:
+        pod = self.pods.get((namespace, name))
+        if pod is None:
+            raise RefusedError(404, "NotFound", f'pods "{name}" not found')
+        if pod["metadata"]["uid"] != uid:
+            raise RefusedError(409, "Conflict", "Precondition failed: UID in precondition")
+        if pod["spec"].get("nodeName"):
+            raise RefusedError(409, "Conflict", f"pod {name} is already assigned to node {pod['spec']['nodeName']}")
+        pod["spec"]["nodeName"] = node_name
+        pod["metadata"]["annotations"] = {**(pod["metadata"].get("annotations") or {}), **annotations}
+        self.bindings.append((uid, node_name))
+
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
+        pass

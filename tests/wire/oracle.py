@@ -1,0 +1,154 @@
+"""The other opinion: what filter and prioritize must answer, from raw JSON objects, the slow way.
+
+Written from the contract, not from the code, and importing nothing of it. Every call counts the whole cluster anew:
+which cards a node has, what every live pod holds on them, what the pod in question asks, and why a node will not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tests.wire.oracle_annotations import Card, cards_of, has_record, held_by_observation, held_by_record
+from tests.wire.oracle_asks import Object, Wanted, wanted_by
+
+SCORES = (10, 5, 4, 3, 2, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """A filter answer."""
+
+    passed: list[str]
+    later: dict[str, str]
+    never: dict[str, str]
+
+
+def filtered(nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]) -> Verdicts:
+    """Every name once, in order, in exactly one of the three."""
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    verdicts = Verdicts([], {}, {})
+    wanted = wanted_by(asking)
+    for name in dict.fromkeys(names):
+        text, is_never = ("", False) if wanted is None else _refusal(by_name.get(name), pods, wanted)
+        if not text:
+            verdicts.passed.append(name)
+        elif is_never:
+            verdicts.never[name] = text
+        else:
+            verdicts.later[name] = text
+    return verdicts
+
+
+def prioritized(
+    nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]
+) -> dict[str, int]:
+    """The scores of `binpack`: least room left on the cards taken first, then by node name."""
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    wanted = wanted_by(asking)
+    scores = dict.fromkeys(names, 0)
+    if wanted is None:
+        return scores
+    passed = filtered(nodes, pods, asking, names).passed
+    rooms = {name: _room_on_taken(loaded_cards(by_name[name], pods), wanted) for name in passed}
+    for score, name in zip(SCORES, sorted(passed, key=lambda name: (rooms[name], name)), strict=False):
+        scores[name] = score
+    return scores
+
+
+def loaded_cards(node: Object, pods: Iterable[Object]) -> list[Card]:
+    """The node's cards with what live bound pods hold on each."""
+    cards = cards_of(node)
+    for pod in pods:
+        is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        is_ours = wanted_by(pod) is not None or has_record(pod)
+        if is_live and is_ours and pod["spec"].get("nodeName") == node["metadata"]["name"]:
+            for index, units in _held(pod, node, cards).items():
+                next(card for card in cards if card.index == index).used += units
+    return cards
+
+
+def _held(pod: Object, node: Object, cards: list[Card]) -> dict[int, int]:
+    """By its record; else as the node's agent observed; else on every card."""
+    shares = held_by_record(pod)
+    for found in (shares, held_by_observation(pod, node)):
+        if found is not None:
+            placed = _place(found, node, cards)
+            if placed is not None:
+                return placed
+    wanted = wanted_by(pod)
+    if wanted is not None and wanted.whole:
+        return {card.index: card.units for card in cards}
+    most = max([wanted.units if wanted else 0, *(units for _, _, units in shares or ())])
+    return {card.index: most for card in cards}
+
+
+def _place(shares: list[tuple[str | None, int | None, int]], node: Object, cards: list[Card]) -> dict[int, int] | None:
+    """Units by card index; None when a share names no card of this node. Cards of legacy nodes have no uuid."""
+    is_legacy = "vrampack.dev/cards" not in (node["metadata"].get("annotations") or {})
+    placed: dict[int, int] = {}
+    for uuid, index, units in shares:
+        if uuid is not None and not is_legacy:
+            named = [card for card in cards if card.uuid == uuid]
+        else:
+            named = [card for card in cards if card.index == index]
+        if not named:
+            return None
+        placed[named[0].index] = placed.get(named[0].index, 0) + units
+    return placed
+
+
+def _refusal(node: Object | None, pods: Sequence[Object], wanted: Wanted) -> tuple[str, bool]:
+    """The first text that applies, in the contract's order, and whether eviction could never help."""
+    if node is None:
+        return "node not seen yet", False
+    cards = loaded_cards(node, pods)
+    never = _never(cards, wanted)
+    if never:
+        return never, True
+    allowed = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
+    roomy = [card for card in allowed if _has_room(card, wanted)]
+    if len(roomy) < wanted.count:
+        if wanted.whole:
+            return "no empty card", False
+        many = "not enough cards with free memory"
+        return ("no card with enough free memory" if wanted.count == 1 else many), False
+    if sum(card.is_usable for card in roomy) < wanted.count:
+        return "card unhealthy or cordoned", False
+    return "", False
+
+
+def _never(cards: list[Card], wanted: Wanted) -> str:
+    large = _large(cards, wanted)
+    of_model = [card for card in large if not wanted.models or card.model in wanted.models]
+    of_uuid = [card for card in of_model if not wanted.uuids or card.uuid in wanted.uuids]
+    if not any(card.units for card in cards):
+        return "no shareable GPU memory"
+    if not large:
+        return "larger than any card"
+    if len(large) < wanted.count:
+        return "too few cards"
+    if len(of_model) < wanted.count:
+        return "card model not allowed"
+    if len(of_uuid) < wanted.count:
+        return "card uuid not here"
+    return "" if wanted.is_valid else "request not valid"
+
+
+def _large(cards: list[Card], wanted: Wanted) -> list[Card]:
+    return [card for card in cards if card.units > 0 and card.units >= wanted.units]
+
+
+def _is_allowed(card: Card, wanted: Wanted) -> bool:
+    return (not wanted.models or card.model in wanted.models) and (not wanted.uuids or card.uuid in wanted.uuids)
+
+
+def _has_room(card: Card, wanted: Wanted) -> bool:
+    return card.used == 0 if wanted.whole else card.units - card.used >= wanted.units
+
+
+def _room_on_taken(cards: list[Card], wanted: Wanted) -> int:
+    """Free units of the cards a best fit takes: the fewest that any choice of cards could leave."""
+    large = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
+    free = [card.units - card.used for card in large if card.is_usable and _has_room(card, wanted)]
+    return sum(sorted(free)[: wanted.count])

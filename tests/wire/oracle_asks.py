@@ -1,0 +1,101 @@
+"""The oracle's reading of what a pod asks, from the raw object: quantities, labels, wishes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+Object = dict[str, Any]  # Any: raw API objects are what the oracle reads
+
+MEMORY = "aliyun.com/gpu-mem"
+MAX_UNITS = 1_048_576
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i?|k|m|u|n)|[eE]([+-]?[0-9]+))?")
+_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pod asks of one node."""
+
+    units: int
+    """On each card."""
+    count: int
+    whole: bool
+    models: set[str]
+    uuids: set[str]
+    is_valid: bool
+
+
+def wanted_by(pod: Object) -> Wanted | None:
+    """None when the pod asks for nothing of ours."""
+    labels = pod["metadata"].get("labels") or {}
+    notes = pod["metadata"].get("annotations") or {}
+    own, is_valid = _container_units(pod)
+    if not own and is_valid:
+        return None
+    count = _count(labels.get("aliyun.com/gpu-count", "1"))
+    if count is None or any(units % count for _, units in own):
+        count, is_valid = 1, False
+    placement = labels.get("ack.gpushare.placement")
+    return Wanted(
+        units=_for_life(own) // count,
+        count=count,
+        whole=placement == "require-whole-device",
+        models=_listed(notes.get("vrampack.dev/card-model", "")),
+        uuids=_listed(notes.get("vrampack.dev/card-uuid", "")),
+        is_valid=is_valid and placement in (None, "require-whole-device"),
+    )
+
+
+def quantity(value: object) -> int | None:
+    """A whole number of units, None when it is none."""
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    if match is None:
+        return None
+    number, suffix, exponent = match.groups()
+    with localcontext(Context(prec=200)):
+        units = Decimal(number) * Decimal(2) ** _BINARY.get(suffix, 0)
+        units = units.scaleb(_POWERS.get(suffix, 0) if suffix else int(exponent or 0))
+        return int(units) if units >= 0 and units == units.to_integral_value() else None
+
+
+def _container_units(pod: Object) -> tuple[list[tuple[str, int]], bool]:
+    """Kind and units of each asking container, init ones first, and whether all of them can be served at all."""
+    own: list[tuple[str, int]] = []
+    is_valid = True
+    for part in ("initContainers", "containers"):
+        for container in pod["spec"].get(part) or ():
+            resources = container.get("resources") or {}
+            asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+            if MEMORY not in asked:
+                continue
+            units = quantity(asked[MEMORY])
+            if units is None or units > MAX_UNITS:
+                is_valid = False
+            if units:
+                kind = "sidecar" if container.get("restartPolicy") == "Always" else "init"
+                own.append(("main" if part == "containers" else kind, units))
+    return own, is_valid
+
+
+def _for_life(own: list[tuple[str, int]]) -> int:
+    """Play the pod's start: sidecars stay, init containers come and go one by one, then all main ones run."""
+    staying = peak = 0
+    for kind, units in own:
+        if kind == "init":
+            peak = max(peak, staying + units)
+        else:
+            staying += units
+            peak = max(peak, staying)
+    return peak
+
+
+def _count(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,4}", text) and int(text) > 0 else None
+
+
+def _listed(text: str) -> set[str]:
+    return {part.strip() for part in text.split(",")} - {""}

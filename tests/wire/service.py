@@ -1,0 +1,159 @@
+"""The service without a network: a ledger fed with raw objects, and the application called as a scheduler calls it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+
+from cards.node import Node
+from extender.binding import Binder
+from extender.events import EventWriter
+from extender.ledger import Ledger, Notice
+from extender.metrics import Metrics, View
+from extender.routes import Service, verbs_app
+from extender.settings import ExtenderConfiguration
+from extender.sync import Freshness, NodeSink, PodSink, Watcher
+from extender.verbs import Verbs
+from kube.client import Api
+from kube.objects import NodeObject, PodObject
+from policies.engine import Engine
+from tests.fakes.api import ApiInMemory, Object
+
+PREFIX = "/gpushare-scheduler"
+CONFIGURATION = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+GO_HEADERS = ((b"user-agent", b"Go-http-client/1.1"), (b"content-type", b"application/json"))
+
+State = tuple[int, list[Node], list[tuple[str, str]], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401 - any JSON value
+        return json.loads(self.body)
+
+
+class Extender:
+    """One extender over these nodes and pods, in step with them and ready."""
+
+    def __init__(self, nodes: Iterable[Object] = (), pods: Iterable[Object] = (), api: Api | None = None) -> None:
+        pods = list(pods)
+        self.memory = ApiInMemory(pods)
+        """What is called where no other API server is given."""
+        api = self.memory if api is None else api
+        self.metrics = metrics = Metrics("test")
+        self.notices: list[Notice] = []
+        events = EventWriter(api, metrics, clock=time.monotonic, now=time.time)
+        watcher = Watcher(metrics, events)
+        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic, report=self.notices.append)
+        self.freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=120)
+        self._pods = PodSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION.resources.memory)
+        self._nodes = NodeSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION)
+        self.problem = ""
+        engine = Engine(self.ledger, CONFIGURATION.policy)
+        binder = Binder(
+            ledger=self.ledger,
+            engine=engine,
+            api=api,
+            events=events,
+            metrics=metrics,
+            settings=CONFIGURATION,
+            clock=time.monotonic,
+            now_ns=time.time_ns,
+        )
+        self.verbs = Verbs(
+            engine=engine,
+            binder=binder,
+            metrics=metrics,
+            problem=self._problem,
+            resource=CONFIGURATION.resources.memory,
+        )
+        self.feed(nodes, pods)
+
+    @cached_property
+    def service(self) -> Service:
+        return Service(self.verbs, self.ledger, self.metrics, self._problem, self._view, "test")
+
+    @cached_property
+    def app(self) -> FastAPI:
+        return verbs_app(self.service, PREFIX)
+
+    def feed(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
+        """List everything anew, as the reflectors do: decoded object by object, nodes and pods."""
+        for sink in (self._nodes, self._pods):
+            sink.list_begins("start")
+            sink.heard()
+        self._nodes.listed([msgspec.json.decode(json.dumps(node), type=NodeObject) for node in nodes])
+        self._pods.listed([msgspec.json.decode(json.dumps(pod), type=PodObject) for pod in pods])
+        self._nodes.list_ends()
+        self._pods.list_ends()
+
+    async def post(self, verb: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = GO_HEADERS) -> Reply:
+        return await call(self.app, "POST", f"{PREFIX}/{verb}", body, headers)
+
+    async def get(self, path: str) -> Reply:
+        return await call(self.app, "GET", path)
+
+    def state(self) -> State:
+        """Everything in the ledger that a request could have changed."""
+        ledger = self.ledger
+        held = sorted((each.pod.uid, each.node_name) for each in ledger.reservations())
+        return ledger.generation, ledger.nodes(), held, sorted(pod.uid for pod in ledger.pods())
+
+    def _problem(self) -> str:
+        return self.problem or self.freshness.problem()
+
+    def _view(self) -> View:
+        ledger = self.ledger
+        return View(
+            nodes=tuple(ledger.nodes()),
+            pods=tuple(ledger.pods()),
+            reservations=tuple(ledger.reservations()),
+            drift_units={},
+            heard_at=dict(self.freshness.heard_at),
+            is_synced=not self._problem(),
+            now=time.monotonic(),
+        )
+
+
+async def call(
+    app: FastAPI, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
+) -> Reply:
+    """One request through the application's own door, as a server hands it over."""
+    sent: list[dict[str, Any]] = []  # Any: ASGI messages
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - an ASGI message
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        "client": ("127.0.0.1", 40000),
+        "server": ("127.0.0.1", 12345),
+    }
+    await app(scope, receive, send)
+    received = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Reply(sent[0]["status"], received, b"".join(message.get("body", b"") for message in sent[1:]))
