@@ -1,0 +1,257 @@
+"""Attacks on what admission protects. Each is a plain function that makes what it needs and says whether it got through.
+
+So the same attack shows two things: the shipped policy stops it, and a weaker policy does not. Getting through
+is judged by what the API server stored, not by a status code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeAlias
+
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import (
+    MIRROR,
+    RECORDS,
+    a_container,
+    a_pod,
+    environment,
+    has_exact_environment,
+    is_guarded,
+    variable,
+)
+from tests.e2e.admission_policies import injector, installed
+from tests.e2e.cluster import Json
+
+Attack: TypeAlias = Callable[[Bench], bool]
+
+ALLOCATION = "vrampack.dev/allocation"
+ROUTES = {"pods": "", "pods/status": "/status"}
+"""The ways to a pod that is there already: resource, and what it adds to the pod's path."""
+
+
+def created_with(key: str) -> Attack:
+    """A pod that brings a record with it, as one does that a controller makes from a copied template."""
+
+    def attack(bench: Bench) -> bool:
+        status, made = bench.create(a_pod(annotations={key: RECORDS[key]}))
+        return status == HTTPStatus.CREATED and key in made["metadata"]["annotations"]
+
+    return attack
+
+
+def added_by(resource: str, key: str = ALLOCATION) -> Attack:
+    """A record laid onto a pod that waits."""
+
+    def attack(bench: Bench) -> bool:
+        return _alters(bench, bench.pod(), resource, key, RECORDS[key])
+
+    return attack
+
+
+def changed_by(resource: str, key: str = ALLOCATION) -> Attack:
+    def attack(bench: Bench) -> bool:
+        return _alters(bench, bench.bound_pod(), resource, key, "forged")
+
+    return attack
+
+
+def removed_by(resource: str, key: str = ALLOCATION) -> Attack:
+    def attack(bench: Bench) -> bool:
+        return _alters(bench, bench.bound_pod(), resource, key, None)
+
+    return attack
+
+
+def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
+    """The tenant's own Binding carries a record."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.pod()
+        bench.bind(name, annotations={key: RECORDS[key]}, legacy=legacy)
+        return key in bench.annotations(name)
+
+    return attack
+
+
+def extender_writes_by(resource: str) -> Attack:
+    """The extender's own account, on a way that it has no business on."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.bound_pod()
+        bench.patch(
+            name,
+            {"metadata": {"annotations": {ALLOCATION: "forged"}}},
+            subresource=ROUTES[resource],
+            token=bench.extender,
+        )
+        return bench.annotations(name)[ALLOCATION] == "forged"
+
+    return attack
+
+
+def relabelled_by(resource: str, label: str, value: str | None, *, was: str | None) -> Attack:
+    """A label that says what the pod asks for is added, changed or (`value` None) removed."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.pod(a_pod(labels={} if was is None else {label: was}))
+        bench.patch(name, {"metadata": {"labels": {label: value}}}, subresource=ROUTES[resource])
+        return bench.labels(name).get(label) != was
+
+    return attack
+
+
+def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = False) -> Attack:
+    """A Binding whose labels the API server would lay over the pod's."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.pod()
+        token = bench.extender if by_extender else bench.tenant
+        bench.bind(name, labels={label: "2"}, legacy=legacy, token=token)
+        return label in bench.labels(name)
+
+    return attack
+
+
+def asks_with_variable(name: str, *, init: bool = False) -> Attack:
+    """The container that asks says itself what it may see or use."""
+    return _stored_with_other_environment(a_container(units=4, env=[variable(name)]), init=init)
+
+
+def sibling_with_variable(name: str, *, init: bool = False) -> Attack:
+    """A container that asks for nothing, beside one that does, says itself what it may see."""
+    return _stored_with_other_environment(a_container("sibling", env=[variable(name)]), a_container(units=4), init=init)
+
+
+def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
+    """The pod brings the right environment itself, as if it had been through the mutation, and one entry more.
+
+    With `init` that entry stands in an init container, where one who looks at `containers` only misses it.
+    """
+
+    def attack(bench: Bench) -> bool:
+        extra = [variable(name)]
+        main = a_container(units=4, env=[*environment("main", 4), *([] if init else extra)])
+        pod = a_pod(main, init=[a_container("init", env=extra)] if init else [])
+        return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+    return attack
+
+
+def says_it_is_a_mirror_pod(bench: Bench) -> bool:
+    """Mirror pods are left alone, so the tenant writes the annotation that marks them."""
+    hostile = a_container(units=4, env=[variable("NVIDIA_VISIBLE_DEVICES")])
+    pod = a_pod(hostile, annotations={MIRROR: "forged"}, nodeName=bench.node)
+    return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+
+def sibling_from_config_map(bench: Bench) -> bool:
+    """As before, the variable comes from a ConfigMap, where admission cannot see it."""
+    collection = f"/api/v1/namespaces/{bench.namespace}/configmaps"
+    hostile = {"metadata": {"generateName": "hostile-"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
+    name = bench.cluster.must("POST", collection, hostile)["metadata"]["name"]
+    pod = a_pod(a_container(units=4, env_from=name), a_container("sibling", env_from=name))
+    status, made = bench.create(pod)
+    return status == HTTPStatus.CREATED and not has_exact_environment(made)
+
+
+def debugged_with(*, variable_name: str | None = None, env_from: str | None = None) -> Attack:
+    """An ephemeral container joins a pod that shares a card and brings its own environment."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.pod()
+        env = [variable(variable_name)] if variable_name else []
+        debugger = a_container("debugger", env=env, env_from=env_from)
+        bench.patch(name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers")
+        return any(
+            "envFrom" in container or any(is_guarded(entry["name"]) for entry in container.get("env", []))
+            for container in bench.read(name)["spec"].get("ephemeralContainers", [])
+        )
+
+    return attack
+
+
+def injected_in_front(bench: Bench) -> bool:
+    """Another plugin, which may run after ours, puts a sidecar in front that sees every card."""
+    sidecar = a_container("injected", env=[variable("NVIDIA_VISIBLE_DEVICES")])
+    with installed(bench.cluster, *injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])):
+        wait_for_injection(bench)
+        status, made = bench.create(a_pod())
+    return status == HTTPStatus.CREATED and not has_exact_environment(made)
+
+
+def wait_for_injection(bench: Bench) -> None:
+    """Until a pod without GPU memory gets what the injector gives: the plugin is in force from then on."""
+
+    def is_in_force() -> bool:
+        status, made = bench.create(a_pod(a_container()))
+        return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
+
+    bench.cluster.wait(is_in_force, what="the injector is in force")
+
+
+def asks_bytes(bench: Bench) -> bool:
+    return _is_stored(bench, a_pod(a_container(units="10G")))
+
+
+def asks_bytes_in_init(bench: Bench) -> bool:
+    return _is_stored(bench, a_pod(init=[a_container("init", units="10G")]))
+
+
+def asks_for_cores(bench: Bench) -> bool:
+    return _is_stored(bench, a_pod(_with_limit(a_container(units=4), "aliyun.com/gpu-core.percentage", "30")))
+
+
+def other_scheduler(bench: Bench) -> bool:
+    return _is_stored(bench, a_pod(schedulerName="someone-else"))
+
+
+def default_scheduler(bench: Bench) -> bool:
+    """Where a second scheduler is ours, a pod that goes to the cluster's own has no card."""
+    return _is_stored(bench, a_pod(), lambda made: made["spec"]["schedulerName"] == "default-scheduler")
+
+
+def names_its_node(bench: Bench) -> bool:
+    return _is_stored(bench, a_pod(schedulerName="vrampack", nodeName=bench.node))
+
+
+def names_its_node_for_an_init_container(bench: Bench) -> bool:
+    asks = a_container("init", units=4)
+    return _is_stored(bench, a_pod(a_container(), init=[asks], schedulerName="vrampack", nodeName=bench.node))
+
+
+def sees_cards_unasked(bench: Bench) -> bool:
+    """No GPU memory asked for, every card named: what the optional policy is for."""
+    return _is_stored(bench, a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")])))
+
+
+def debugs_with_cards_unasked(bench: Bench) -> bool:
+    name = bench.pod(a_pod(a_container()))
+    debugger = a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")])
+    bench.patch(name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers")
+    return "ephemeralContainers" in bench.read(name)["spec"]
+
+
+def _alters(bench: Bench, name: str, resource: str, key: str, value: str | None) -> bool:
+    before = bench.annotations(name)
+    bench.patch(name, {"metadata": {"annotations": {key: value}}}, subresource=ROUTES[resource])
+    return bench.annotations(name) != before
+
+
+def _stored_with_other_environment(*containers: Json, init: bool) -> Attack:
+    def attack(bench: Bench) -> bool:
+        pod = a_pod(a_container("plain"), init=containers) if init else a_pod(*containers)
+        return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+    return attack
+
+
+def _is_stored(bench: Bench, pod: Json, is_harmful: Callable[[Json], bool] = lambda _: True) -> bool:
+    status, made = bench.create(pod)
+    return status == HTTPStatus.CREATED and is_harmful(made)
+
+
+def _with_limit(container: Json, resource: str, quantity: str) -> Json:
+    limits = {**container.get("resources", {}).get("limits", {}), resource: quantity}
+    return {**container, "resources": {"limits": limits}}

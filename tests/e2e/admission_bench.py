@@ -1,0 +1,179 @@
+"""The place where admission is attacked: a namespace, a tenant whom RBAC holds back from nothing there, the extender.
+
+Both accounts may write pods, every sub-resource of them and Bindings, so whatever is refused is refused by a policy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from tests.e2e.admission_pods import CARD, RECORDS, a_pod
+from tests.e2e.cluster import Cluster, Json
+
+SYSTEM = "vrampack-system"
+EXTENDER = "vrampack-extender"
+MERGE = "application/merge-patch+json"
+CARDS = json.dumps(
+    {
+        "v": 1,
+        "unit_mib": 1024,
+        "injection": "exact",
+        "devices": "uuid",
+        "cards": [
+            {
+                "uuid": CARD,
+                "index": 0,
+                "model": "T4",
+                "memory_mib": 16130,
+                "units": 15,
+                "healthy": True,
+                "numa": 0,
+                "mig_parent": None,
+            }
+        ],
+    }
+)
+EVERYTHING_ABOUT_PODS = {
+    "apiGroups": [""],
+    "resources": [
+        "pods",
+        "pods/status",
+        "pods/binding",
+        "bindings",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+        "configmaps",
+    ],
+    "verbs": ["get", "list", "create", "update", "patch", "delete"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One namespace with its tenant. `pod` and `bound_pod` make what attacks are aimed at."""
+
+    cluster: Cluster
+    namespace: str
+    node: str
+    tenant: str
+    """A token."""
+    extender: str
+    """A token."""
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
+
+    def create(self, pod: Json) -> tuple[int, Json]:
+        return self.cluster.request("POST", self.pods, pod, token=self.tenant)
+
+    def patch(self, name: str, body: Json, *, subresource: str = "", token: str | None = None) -> tuple[int, Json]:
+        path = f"{self.pods}/{name}{subresource}"
+        return self.cluster.request("PATCH", path, body, token=token or self.tenant, content_type=MERGE)
+
+    def pod(self, pod: Json | None = None) -> str:
+        """The name of a pod that the tenant made."""
+        status, made = self.create(pod or a_pod())
+        if status != HTTPStatus.CREATED:
+            raise RuntimeError(f"the tenant's own pod: {status} {made}")
+        return str(made["metadata"]["name"])
+
+    def bound_pod(self, **metadata: Mapping[str, str]) -> str:
+        """The name of a pod of the tenant that the extender bound, with its records."""
+        name = self.pod(a_pod(**metadata))
+        status, answer = self.bind(name, annotations=RECORDS, token=self.extender)
+        if status != HTTPStatus.CREATED:
+            raise RuntimeError(f"the extender's own Binding: {status} {answer}")
+        return name
+
+    def bind(
+        self,
+        name: str,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        token: str | None = None,
+        legacy: bool = False,
+    ) -> tuple[int, Json]:
+        """POST a Binding, by `pods/binding` or by the legacy `bindings`."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "annotations": dict(annotations or {}), "labels": dict(labels or {})},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
+        }
+        path = f"/api/v1/namespaces/{self.namespace}/bindings" if legacy else f"{self.pods}/{name}/binding"
+        return self.cluster.request("POST", path, body, token=token or self.tenant)
+
+    def as_kubelet(self, pod: Json) -> None:
+        """Create a pod as the kubelet of this bench's node, which the Node authorizer lets do so."""
+        who = (f"--as=system:node:{self.node}", "--as-group=system:nodes")
+        self.cluster.kubectl("create", *who, "-f", "-", input=json.dumps(pod))
+
+    def take_expected_refusals(self) -> None:
+        """Refusals of the extender's account that a test provoked: each by a policy, none by RBAC."""
+        refused = self.cluster.refusals.take()
+        if others := [refusal for refusal in refused if "ValidatingAdmissionPolicy" not in refusal.message]:
+            raise RuntimeError(f"refused by something other than a policy: {others}")
+
+    def read(self, name: str) -> Json:
+        return self.cluster.must("GET", f"{self.pods}/{name}")
+
+    def annotations(self, name: str) -> dict[str, str]:
+        return dict(self.read(name)["metadata"].get("annotations", {}))
+
+    def labels(self, name: str) -> dict[str, str]:
+        return dict(self.read(name)["metadata"].get("labels", {}))
+
+
+@contextmanager
+def bench(cluster: Cluster) -> Iterator[Bench]:
+    """A fresh namespace, its accounts and one node; no pod of it stays behind."""
+    namespace = cluster.namespace("tenant")
+    place = Bench(
+        cluster=cluster,
+        namespace=namespace,
+        node=f"node-of-{namespace}",
+        tenant=_account(cluster, namespace, "tenant"),
+        extender=_account(cluster, SYSTEM, EXTENDER, granted_in=namespace),
+    )
+    cluster.add_node(place.node, cards=CARDS)
+    try:
+        yield place
+    finally:
+        cluster.must("DELETE", place.pods, {"gracePeriodSeconds": 0})
+        cluster.must("DELETE", f"/api/v1/nodes/{place.node}")
+
+
+def ensure(cluster: Cluster, collection: str, made: Json) -> None:
+    """Create an object unless something of that name is there."""
+    status, answer = cluster.request("POST", collection, made)
+    if status not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
+        raise RuntimeError(f"{collection}: {status} {answer}")
+
+
+def _account(cluster: Cluster, namespace: str, name: str, *, granted_in: str | None = None) -> str:
+    """The token of an account that may do everything about pods in one namespace, and nothing elsewhere."""
+    granted_in = granted_in or namespace
+    ensure(cluster, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    ensure(cluster, f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{granted_in}"
+    cluster.must("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [EVERYTHING_ABOUT_PODS]})
+    for role in ({"kind": "Role", "name": name}, {"kind": "ClusterRole", "name": "edit"}):
+        granted = {
+            "metadata": {"name": f"{name}-{role['name']}"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
+        }
+        cluster.must("POST", f"{rbac}/rolebindings", granted)
+    token = cluster.token(namespace, name)
+    pods = f"/api/v1/namespaces/{granted_in}/pods"
+    cluster.wait(
+        lambda: cluster.request("DELETE", f"{pods}/nobody", token=token)[0] == HTTPStatus.NOT_FOUND,
+        what=f"{name} may do everything about pods",
+    )
+    return token

@@ -1,0 +1,254 @@
+"""An agent's account writes two annotations of its own Node. All agents share one account: the token tells them apart."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeAlias
+
+import pytest
+
+from tests.e2e.admission_bench import CARDS, MERGE, SYSTEM, ensure
+from tests.e2e.admission_pods import a_container, a_pod
+from tests.e2e.admission_policies import (
+    SHIPPED,
+    Edit,
+    weakened,
+    with_text,
+    without_operation,
+    without_resource,
+    without_showing,
+    without_validation,
+)
+from tests.e2e.cluster import Cluster, Json
+
+AGENT, POLICY = "vrampack-agent", "vrampack-agent"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+OBSERVED = json.dumps({"v": 1, "pods": {}})
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Two nodes and the agent of the first, whom RBAC lets do anything to any node."""
+
+    cluster: Cluster
+    own: str
+    other: str
+    token: str
+    """Bound to a pod on the own node, as kubelet fetches it."""
+
+    def patch(self, node: str, body: Json, *, subresource: str = "", token: str | None = None) -> int:
+        path = f"/api/v1/nodes/{node}{subresource}"
+        return self.cluster.request("PATCH", path, body, token=token or self.token, content_type=MERGE)[0]
+
+    def annotate(self, node: str, key: str, value: str | None, *, subresource: str = "") -> int:
+        return self.patch(node, {"metadata": {"annotations": {key: value}}}, subresource=subresource)
+
+    def read(self, node: str) -> Json:
+        return self.cluster.must("GET", f"/api/v1/nodes/{node}")
+
+
+Abuse: TypeAlias = Callable[[Post], bool]
+"""What a stolen token is good for; says whether it was."""
+
+
+def annotates(key: str, *, subresource: str = "") -> Abuse:
+    return lambda post: post.annotate(post.own, key, _new(), subresource=subresource) == HTTPStatus.OK
+
+
+def removes_an_annotation(post: Post) -> bool:
+    body = {"metadata": {"annotations": {"example.com/there": _new()}}}
+    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
+    return post.annotate(post.own, "example.com/there", None) == HTTPStatus.OK
+
+
+def patches(make: Callable[[str], Json], *, subresource: str = "") -> Abuse:
+    """A patch with something new each time: one that changes nothing is nobody's business."""
+    return lambda post: post.patch(post.own, make(_new()), subresource=subresource) == HTTPStatus.OK
+
+
+def writes_another_node(post: Post) -> bool:
+    return post.annotate(post.other, "vrampack.dev/cards", CARDS) == HTTPStatus.OK
+
+
+def writes_another_status(post: Post) -> bool:
+    return post.annotate(post.other, "vrampack.dev/cards", CARDS, subresource="/status") == HTTPStatus.OK
+
+
+def writes_without_a_node(post: Post) -> bool:
+    """A token that names no node, as anybody gets who may create tokens."""
+    token = post.cluster.token(SYSTEM, AGENT)
+    body = {"metadata": {"annotations": {"vrampack.dev/cards": "{}"}}}
+    return post.patch(post.own, body, token=token) == HTTPStatus.OK
+
+
+def makes_a_node(post: Post) -> bool:
+    status, made = post.cluster.request(
+        "POST", "/api/v1/nodes", {"metadata": {"generateName": "made-up-"}}, token=post.token
+    )
+    if status == HTTPStatus.CREATED:
+        post.cluster.must("DELETE", f"/api/v1/nodes/{made['metadata']['name']}")
+    return status == HTTPStatus.CREATED
+
+
+def removes_a_node(post: Post) -> bool:
+    name = post.cluster.must("POST", "/api/v1/nodes", {"metadata": {"generateName": "short-lived-"}})["metadata"][
+        "name"
+    ]
+    return post.cluster.request("DELETE", f"/api/v1/nodes/{name}", token=post.token)[0] == HTTPStatus.OK
+
+
+def a_label(new: str) -> Json:
+    return {"metadata": {"labels": {"gpu": new}}}
+
+
+def a_finalizer(new: str) -> Json:
+    return {"metadata": {"finalizers": [f"example.com/{new}"]}}
+
+
+def an_owner(new: str) -> Json:
+    return {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "any", "uid": new}]}}
+
+
+def a_taint(new: str) -> Json:
+    return {"spec": {"taints": [{"key": f"example.com/{new}", "effect": "NoSchedule"}]}}
+
+
+def a_capacity(new: str) -> Json:
+    return {"status": {"capacity": {"aliyun.com/gpu-mem": str(int(new, 16))}}}
+
+
+ABUSES: dict[str, Abuse] = {
+    "another node": writes_another_node,
+    "another node by its status": writes_another_status,
+    "no node in the token": writes_without_a_node,
+    "a new node": makes_a_node,
+    "a node's end": removes_a_node,
+    "the operator's cordon": annotates("vrampack.dev/cordoned-cards"),
+    "the operator's cordon by status": annotates("vrampack.dev/cordoned-cards", subresource="/status"),
+    "another annotation": annotates("example.com/else"),
+    "another annotation's removal": removes_an_annotation,
+    "another annotation's change": annotates("example.com/there"),
+    "a label": patches(a_label),
+    "a finalizer": patches(a_finalizer),
+    "an owner": patches(an_owner),
+    "a taint": patches(a_taint),
+    "capacity": patches(a_capacity, subresource="/status"),
+    "a label by status": patches(a_label, subresource="/status"),
+}
+
+WEAKENINGS: dict[str, tuple[Edit, Abuse]] = {
+    f"{POLICY}: resource nodes": (without_resource("nodes"), writes_another_node),
+    f"{POLICY}: resource nodes/status": (without_resource("nodes/status"), patches(a_capacity, subresource="/status")),
+    f"{POLICY}: creation": (without_operation("CREATE", "nodes"), makes_a_node),
+    f"{POLICY}: removal": (without_operation("DELETE", "nodes"), removes_a_node),
+    f"{POLICY}: validation 0": (without_validation(0), writes_another_node),
+    f"{POLICY}: validation 0, no node": (without_validation(0), writes_without_a_node),
+    f"{POLICY}: validation 1": (without_validation(1), ABUSES["the operator's cordon"]),
+    f"{POLICY}: validation 1, removal": (without_validation(1), ABUSES["another annotation's removal"]),
+    f"{POLICY}: validation 2": (without_validation(2), ABUSES["a label"]),
+    f"{POLICY}: spec not compared": (with_text("object.?spec == oldObject.?spec", "true"), patches(a_taint)),
+    f"{POLICY}: status not compared": (
+        with_text("object.?status == oldObject.?status", "true"),
+        patches(a_capacity, subresource="/status"),
+    ),
+    f"{POLICY}: finalizers not compared": (
+        with_text("object.metadata.?finalizers == oldObject.metadata.?finalizers", "true"),
+        ABUSES["a finalizer"],
+    ),
+    f"{POLICY}: owners not compared": (
+        with_text("object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences", "true"),
+        ABUSES["an owner"],
+    ),
+}
+
+
+@pytest.fixture
+def post(cluster: Cluster) -> Iterator[Post]:
+    """The agent's pod runs where its namespace lets it; the right to all nodes is taken back afterwards."""
+    own, other = (_node(cluster) for _ in range(2))
+    ensure(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
+    grants = _grant_all_about_nodes(cluster)
+    pod = cluster.must("POST", f"/api/v1/namespaces/{SYSTEM}/pods", _an_agent(own))["metadata"]["name"]
+    token = cluster.token(SYSTEM, AGENT, pod=pod)
+    made = Post(cluster, own, other, token)
+    cluster.wait(lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent")
+    yield made
+    for path in (*grants, f"/api/v1/namespaces/{SYSTEM}/pods/{pod}", f"/api/v1/nodes/{own}", f"/api/v1/nodes/{other}"):
+        # A node may be gone: the garbage collector takes one whose made-up owner does not exist.
+        cluster.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+
+@pytest.mark.parametrize("key", ["vrampack.dev/cards", "vrampack.dev/observed"])
+def test_it_writes_changes_and_removes_its_own_two(post: Post, key: str) -> None:
+    for value in (CARDS, OBSERVED, None):
+        assert post.annotate(post.own, key, value) == HTTPStatus.OK
+        assert post.read(post.own)["metadata"]["annotations"].get(key) == value
+
+
+@pytest.mark.parametrize("abuse", ABUSES.values(), ids=ABUSES)
+def test_it_does_nothing_else(post: Post, abuse: Abuse) -> None:
+    assert not abuse(post)
+
+
+def test_the_refusal_names_what_is_not_its_own(post: Post) -> None:
+    body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}}}
+    path = f"/api/v1/nodes/{post.own}"
+    status, answer = post.cluster.request("PATCH", path, body, token=post.token, content_type=MERGE)
+    assert status == HTTPStatus.FORBIDDEN
+    assert "'vrampack.dev/cordoned-cards'" in answer["message"]
+
+
+def test_others_who_may_write_nodes_are_not_its_affair(post: Post) -> None:
+    """The operator cordons a card; who may write a Node at all is decided by RBAC."""
+    body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}, "labels": {"gpu": "yes"}}}
+    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
+
+
+@pytest.mark.parametrize(("edit", "abuse"), WEAKENINGS.values(), ids=WEAKENINGS)
+def test_an_abuse_gets_through_where_the_policy_is_weaker(post: Post, edit: Edit, abuse: Abuse) -> None:
+    assert not abuse(post)
+    with weakened(post.cluster, SHIPPED, {POLICY: edit}):
+        post.cluster.wait(lambda: abuse(post), 20, what="the abuse gets through")
+    post.cluster.wait(lambda: not abuse(post), 20, what="the shipped policy is in force again")
+
+
+def test_every_resource_and_validation_is_shown_to_matter() -> None:
+    missing = without_showing(SHIPPED, WEAKENINGS)
+    assert {part for part in missing if part.startswith(POLICY)} == set()
+
+
+def _new() -> str:
+    return secrets.token_hex(3)
+
+
+def _node(cluster: Cluster) -> str:
+    node = {"metadata": {"generateName": "node-", "annotations": {"example.com/there": "before"}}}
+    return str(cluster.must("POST", "/api/v1/nodes", node)["metadata"]["name"])
+
+
+def _an_agent(node: str) -> Json:
+    """As restricted as the namespace wants its pods."""
+    contexts = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return a_pod(
+        a_container(securityContext=contexts),
+        serviceAccountName=AGENT,
+        nodeName=node,
+        securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    )
+
+
+def _grant_all_about_nodes(cluster: Cluster) -> tuple[str, str]:
+    name = "everything-about-nodes"
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
+    cluster.must("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
+    bound = {
+        "metadata": {"name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": AGENT, "namespace": SYSTEM}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+    }
+    cluster.must("POST", f"{RBAC}/clusterrolebindings", bound)
+    return f"{RBAC}/clusterrolebindings/{name}", f"{RBAC}/clusterroles/{name}"

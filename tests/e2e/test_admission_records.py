@@ -1,0 +1,220 @@
+"""Records: nobody but the extender writes, changes or removes them, on any way there is; all else stays free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from tests.e2e import admission_bench
+from tests.e2e.admission_attacks import (
+    ALLOCATION,
+    Attack,
+    added_by,
+    bound_with,
+    bound_with_label,
+    changed_by,
+    created_with,
+    extender_writes_by,
+    relabelled_by,
+    removed_by,
+)
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import FROZEN_LABELS, RECORDS, a_container, a_pod
+from tests.e2e.admission_policies import SHIPPED, weakened, with_variable
+from tests.e2e.cluster import Cluster
+
+COUNT, PLACEMENT = FROZEN_LABELS
+
+FORGERIES: dict[str, Attack] = {
+    **{f"created with {key}": created_with(key) for key in RECORDS},
+    **{f"bound with {key}": bound_with(key) for key in RECORDS},
+    **{f"bound (legacy) with {key}": bound_with(key, legacy=True) for key in RECORDS},
+    **{
+        f"{key} {verb} by {resource}": attack(resource, key)
+        for key in RECORDS
+        for resource in ("pods", "pods/status")
+        for verb, attack in {"added": added_by, "changed": changed_by, "removed": removed_by}.items()
+    },
+}
+
+RELABELLINGS: dict[str, Attack] = {
+    **{
+        f"{label} {verb} by {resource}": relabelled_by(resource, label, value, was=was)
+        for label in FROZEN_LABELS
+        for resource in ("pods", "pods/status")
+        for verb, value, was in (("added", "2", None), ("changed", "2", "1"), ("removed", None, "2"))
+    },
+    **{
+        f"{label} by {who}'s Binding": bound_with_label(label, by_extender=by_extender)
+        for label in FROZEN_LABELS
+        for who, by_extender in {"the tenant": False, "the extender": True}.items()
+    },
+    **{f"{label} by a legacy Binding": bound_with_label(label, legacy=True) for label in FROZEN_LABELS},
+}
+
+
+@pytest.fixture
+def bench(cluster: Cluster) -> Iterator[Bench]:
+    with admission_bench.bench(cluster) as made:
+        yield made
+
+
+def test_no_record_is_forged_on_any_of_the_four_ways(bench: Bench) -> None:
+    """One namespace serves all of them: each attack makes its own pod."""
+    assert [what for what, attack in FORGERIES.items() if attack(bench)] == []
+
+
+def test_the_two_labels_never_change(bench: Bench) -> None:
+    """Not even by the extender's own Binding: they are the user's request."""
+    assert [what for what, attack in RELABELLINGS.items() if attack(bench)] == []
+    bench.take_expected_refusals()
+
+
+def test_a_pod_is_created_with_the_two_labels(bench: Bench) -> None:
+    labels = {COUNT: "2", PLACEMENT: "require-whole-device"}
+    assert bench.labels(bench.pod(a_pod(labels=labels))) == labels
+
+
+def test_the_extender_records_by_its_binding(bench: Bench) -> None:
+    """Records and node arrive together."""
+    bound = bench.read(bench.bound_pod())
+    assert bound["spec"]["nodeName"] == bench.node
+    assert bound["metadata"]["annotations"] == RECORDS
+
+
+def test_the_extender_records_by_a_legacy_binding_too(bench: Bench) -> None:
+    name = bench.pod()
+    assert bench.bind(name, annotations=RECORDS, token=bench.extender, legacy=True)[0] == HTTPStatus.CREATED
+    assert bench.annotations(name) == RECORDS
+
+
+@pytest.mark.parametrize("resource", ["pods", "pods/status"])
+def test_not_even_the_extender_rewrites_a_record(bench: Bench, resource: str) -> None:
+    """A Binding is one step with the node; any other write of a record would be a second truth."""
+    assert not extender_writes_by(resource)(bench)
+    bench.take_expected_refusals()
+
+
+def test_an_administrator_is_refused_as_well(bench: Bench) -> None:
+    """Not rights but identity decides: a hand-made record is as wrong as a forged one."""
+    status, answer = bench.cluster.request("POST", bench.pods, a_pod(annotations={ALLOCATION: "{}"}))
+    assert status == HTTPStatus.FORBIDDEN, answer
+
+
+def test_the_refusal_names_the_annotation_and_the_cure(bench: Bench) -> None:
+    status, answer = bench.create(a_pod(annotations={ALLOCATION: "{}"}))
+    assert status == HTTPStatus.FORBIDDEN
+    assert f"metadata.annotations: '{ALLOCATION}'" in answer["message"]
+    assert "take it out of the pod, or of the template" in answer["message"]
+    status, answer = bench.patch(bench.bound_pod(), {"metadata": {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "7"}}})
+    assert status == HTTPStatus.FORBIDDEN
+    assert "'ALIYUN_COM_GPU_MEM_IDX'" in answer["message"]
+    assert "delete the pod and create it again" in answer["message"]
+
+
+def test_a_record_on_a_pod_of_another_scheduler_is_refused(bench: Bench) -> None:
+    """No scheduler name, label or missing request is a way around."""
+    plain = a_pod(a_container(), annotations={ALLOCATION: RECORDS[ALLOCATION]}, schedulerName="someone-else")
+    assert bench.create(plain)[0] == HTTPStatus.FORBIDDEN
+
+
+def test_all_else_about_a_pod_with_records_stays_free(bench: Bench) -> None:
+    """What users, controllers and kubelet do to running pods."""
+    name = bench.bound_pod()
+    free = {
+        "a label": ("", {"metadata": {"labels": {"team": "vision"}}}),
+        "an annotation": ("", {"metadata": {"annotations": {"note": "seen"}}}),
+        "our own wish": ("", {"metadata": {"annotations": {"vrampack.dev/policy": "spread"}}}),
+        "a finalizer": ("", {"metadata": {"finalizers": ["example.com/later"]}}),
+        "a condition": ("/status", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+        "the phase": ("/status", {"status": {"phase": "Running", "podIP": "10.0.0.7"}}),
+        "a kick": ("/status", {"metadata": {"annotations": {"vrampack.dev/retry": "1-2"}}}),
+        "no finalizer": ("", {"metadata": {"finalizers": None}}),
+    }
+    for what, (subresource, body) in free.items():
+        status, answer = bench.patch(name, body, subresource=subresource)
+        assert status == HTTPStatus.OK, f"{what}: {answer}"
+    assert RECORDS.items() <= bench.annotations(name).items()
+
+
+def test_a_pod_with_records_is_replaced_by_what_was_read(bench: Bench) -> None:
+    """A PUT that carries the records unchanged changes nothing about them."""
+    name = bench.bound_pod()
+    read = bench.read(name)
+    read["metadata"]["labels"] = {"team": "vision"}
+    status, answer = bench.cluster.request("PUT", f"{bench.pods}/{name}", read, token=bench.tenant)
+    assert status == HTTPStatus.OK, answer
+
+
+def test_an_ephemeral_container_carries_no_record(bench: Bench) -> None:
+    """The request is accepted; what it says about annotations is not taken."""
+    name = bench.bound_pod()
+    body = {
+        "metadata": {"annotations": {ALLOCATION: "forged", "ALIYUN_COM_GPU_MEM_IDX": None}},
+        "spec": {"ephemeralContainers": [a_container("debugger")]},
+    }
+    status, answer = bench.patch(name, body, subresource="/ephemeralcontainers")
+    assert status == HTTPStatus.OK, answer
+    assert [container["name"] for container in bench.read(name)["spec"]["ephemeralContainers"]] == ["debugger"]
+    assert bench.annotations(name) == RECORDS
+
+
+def test_a_resize_carries_no_record_and_no_gpu_memory(bench: Bench) -> None:
+    name = bench.pod(a_pod({**a_container(), "resources": {"limits": {"aliyun.com/gpu-mem": "4", "cpu": "1"}}}))
+    assert bench.bind(name, annotations=RECORDS, token=bench.extender)[0] == HTTPStatus.CREATED
+
+    def resize(limits: dict[str, str]) -> int:
+        resized = {"name": "main", "resources": {"limits": limits, "requests": limits}}
+        body = {"metadata": {"annotations": {ALLOCATION: "forged"}}, "spec": {"containers": [resized]}}
+        path = f"{bench.pods}/{name}/resize"
+        strategic = "application/strategic-merge-patch+json"
+        return bench.cluster.request("PATCH", path, body, token=bench.tenant, content_type=strategic)[0]
+
+    assert resize({"aliyun.com/gpu-mem": "4", "cpu": "2"}) == HTTPStatus.OK
+    assert bench.read(name)["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
+    assert resize({"aliyun.com/gpu-mem": "15", "cpu": "2"}) == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert bench.annotations(name) == RECORDS
+
+
+def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: Bench) -> None:
+    """A pod copied into a Deployment brings its old records along; the ReplicaSet tells."""
+    deployments = f"/apis/apps/v1/namespaces/{bench.namespace}/deployments"
+    template = a_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})
+    body = {
+        "metadata": {"name": "copied"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "copied"}},
+            "template": {"metadata": template["metadata"], "spec": template["spec"]},
+        },
+    }
+    bench.cluster.must("POST", deployments, body)
+
+    def told() -> bool:
+        conditions = bench.cluster.must("GET", f"{deployments}/copied").get("status", {}).get("conditions", [])
+        return any("take it out of the pod, or of the template" in condition["message"] for condition in conditions)
+
+    bench.cluster.wait(told, what="the Deployment says which annotation is in the way")
+    assert bench.cluster.must("GET", bench.pods)["items"] == []
+
+
+def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: Bench) -> None:
+    """The tenant's account plays the plugin; it may write two annotations, on a pod that is there."""
+    account = f"system:serviceaccount:{bench.namespace}:tenant"
+    named = with_variable("legacyPlugin", f"'{account}'")
+    start = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000009"}
+    name = bench.bound_pod()
+    with weakened(bench.cluster, SHIPPED, {"vrampack-records": named}):
+        bench.cluster.wait(
+            lambda: bench.patch(name, {"metadata": {"annotations": start}})[0] == HTTPStatus.OK,
+            what="the named account is known",
+        )
+        assert start.items() <= bench.annotations(name).items()
+        others = [key for key in RECORDS if key not in start]
+        assert [key for key in others if changed_by("pods", key)(bench) or removed_by("pods", key)(bench)] == []
+        assert not created_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)
+        assert not bound_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)
+    bench.cluster.wait(
+        lambda: not changed_by("pods", "ALIYUN_COM_GPU_MEM_ASSIGNED")(bench), what="the account is unknown again"
+    )

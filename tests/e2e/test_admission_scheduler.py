@@ -1,0 +1,150 @@
+"""The second-scheduler shape: pods asking for GPU memory come to our scheduler, and to no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from tests.e2e import admission_bench
+from tests.e2e.admission_attacks import (
+    Attack,
+    default_scheduler,
+    names_its_node,
+    names_its_node_for_an_init_container,
+    other_scheduler,
+)
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import a_container, a_pod, has_exact_environment
+from tests.e2e.admission_policies import (
+    SECOND_SCHEDULER,
+    Edit,
+    apply,
+    delete,
+    switched_off,
+    weakened,
+    with_text,
+    with_variable,
+    without_resource,
+    without_showing,
+    without_validation,
+)
+from tests.e2e.cluster import Cluster, Json
+
+SET, GUARD = "vrampack-scheduler-set", "vrampack-scheduler-guard"
+ATTACKS: dict[str, Attack] = {
+    "default scheduler": default_scheduler,
+    "other scheduler": other_scheduler,
+    "names its node": names_its_node,
+}
+
+WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
+    f"{GUARD}: resource pods": ({GUARD: without_resource("pods")}, other_scheduler),
+    f"{GUARD}: validation 0": ({GUARD: without_validation(0)}, other_scheduler),
+    f"{GUARD}: validation 1": ({GUARD: without_validation(1)}, names_its_node),
+    f"{GUARD}: init containers not looked at": (
+        {
+            GUARD: with_text(
+                "object.spec.containers + object.spec.?initContainers.orValue([])", "object.spec.containers"
+            )
+        },
+        names_its_node_for_an_init_container,
+    ),
+    f"{SET}: switched off": ({SET: switched_off, GUARD: without_validation(0)}, default_scheduler),
+}
+
+
+@pytest.fixture(scope="module")
+def _installed(cluster: Cluster) -> Iterator[None]:
+    """For this file only: elsewhere in the suite the cluster's own scheduler may be asked for."""
+    apply(cluster, SECOND_SCHEDULER)
+    pods = "/api/v1/namespaces/default/pods?dryRun=All"
+
+    def probes() -> tuple[int, str, int]:
+        _, named = cluster.request("POST", pods, a_pod())
+        other, _ = cluster.request("POST", pods, a_pod(schedulerName="someone-else"))
+        placed, _ = cluster.request("POST", pods, a_pod(schedulerName="vrampack", nodeName="any"))
+        return other, named.get("spec", {}).get("schedulerName", ""), placed
+
+    refused, made = HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CREATED
+    try:
+        cluster.wait(
+            lambda: probes() == (refused, "vrampack", refused), 20, what="the second scheduler's policies are on"
+        )
+        yield
+    finally:
+        delete(cluster, SECOND_SCHEDULER)
+        cluster.wait(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")
+
+
+@pytest.fixture
+def bench(cluster: Cluster, _installed: None) -> Iterator[Bench]:
+    with admission_bench.bench(cluster) as made:
+        yield made
+
+
+@pytest.mark.parametrize("given", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str)
+def test_a_pod_that_chose_no_scheduler_gets_ours(bench: Bench, given: Json) -> None:
+    made = bench.read(bench.pod(a_pod(**given)))
+    assert made["spec"]["schedulerName"] == "vrampack"
+    assert has_exact_environment(made)
+
+
+def test_a_pod_that_chose_ours_keeps_it(bench: Bench) -> None:
+    assert bench.read(bench.pod(a_pod(schedulerName="vrampack")))["spec"]["schedulerName"] == "vrampack"
+
+
+def test_an_init_container_that_asks_is_enough(bench: Bench) -> None:
+    made = bench.read(bench.pod(a_pod(a_container(), init=[a_container("init", units=2)])))
+    assert made["spec"]["schedulerName"] == "vrampack"
+
+
+@pytest.mark.parametrize("name", ["default-scheduler", "someone-else"])
+def test_a_pod_without_gpu_memory_keeps_its_scheduler_and_node(bench: Bench, name: str) -> None:
+    made = bench.read(bench.pod(a_pod(a_container(), schedulerName=name, nodeName=bench.node)))
+    assert (made["spec"]["schedulerName"], made["spec"]["nodeName"]) == (name, bench.node)
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+def test_no_way_around(bench: Bench, attack: Attack) -> None:
+    assert not attack(bench)
+
+
+def test_the_refusals_name_field_and_cure(bench: Bench) -> None:
+    status, answer = bench.create(a_pod(schedulerName="someone-else"))
+    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "spec.schedulerName: 'someone-else'" in answer["message"]
+    assert "use one of: vrampack" in answer["message"]
+    status, answer = bench.create(a_pod(nodeName=bench.node))
+    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "spec.nodeName: " in answer["message"]
+    assert "spec.nodeSelector" in answer["message"]
+
+
+def test_the_list_of_schedulers_is_the_operators(bench: Bench) -> None:
+    """Another scheduler that asks the extender is added in one line."""
+    longer = with_variable("schedulers", "['vrampack', 'someone-else']")
+    with weakened(bench.cluster, SECOND_SCHEDULER, {GUARD: longer}):
+        bench.cluster.wait(lambda: other_scheduler(bench), what="the longer list is in force")
+        status, answer = bench.create(a_pod(schedulerName="a-third"))
+        assert status == HTTPStatus.UNPROCESSABLE_ENTITY
+        assert "use one of: vrampack, someone-else" in answer["message"]
+    bench.cluster.wait(lambda: not other_scheduler(bench), what="the shipped list is in force")
+
+
+@pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
+def test_an_attack_gets_through_where_the_policy_is_weaker(
+    bench: Bench, edits: dict[str, Edit], attack: Attack
+) -> None:
+    assert not attack(bench)
+    with weakened(bench.cluster, SECOND_SCHEDULER, edits):
+        bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+    attacks = (attack, *ATTACKS.values())  # all of them: one policy may be back before the other
+    bench.cluster.wait(
+        lambda: not any(each(bench) for each in attacks), 20, what="the shipped policies are in force again"
+    )
+
+
+def test_every_resource_and_validation_is_shown_to_matter() -> None:
+    assert without_showing(SECOND_SCHEDULER, WEAKENINGS) == set()

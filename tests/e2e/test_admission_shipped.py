@@ -1,0 +1,86 @@
+"""The manifests themselves: apply twice, check, come and go, and never stand in the way of the rest of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.admission_pods import a_container, a_pod, variable
+from tests.e2e.admission_policies import OPTIONAL, SECOND_SCHEDULER, SHIPPED, apply, delete, policies
+from tests.e2e.cluster import Cluster, Json
+
+FOLDERS = (SHIPPED, SECOND_SCHEDULER, OPTIONAL)
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+def everything(cluster: Cluster) -> Iterator[Cluster]:
+    """What ships off by default is applied as well, and gone afterwards."""
+    try:
+        for folder in (SECOND_SCHEDULER, OPTIONAL):
+            apply(cluster, folder)
+        yield cluster
+    finally:
+        for folder in (SECOND_SCHEDULER, OPTIONAL):
+            delete(cluster, folder)
+        cluster.wait(lambda: _creates(cluster, a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")]))))
+        cluster.wait(lambda: _creates(cluster, a_pod(schedulerName="someone-else")))
+
+
+def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
+    """`kubectl apply -f` does not look into folders within."""
+    assert set(policies(SHIPPED)) == {
+        "vrampack-agent",
+        "vrampack-environment-guard",
+        "vrampack-environment-inject",
+        "vrampack-records",
+        "vrampack-requests",
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_each_policy_fails_closed_and_is_bound_once(folder: Path) -> None:
+    texts = [path.read_text() for path in sorted(folder.glob("*.yaml"))]
+    for name, policy in policies(folder).items():
+        assert policy["spec"]["failurePolicy"] == "Fail", name
+        assert sum(text.count(f"policyName: {name}\n") for text in texts) == 1, name
+
+
+def test_the_type_checker_of_the_control_plane_has_no_warning(everything: Cluster) -> None:
+    """It writes what it finds into the status of every validating policy."""
+    for name, policy in {name: policy for folder in FOLDERS for name, policy in policies(folder).items()}.items():
+        if policy["kind"] != "ValidatingAdmissionPolicy":
+            continue
+        path = f"{GROUP}/validatingadmissionpolicies/{name}"
+
+        def checked(path: str = path) -> Json:
+            found = everything.must("GET", path)
+            status = found.get("status", {})
+            return status if status.get("observedGeneration") == found["metadata"]["generation"] else None
+
+        status = everything.wait(checked, what=f"{name} is checked")
+        assert status.get("typeChecking", {}).get("expressionWarnings", []) == [], name
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_no_policy_takes_parameters(folder: Path) -> None:
+    """A missing ConfigMap stops every matching request of the cluster before any match condition is asked."""
+    assert [name for name, policy in policies(folder).items() if "paramKind" in policy["spec"]] == []
+
+
+def test_removed_and_applied_again_they_work_as_before(everything: Cluster) -> None:
+    """An uninstall and a second install leave nothing behind in the API server."""
+    elsewhere = a_pod(schedulerName="someone-else")
+    for _ in range(2):
+        everything.wait(lambda: not _creates(everything, elsewhere), what="the list of schedulers is in force")
+        delete(everything, SECOND_SCHEDULER)
+        everything.wait(lambda: _creates(everything, elsewhere), what="the list of schedulers is off")
+        apply(everything, SECOND_SCHEDULER)
+    everything.wait(lambda: not _creates(everything, elsewhere), what="the list of schedulers is in force again")
+
+
+def _creates(cluster: Cluster, pod: Json) -> bool:
+    return cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)[0] == HTTPStatus.CREATED

@@ -1,0 +1,238 @@
+"""Each attack fails on the shipped policies and gets through when the part that stops it is taken away.
+
+Without this an attack that fails for another reason (a typing error, a missing right) would look like protection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import pytest
+
+from tests.e2e import admission_bench
+from tests.e2e.admission_attacks import (
+    Attack,
+    added_by,
+    asks_bytes,
+    asks_bytes_in_init,
+    asks_for_cores,
+    asks_with_variable,
+    bound_with,
+    bound_with_label,
+    changed_by,
+    created_with,
+    debugged_with,
+    extender_writes_by,
+    injected_in_front,
+    relabelled_by,
+    removed_by,
+    says_it_is_a_mirror_pod,
+    sibling_from_config_map,
+    sibling_with_variable,
+    written_by_hand_with,
+)
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import FROZEN_LABELS, GUARDED, a_container, a_pod, has_exact_environment, variable
+from tests.e2e.admission_policies import (
+    SHIPPED,
+    Edit,
+    never_again,
+    switched_off,
+    weakened,
+    with_text,
+    without_operation,
+    without_resource,
+    without_showing,
+    without_validation,
+)
+from tests.e2e.cluster import Cluster
+
+RECORDS, INJECT, GUARD, REQUESTS = (
+    "vrampack-records",
+    "vrampack-environment-inject",
+    "vrampack-environment-guard",
+    "vrampack-requests",
+)
+COUNT, PLACEMENT = FROZEN_LABELS
+
+OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
+    "resource pods": (without_resource("pods"), changed_by("pods")),
+    "resource pods, creation": (without_operation("CREATE", "pods"), created_with("vrampack.dev/allocation")),
+    "resource pods, update": (without_operation("UPDATE", "pods"), added_by("pods")),
+    "resource pods/status": (without_resource("pods/status"), changed_by("pods/status")),
+    "resource pods/status, labels": (
+        without_resource("pods/status"),
+        relabelled_by("pods/status", COUNT, "2", was="1"),
+    ),
+    "resource pods/binding": (without_resource("pods/binding"), bound_with()),
+    "resource pods/binding, labels": (without_resource("pods/binding"), bound_with_label(COUNT)),
+    "resource bindings": (without_resource("bindings"), bound_with(legacy=True)),
+    "resource bindings, labels": (without_resource("bindings"), bound_with_label(PLACEMENT, legacy=True)),
+    "validation 0": (without_validation(0), removed_by("pods")),
+    "validation 1": (without_validation(1), relabelled_by("pods", COUNT, None, was="2")),
+    "removal unseen": (
+        with_text("variables.names.filter(k, ", "variables.names.filter(k, k in variables.after && "),
+        removed_by("pods/status"),
+    ),
+    "change unseen": (
+        with_text("variables.before[?k] != variables.after[?k]", "!(k in variables.before && k in variables.after)"),
+        changed_by("pods"),
+    ),
+    "anybody's Binding": (
+        with_text("variables.isBinding && request.userInfo.username == variables.extender", "variables.isBinding"),
+        bound_with(),
+    ),
+    "the extender anywhere": (
+        with_text("variables.isBinding && request.userInfo.username", "request.userInfo.username"),
+        extender_writes_by("pods/status"),
+    ),
+    "allocation not named": (
+        with_text("vrampack[.]dev/allocation$|", ""),
+        created_with("vrampack.dev/allocation"),
+    ),
+    "visible-devices not named": (
+        with_text("(visible-devices|limit-mib)", "limit-mib"),
+        bound_with("visible-devices.vrampack.dev/main"),
+    ),
+    "limit-mib not named": (
+        with_text("(visible-devices|limit-mib)", "visible-devices"),
+        changed_by("pods", "limit-mib.vrampack.dev/main"),
+    ),
+    "gpushare not named": (
+        with_text("|scheduler[.]framework[.]gpushare[.]", ""),
+        removed_by("pods", "scheduler.framework.gpushare.allocation"),
+    ),
+    "ALIYUN_COM_GPU_MEM not named": (
+        with_text("|ALIYUN_COM_GPU_MEM_", ""),
+        added_by("pods/status", "ALIYUN_COM_GPU_MEM_IDX"),
+    ),
+    "count not frozen": (with_text(f"'{COUNT}', ", ""), relabelled_by("pods", COUNT, "2", was=None)),
+    "placement not frozen": (
+        with_text(f", '{PLACEMENT}'", ""),
+        relabelled_by("pods", PLACEMENT, "require-whole-device", was=None),
+    ),
+}
+
+OF_GUARD: dict[str, tuple[Edit, Attack]] = {
+    "resource pods/ephemeralcontainers": (
+        without_resource("pods/ephemeralcontainers"),
+        debugged_with(variable_name="NVIDIA_VISIBLE_DEVICES"),
+    ),
+    "validation 1": (without_validation(1), debugged_with(env_from="any")),
+    "validation 2": (without_validation(2), debugged_with(variable_name="NVIDIA_VISIBLE_DEVICES")),
+    "validation 2, limit": (without_validation(2), debugged_with(variable_name="NVIDIA_GPU_MEMORY_LIMIT")),
+    "validation 2, ALIYUN": (without_validation(2), debugged_with(variable_name="ALIYUN_COM_GPU_MEM_DEV")),
+}
+
+WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
+    # What the guard stops when the mutation is absent. Where both are there, the mutation is first.
+    "resource pods": (without_resource("pods"), asks_with_variable("NVIDIA_VISIBLE_DEVICES")),
+    "validation 0": (without_validation(0), sibling_with_variable("NVIDIA_VISIBLE_DEVICES")),
+    "validation 0, envFrom": (without_validation(0), sibling_from_config_map),
+    "validation 0, init": (without_validation(0), sibling_with_variable("NVIDIA_VISIBLE_DEVICES", init=True)),
+    "too many entries": (
+        with_text("variables.found[i].size() != variables.expected[i].size()", "false"),
+        written_by_hand_with("NVIDIA_VISIBLE_DEVICES"),
+    ),
+    "request not named": (
+        with_text(", 'NVIDIA_GPU_MEMORY_REQUEST'", ""),
+        written_by_hand_with("NVIDIA_GPU_MEMORY_REQUEST"),
+    ),
+    "switch not named": (with_text(", 'CGPU_DISABLE'", ""), written_by_hand_with("CGPU_DISABLE")),
+    "prefix shorter": (
+        with_text("e.name.startsWith('ALIYUN_COM_GPU_')", "e.name.startsWith('ALIYUN_COM_GPU_MEM_')"),
+        written_by_hand_with("ALIYUN_COM_GPU_SCHD_WEIGHT"),
+    ),
+    "init containers not looked at": (
+        with_text("object.spec.containers + object.spec.?initContainers.orValue([])", "object.spec.containers"),
+        written_by_hand_with("NVIDIA_VISIBLE_DEVICES", init=True),
+    ),
+}
+
+WITHOUT_GUARD: dict[str, tuple[Edit, Attack]] = {
+    # What the mutation takes away when nobody checks behind it.
+    "visible devices not removed": (
+        with_text("e.name in ['NVIDIA_VISIBLE_DEVICES', ", "e.name in ["),
+        asks_with_variable("NVIDIA_VISIBLE_DEVICES"),
+    ),
+    "limit not removed": (
+        with_text("'NVIDIA_GPU_MEMORY_LIMIT', 'NVIDIA_GPU_MEMORY_REQUEST'", "'NVIDIA_GPU_MEMORY_REQUEST'"),
+        asks_with_variable("NVIDIA_GPU_MEMORY_LIMIT"),
+    ),
+    "request not removed": (
+        with_text(", 'NVIDIA_GPU_MEMORY_REQUEST'", ""),
+        asks_with_variable("NVIDIA_GPU_MEMORY_REQUEST"),
+    ),
+    "switch not removed": (with_text(", 'CGPU_DISABLE'", ""), asks_with_variable("CGPU_DISABLE")),
+    "prefix not removed": (
+        with_text("e.name.startsWith('ALIYUN_COM_GPU_')", "false"),
+        asks_with_variable("ALIYUN_COM_GPU_MEM_DEV"),
+    ),
+    "not run again": (never_again, injected_in_front),
+}
+
+OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
+    "resource pods": (without_resource("pods"), asks_bytes),
+    "validation 0": (without_validation(0), asks_bytes),
+    "validation 0, init": (without_validation(0), asks_bytes_in_init),
+    "validation 1": (without_validation(1), asks_for_cores),
+}
+
+MIRROR = with_text(" && 'system:nodes' in request.userInfo.?groups.orValue([])", "")
+
+WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
+    **{f"{RECORDS}: {what}": ({RECORDS: edit}, attack) for what, (edit, attack) in OF_RECORDS.items()},
+    **{f"{GUARD}: {what}": ({GUARD: edit}, attack) for what, (edit, attack) in OF_GUARD.items()},
+    **{
+        f"{GUARD}: {what}": ({INJECT: switched_off, GUARD: edit}, attack)
+        for what, (edit, attack) in WITHOUT_INJECTION.items()
+    },
+    **{
+        f"{INJECT}: {what}": ({INJECT: edit, GUARD: without_validation(0)}, attack)
+        for what, (edit, attack) in WITHOUT_GUARD.items()
+    },
+    **{f"{REQUESTS}: {what}": ({REQUESTS: edit}, attack) for what, (edit, attack) in OF_REQUESTS.items()},
+    f"{INJECT}: anybody's mirror pod": ({INJECT: MIRROR, GUARD: MIRROR}, says_it_is_a_mirror_pod),
+}
+
+
+@pytest.fixture
+def bench(cluster: Cluster) -> Iterator[Bench]:
+    with admission_bench.bench(cluster) as made:
+        yield made
+
+
+def is_normal(bench: Bench) -> bool:
+    """Whether the mutation does its work: a hostile pod is made, with the right environment."""
+    hostile = [variable(name) for name in (*GUARDED, "ALIYUN_COM_GPU_ANYTHING")]
+    status, made = bench.create(a_pod(a_container(units=4, env=hostile)))
+    return status == HTTPStatus.CREATED and has_exact_environment(made)
+
+
+@pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
+def test_an_attack_gets_through_where_the_policy_is_weaker(
+    bench: Bench, edits: dict[str, Edit], attack: Attack
+) -> None:
+    assert not attack(bench)
+    with weakened(bench.cluster, SHIPPED, edits):
+        bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+    bench.cluster.wait(
+        lambda: is_normal(bench) and not attack(bench), 20, what="the shipped policies are in force again"
+    )
+    bench.take_expected_refusals()
+
+
+@pytest.mark.parametrize("attack", [attack for _, attack in WITHOUT_INJECTION.values()], ids=[*WITHOUT_INJECTION])
+def test_the_guard_alone_refuses(bench: Bench, attack: Attack) -> None:
+    """The mutation absent altogether: the pod is refused, not let through as it is."""
+    with weakened(bench.cluster, SHIPPED, {INJECT: switched_off}):
+        bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
+        assert not attack(bench)
+    bench.cluster.wait(lambda: is_normal(bench), what="the mutation is in force again")
+
+
+def test_every_resource_and_validation_is_shown_to_matter() -> None:
+    """A resize cannot carry an environment today, so nothing can be shown for it; the agent has its own table."""
+    missing = without_showing(SHIPPED, WEAKENINGS)
+    assert {part for part in missing if not part.startswith("vrampack-agent")} == {f"{GUARD}: resource pods/resize"}
