@@ -18,6 +18,7 @@ from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, Extender
 from tests.e2e.processes import Process, free_ports
+from tests.e2e.second_scheduler import applied
 from tests.fakes.proxy_thread import ProxyThread
 
 HERE = Path(__file__).parent
@@ -43,6 +44,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster.start(tmp_path_factory.mktemp("cluster")) as running:
         running.install_manifests()
         yield running
+
+
+@pytest.fixture(scope="module")
+def second_scheduler(cluster: Cluster) -> Iterator[None]:
+    """The policies that send pods to our scheduler, for one file of tests."""
+    with applied(cluster):
+        yield
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ from tests.e2e.admission_pods import a_container, a_pod, has_exact_environment
 from tests.e2e.admission_policies import (
     SECOND_SCHEDULER,
     Edit,
-    apply,
-    delete,
     switched_off,
     weakened,
     with_text,
@@ -55,31 +53,8 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def _installed(cluster: Cluster) -> Iterator[None]:
-    """For this file only: elsewhere in the suite the cluster's own scheduler may be asked for."""
-    apply(cluster, SECOND_SCHEDULER)
-    pods = "/api/v1/namespaces/default/pods?dryRun=All"
-
-    def probes() -> tuple[int, str, int]:
-        _, named = cluster.request("POST", pods, a_pod())
-        other, _ = cluster.request("POST", pods, a_pod(schedulerName="someone-else"))
-        placed, _ = cluster.request("POST", pods, a_pod(schedulerName="vrampack", nodeName="any"))
-        return other, named.get("spec", {}).get("schedulerName", ""), placed
-
-    refused, made = HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CREATED
-    try:
-        cluster.wait(
-            lambda: probes() == (refused, "vrampack", refused), 20, what="the second scheduler's policies are on"
-        )
-        yield
-    finally:
-        delete(cluster, SECOND_SCHEDULER)
-        cluster.wait(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")
-
-
 @pytest.fixture
-def bench(cluster: Cluster, _installed: None) -> Iterator[Bench]:
+def bench(cluster: Cluster, second_scheduler: None) -> Iterator[Bench]:
     with admission_bench.bench(cluster) as made:
         yield made
 

@@ -1,10 +1,15 @@
-"""The founding scenario on real parts: two pods of 4 units on one card of 15, each bound by one Binding."""
+"""The founding scenario on real parts: two pods of 4 units on one card of 15, each bound by one Binding.
+
+The pods say nothing of a scheduler or of cards: admission wires them, as in the recommended install.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
@@ -46,12 +51,13 @@ def a_stateful_set(name: str, *, replicas: int, units: int) -> dict[str, Any]:
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}},
-                "spec": {"schedulerName": "vrampack", "containers": [container]},
+                "spec": {"containers": [container]},
             },
         },
     }
 
 
+@pytest.mark.usefixtures("second_scheduler")
 def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
     cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
 ) -> None:
