@@ -41,7 +41,7 @@ def read_node(  # noqa: PLR0913 - the six things a Node object says to us
     """The node's facts from its annotations, or from `allocatable` where it has none of ours."""
     text = annotations.get(keys.NODE_CARDS)
     if text is None:
-        facts = _legacy_node(name, allocatable.get(resource), allocatable.get(count_resource), unit_mib)
+        facts = _legacy_node(name, allocatable, resource, count_resource, unit_mib)
     else:
         try:
             facts = _read_cards(name, text)
@@ -50,10 +50,8 @@ def read_node(  # noqa: PLR0913 - the six things a Node object says to us
     problems: tuple[str, ...] = (facts.problem,) if facts.problem else ()
     observed: Mapping[str, tuple[Share, ...]] | None = None
     if keys.NODE_OBSERVED in annotations:
-        try:
-            observed = _read_observed(annotations[keys.NODE_OBSERVED])
-        except RecordError as error:
-            problems += (f'annotation "{keys.NODE_OBSERVED}": {error}',)
+        observed, unread = _read_observed(annotations[keys.NODE_OBSERVED])
+        problems += tuple(f'annotation "{keys.NODE_OBSERVED}": {problem}' for problem in unread)
     cordoned = frozenset(part.strip() for part in annotations.get(keys.CORDONED_CARDS, "").split(",") if part.strip())
     return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
 
@@ -100,7 +98,23 @@ def _read_card(value: object, path: str) -> CardFacts:
     )
 
 
-def _read_observed(text: str) -> dict[str, tuple[Share, ...]]:
+def _read_observed(text: str) -> tuple[dict[str, tuple[Share, ...]] | None, list[str]]:
+    """What can be read of it, pod by pod, and the problems of the rest: one pod never hides another."""
+    observed: dict[str, tuple[Share, ...]] = {}
+    problems: list[str] = []
+    try:
+        pods = _observed_pods(text)
+    except RecordError as error:
+        return None, [str(error)]
+    for uid, shares in pods.items():
+        try:
+            observed[uid] = read_shares(shares, f"pods.{uid[:60]}")
+        except RecordError as error:
+            problems.append(str(error))
+    return observed, problems
+
+
+def _observed_pods(text: str) -> dict[str, object]:
     value = load_json(text)
     if not isinstance(value, dict):
         raise RecordError("not an object")
@@ -108,19 +122,28 @@ def _read_observed(text: str) -> dict[str, tuple[Share, ...]]:
     pods = value.get("pods")
     if not isinstance(pods, dict):
         raise RecordError("pods: not an object")
-    return {uid: read_shares(shares, f"pods.{uid[:60]}") for uid, shares in pods.items()}
+    return pods
 
 
-def _legacy_node(name: str, memory: str | None, count: str | None, unit_mib: int) -> NodeFacts:
+def _legacy_node(
+    name: str, allocatable: Mapping[str, str], resource: str, count_resource: str, unit_mib: int
+) -> NodeFacts:
     """Equal cards from a plugin that advertises only totals; a part card left by the division is nobody's."""
     try:
-        units, cards = parse_units(memory or "0"), parse_units(count or "0")
-    except ValueError as error:
-        return NodeFacts(name, legacy=True, problem=f"allocatable: {error}")
+        units, cards = _advertised(allocatable, resource), _advertised(allocatable, count_resource)
+    except RecordError as error:
+        return NodeFacts(name, legacy=True, problem=str(error))
     if not units or not 0 < cards <= MAX_CARDS or units > MAX_UNITS * cards:
         return NodeFacts(name, legacy=True)
     each = units // cards
     return NodeFacts(name, tuple(CardFacts(index, each, each * unit_mib) for index in range(cards)), legacy=True)
+
+
+def _advertised(allocatable: Mapping[str, str], resource: str) -> int:
+    try:
+        return parse_units(allocatable.get(resource) or "0")
+    except ValueError as error:
+        raise RecordError(f'status.allocatable["{resource}"]: {error}') from error
 
 
 def _one_of(value: Mapping[str, object], key: str, choices: tuple[str, ...]) -> str:

@@ -19,6 +19,8 @@ from cards.units import MAX_UNITS
 
 MAX_INDEX = 4096
 """No node has as many cards; a larger index is a damaged record."""
+MAX_FRACTION_NAME = 63 - len("container.") - len(".gpu-memory.request")
+"""An annotation's name ends at 63 characters, and the API server takes no update of a pod that has a longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,14 @@ def write_record(allocation: Allocation, ask: Ask, node: Node, *, now_ns: int) -
 
 
 def write_fractions(allocation: Allocation) -> dict[str, str]:
-    """The annotations that NVIDIA's fractiond reads, for clusters where it runs; a setting adds them."""
+    """The annotations that NVIDIA's fractiond reads, for clusters where it runs; a setting adds them.
+
+    A container whose name leaves no room for its keys has none.
+    """
     record: dict[str, str] = {}
     for name, shares in allocation.containers:
         limits = [share.mib for share in shares if share.mib is not None]
-        if limits:
+        if limits and len(name) <= MAX_FRACTION_NAME:
             prefix = f"nvidia.com/container.{name}"
             record[f"{prefix}.gpu-memory.limit"] = record[f"{prefix}.gpu-memory.request"] = f"{min(limits)}Mi"
             record[f"{prefix}.gpus.devices"] = ",".join(share.uuid for share in shares if share.uuid)
@@ -96,20 +101,23 @@ def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unr
             continue  # a younger record was read; an older one beside it is for other readers
         if found is None:
             found = Record(generation, shares)
-        elif not found.disagreement and _indices(found.shares) != _indices(shares):
+        elif not found.disagreement and _disagree(found.shares, shares):
             text = f"{key} names cards {_indices(shares)}, the {found.generation} record {_indices(found.shares)}"
             found = Record(found.generation, found.shares, text)
     return found
 
 
 def load_json(text: str) -> object:
-    """JSON in which no key stands twice. Raises `RecordError`."""
+    """JSON in which no key stands twice, and whose texts can be written again. Raises `RecordError`."""
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        if "\\u" in text:  # half a surrogate pair is JSON, but nothing that shows it could encode it
+            json.dumps(value, ensure_ascii=False).encode()
     except RecordError:
         raise
     except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from error
+    return value
 
 
 def read_int(value: object, path: str, *, low: int, high: int) -> int:
@@ -242,6 +250,12 @@ def _device(uuid: str | None, index: int, node: Node) -> str:
     if uuid is None:
         return str(index)
     return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
+
+
+def _disagree(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
+    """Whether they name other cards. One that names a card by uuid alone says nothing about indices."""
+    mine, theirs = _indices(shares), _indices(others)
+    return None not in (*mine, *theirs) and mine != theirs
 
 
 def _indices(shares: tuple[Share, ...]) -> list[int | None]:

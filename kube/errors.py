@@ -21,5 +21,9 @@ class NoAnswerError(Exception):
     """5xx, a time-out or a cut line: whether anything was written is not known."""
 
 
+class SilentError(NoAnswerError):
+    """A watch on which nothing came for as long as it may be silent."""
+
+
 class CredentialsError(Exception):
     """No way in: neither a kubeconfig nor a service account."""

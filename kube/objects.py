@@ -6,8 +6,6 @@ container turns out to name our resource.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from cards import keys
@@ -15,6 +13,9 @@ from cards.node_annotations import NodeReading, read_node
 from cards.pod import Pod
 from cards.records import read_record
 from cards.request import ContainerKind, ContainerSpec, read_ask
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding may raise: bytes that are no UTF-8, and nesting without end, come as Python's own errors."""
 
 _NULL = msgspec.Raw(b"null")
 
@@ -111,6 +112,7 @@ class Env(msgspec.Struct, frozen=True, rename="camel"):
 
 
 _ENV = msgspec.json.Decoder(list[Env] | None)
+_TEXT = msgspec.json.Decoder(str)
 
 
 def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
@@ -168,26 +170,22 @@ def _container_spec(container: Container, index: int, resource: str, *, is_init:
 
 
 def _has_reference(container: Container) -> bool:
-    """Whether admission wired the container's visible devices to the pod's annotation of its name."""
+    """Whether admission wired the container's visible devices to the pod's annotation of its name.
+
+    Of several entries of one name the last is the one that the container gets.
+    """
     try:
         env = _ENV.decode(container.env) or []
-    except msgspec.ValidationError:
+    except UNDECODABLE:
         return False
+    source = next((each.value_from for each in reversed(env) if each.name == "NVIDIA_VISIBLE_DEVICES"), None)
     path = f"metadata.annotations['{keys.VISIBLE_DEVICES_PREFIX}{container.name}']"
-    return any(
-        each.name == "NVIDIA_VISIBLE_DEVICES"
-        and each.value_from is not None
-        and each.value_from.field_ref is not None
-        and each.value_from.field_ref.field_path == path
-        for each in env
-    )
+    return source is not None and source.field_ref is not None and source.field_ref.field_path == path
 
 
 def _text(quantity: msgspec.Raw) -> str:
-    """A quantity as written: a text, or a number as older writers send it."""
-    value: Any = msgspec.json.decode(
-        quantity
-    )  # any JSON value may stand here; what is no text or number is no quantity
-    if isinstance(value, str):
-        return value
-    return bytes(quantity).decode(errors="replace")
+    """A quantity as written: a text, or a number as older writers send it. Anything else will be no quantity."""
+    try:
+        return _TEXT.decode(quantity)
+    except UNDECODABLE:
+        return bytes(quantity).decode(errors="replace")

@@ -2,10 +2,13 @@
 
     list (pages of 500) --> watch --> event, bookmark --> watch ...
          ^                    |  ended by the server: watch again from the last version
-         |                    |  silent or cut: back off, watch again from the last version
-         '--- 410 ------------'
+         |                    |  cut, or silent after an event: back off, watch again from the last version
+         '--- 410, or silent -'
+              from the start
 
-Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion.
+Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. A watch that
+was silent all along is not trusted with that version: an API server that was restored from a backup has not reached
+it yet, and says nothing until it has.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from kube.client import Api, Resource
-from kube.errors import ExpiredError, NoAnswerError, RefusedError
-from kube.objects import ListMeta, NodeObject, PodObject, Status, WatchEvent
+from kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
+from kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, Status, WatchEvent
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ SERVER_SECONDS = (240, 300)
 """The server ends a watch after a random time in this range, as client-go asks it to."""
 SILENCE_SECONDS = 75.0
 """The API server sends a bookmark a minute; longer silence is a dead line. Stale is 120 s."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""etcd takes objects of 1.5 MiB, and JSON may escape every byte of one as six."""
 BACKOFF_SECONDS = (0.1, 5.0)
 """First and longest wait after a failure; a server that comes back is seen within 5 s."""
 SLICE_SECONDS = 0.005
@@ -61,7 +66,7 @@ class Sink(Protocol[_Told_contra]):
     """Who is told. Methods do not await: each is one step."""
 
     def list_begins(self, reason: str) -> None:
-        """A list of everything is about to be asked for: `start`, `expired` or `restart`."""
+        """A list of everything is about to be asked for: `start`, `expired`, `silent` or `restart`."""
         ...
 
     def listed(self, objects: Sequence[_Told_contra]) -> None: ...
@@ -80,13 +85,24 @@ class Sink(Protocol[_Told_contra]):
 class Reflector(Generic[_Object]):
     """One kind of object. `run` until cancelled."""
 
-    def __init__(self, api: Api, resource: Resource, kind: type[_Object], sink: Sink[_Object]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        kind: type[_Object],
+        sink: Sink[_Object],
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         self._api = api
         self._resource = resource
         self._sink: Sink[_Object] = sink
+        self._silence_seconds = silence_seconds
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
         self._version = ""
         self._failures = 0
+        self._has_heard = False
+        """Whether the present watch said anything yet."""
 
     async def run(self) -> None:
         """List and watch for ever. Failures are logged and retried; only cancellation ends it."""
@@ -96,17 +112,23 @@ class Reflector(Generic[_Object]):
                 if not self._version:
                     await self._list(reason)
                 await self._watch()
-            except ExpiredError as error:
-                log.info("watch expired resource=%s error=%s", self._resource, error)
-                self._version = ""
-                reason = "expired"
             except (NoAnswerError, RefusedError) as error:
-                self._failures += 1
-                log.warning(
-                    "API server unreachable resource=%s failures=%d error=%s", self._resource, self._failures, error
-                )
-                reason = "restart"
+                reason = self._failed(error)
                 await asyncio.sleep(_backoff(self._failures))
+
+    def _failed(self, error: Exception) -> str:
+        """Note a failure, and whether the version is to be forgotten; the reason for the next list."""
+        self._failures += 1
+        if isinstance(error, ExpiredError):
+            log.info("watch expired resource=%s error=%s", self._resource, error)
+            self._version = ""
+            return "expired"
+        if isinstance(error, SilentError) and not self._has_heard:
+            log.warning("watch silent resource=%s version=%s error=%s", self._resource, self._version, error)
+            self._version = ""
+            return "silent"
+        log.warning("API server unreachable resource=%s failures=%d error=%s", self._resource, self._failures, error)
+        return "restart"
 
     async def _list(self, reason: str) -> None:
         self._sink.list_begins(reason)
@@ -125,7 +147,7 @@ class Reflector(Generic[_Object]):
     def _decode_page(self, page: bytes) -> tuple[ListMeta, list[_Object]]:
         try:
             raw = msgspec.json.decode(page, type=_RawPage)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise NoAnswerError(f"list {self._resource}: not a list: {error}") from error
         decoded = [self._decode(item) for item in raw.items or ()]
         return raw.metadata, [each for each in decoded if each is not None]
@@ -133,20 +155,21 @@ class Reflector(Generic[_Object]):
     def _decode(self, raw: msgspec.Raw) -> _Object | None:
         try:
             return self._object.decode(raw)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             self._sink.malformed(f"{self._resource}: {_name(raw)}: {error}")
             return None
 
     async def _watch(self) -> None:
-        """One watch, to its end. An end without a single event counts as a failure, so that it is not a busy loop."""
+        """One watch, to its end. An end within a second counts as a failure, so that it is not a busy loop."""
         started = time.monotonic()
+        self._has_heard = False
         seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
         async with self._api.watch(
-            self._resource, self._version, server_seconds=seconds, silence_seconds=SILENCE_SECONDS
+            self._resource, self._version, server_seconds=seconds, silence_seconds=self._silence_seconds
         ) as lines:
             self._sink.heard()
             slice_ends = time.monotonic() + SLICE_SECONDS
-            while line := await lines.readline():
+            while line := await lines.readuntil(b"\n", max_size=MAX_EVENT_BYTES):
                 self._event(line)
                 if time.monotonic() > slice_ends:
                     await asyncio.sleep(0)
@@ -158,16 +181,17 @@ class Reflector(Generic[_Object]):
     def _event(self, line: bytes) -> None:
         try:
             event = _EVENT.decode(line)
-        except msgspec.DecodeError as error:
+            status = _STATUS.decode(event.object) if event.type == "ERROR" else None
+        except UNDECODABLE as error:
             # A line cut in the middle: everything after it is lost, the watch begins again.
             raise NoAnswerError(f"watch {self._resource}: not an event: {error}") from error
-        self._failures = 0
+        self._has_heard = True
         self._sink.heard()
-        if event.type == "ERROR":
-            status = _STATUS.decode(event.object)
+        if status is not None:
             if status.code == 410:  # noqa: PLR2004 - HTTP's own number
                 raise ExpiredError(410, status.reason, status.message)
             raise NoAnswerError(f"watch {self._resource}: {status.code} {status.reason}: {status.message}")
+        self._failures = 0
         obj = self._decode(event.object) if event.type != "BOOKMARK" else None
         if obj is not None:
             (self._sink.gone if event.type == "DELETED" else self._sink.changed)(obj)
@@ -182,7 +206,7 @@ def _backoff(failures: int) -> float:
 def _version(raw: msgspec.Raw) -> str:
     try:
         return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""
 
 
@@ -191,5 +215,5 @@ def _name(raw: msgspec.Raw) -> str:
     try:
         metadata = msgspec.json.decode(raw).get("metadata", {})
         return f"{metadata.get('namespace') or ''}/{metadata.get('name') or '?'}"
-    except (msgspec.DecodeError, AttributeError):
+    except (*UNDECODABLE, AttributeError):
         return "an unnamed object"

@@ -17,4 +17,4 @@ def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Deman
 
 
 def _share(card: Card, request: Request) -> float:
-    return (card.used_units + request.units) / card.units
+    return 1.0 if request.whole else (card.used_units + request.units) / card.units

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cards.allocation import allocate
-from cards.node import Card, CardFacts, Node, NodeFacts, snapshot
+from cards.node import Card, CardFacts, Devices, Node, NodeFacts, snapshot
 from cards.pod import Pod
 from cards.records import Record, Unreadable, read_record, write_record
 from cards.request import Ask, ContainerSpec, read_ask
@@ -35,16 +35,19 @@ def a_node(
     unhealthy: Iterable[int] = (),
     cordoned: Iterable[int] = (),
     models: Sequence[str] = (),
+    memory_mib: Sequence[int] = (),
+    devices: Devices = "uuid",
+    legacy: bool = False,
     version: int = 1,
 ) -> Node:
-    """A node of which so much is used, card by card."""
+    """A node of which so much is used, card by card; a unit of memory per unit unless `memory_mib` says more."""
     sick, parked = set(unhealthy), set(cordoned)
     cards = tuple(
         Card(
             index=index,
             units=each,
-            memory_mib=each * UNIT_MIB,
-            uuid=f"GPU-{index}",
+            memory_mib=memory_mib[index] if memory_mib else each * UNIT_MIB,
+            uuid=None if legacy else f"GPU-{index}",
             model=models[index] if models else "",
             healthy=index not in sick,
             cordoned=index in parked,
@@ -52,7 +55,18 @@ def a_node(
         )
         for index, each in enumerate(units)
     )
-    return snapshot(NodeFacts(name, unit_mib=UNIT_MIB), cards, unit_mib=UNIT_MIB, version=version)
+    facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, devices=devices, legacy=legacy)
+    return snapshot(facts, cards, unit_mib=UNIT_MIB, version=version)
+
+
+def container_specs(
+    main: Sequence[object] = (), init: Sequence[object] = (), *, sidecars: Collection[int] = ()
+) -> list[ContainerSpec]:
+    """Containers `main0`.. and `init0`.. that ask these quantities; the init ones at `sidecars` are restartable."""
+    return [
+        ContainerSpec(f"init{at}", "sidecar" if at in sidecars else "init", at, str(quantity), has_reference=True)
+        for at, quantity in enumerate(init)
+    ] + [ContainerSpec(f"main{at}", "main", at, str(quantity), has_reference=True) for at, quantity in enumerate(main)]
 
 
 def an_ask(

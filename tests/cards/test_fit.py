@@ -1,0 +1,211 @@
+"""Which cards a request may take and which of the fixed texts says why not: against a table and against brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import example, given, settings
+
+from cards.fit import Reason, Unfit, fitting_cards
+from cards.node import Card, Node, NodeFacts, snapshot
+from cards.request import Request
+from tests.builders import UNIT_MIB, a_node
+from tests.cards.strategies import nodes, requests
+
+PATIENT = settings(deadline=None)
+"""A busy machine is no bug."""
+
+NEVER = [
+    "no shareable GPU memory",
+    "larger than any card",
+    "too few cards",
+    "card model not allowed",
+    "card uuid not here",
+    "request not valid",
+]
+LATER = [
+    "no card with enough free memory",
+    "not enough cards with free memory",
+    "no empty card",
+    "card unhealthy or cordoned",
+    "kept free by policy",
+    "node not seen yet",
+]
+
+
+def test_the_reasons_are_these_texts_in_this_order() -> None:
+    assert [reason.value for reason in Reason] == NEVER + LATER
+    assert [reason.value for reason in Reason if reason.is_never] == NEVER
+
+
+OTHER_UNIT = snapshot(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB, version=1)
+
+REFUSALS: dict[str, tuple[Node, Request, str]] = {
+    "no cards": (a_node(units=()), Request(4), "no shareable GPU memory"),
+    "cards of no units": (a_node(units=(0, 0)), Request(4), "no shareable GPU memory"),
+    "another unit": (OTHER_UNIT, Request(4), "no shareable GPU memory"),
+    # 17 > 16
+    "larger than any card": (a_node(units=(8, 16)), Request(17), "larger than any card"),
+    "larger than any card, whole": (a_node(units=(8, 16)), Request(17, whole=True), "larger than any card"),
+    # 3 cards asked, 2 there
+    "fewer cards than asked": (a_node(units=(16, 16)), Request(4, count=3), "too few cards"),
+    # 10 fits one of two cards, two are asked
+    "fewer large cards than asked": (a_node(units=(8, 16)), Request(10, count=2), "too few cards"),
+    "another model": (a_node(models=("A", "A")), Request(4, models=("B",)), "card model not allowed"),
+    # one card of model A, two are asked
+    "fewer cards of the model": (
+        a_node(models=("A", "B")),
+        Request(4, count=2, models=("A",)),
+        "card model not allowed",
+    ),
+    # the A is too small for 10, the B large enough
+    "the model's cards are too small": (
+        a_node(units=(8, 16), models=("A", "B")),
+        Request(10, models=("A",)),
+        "card model not allowed",
+    ),
+    "another uuid": (a_node(), Request(4, uuids=("GPU-7",)), "card uuid not here"),
+    "fewer of the uuids": (a_node(), Request(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
+    "the uuid is of another model": (
+        a_node(models=("A", "B")),
+        Request(4, models=("A",), uuids=("GPU-1",)),
+        "card uuid not here",
+    ),
+    "not valid": (a_node(), Request(4, problem="its label is wrong"), "request not valid"),
+    # free 16 - 13 = 3 and 16 - 14 = 2, 4 asked
+    "full": (a_node(used=(13, 14)), Request(4), "no card with enough free memory"),
+    # free max(0, 16 - 20) = 0
+    "over-committed": (a_node(units=(16,), used=(20,)), Request(1), "no card with enough free memory"),
+    # free 16 and 3: one card has 4, two are asked
+    "one of two cards full": (a_node(used=(0, 13)), Request(4, count=2), "not enough cards with free memory"),
+    "both of two cards full": (a_node(used=(13, 13)), Request(4, count=2), "not enough cards with free memory"),
+    "no card empty": (a_node(used=(1, 1)), Request(4, whole=True), "no empty card"),
+    "one of two cards empty": (a_node(used=(0, 1)), Request(4, count=2, whole=True), "no empty card"),
+    # the empty card has 2 units, 4 are asked; the large one is in use
+    "only a small card empty": (a_node(units=(2, 16), used=(0, 1)), Request(4, whole=True), "no empty card"),
+    "unhealthy": (a_node(units=(16,), unhealthy=(0,)), Request(4), "card unhealthy or cordoned"),
+    "cordoned": (a_node(units=(16,), cordoned=(0,)), Request(4), "card unhealthy or cordoned"),
+    "the roomy card is sick, the sound one full": (
+        a_node(used=(0, 13), unhealthy=(0,)),
+        Request(4),
+        "card unhealthy or cordoned",
+    ),
+    "one of two asked is sick": (a_node(unhealthy=(0,)), Request(4, count=2), "card unhealthy or cordoned"),
+    "the empty card is cordoned": (
+        a_node(used=(0, 1), cordoned=(0,)),
+        Request(4, whole=True),
+        "card unhealthy or cordoned",
+    ),
+}
+
+FIRST: dict[str, tuple[Node, Request, str]] = {
+    "no memory before a wrong request": (a_node(units=()), Request(4, problem="wrong"), "no shareable GPU memory"),
+    "too large before too few": (a_node(units=(8,)), Request(9, count=2), "larger than any card"),
+    "too few before the model": (
+        a_node(models=("A", "A")),
+        Request(4, count=3, models=("B",)),
+        "too few cards",
+    ),
+    "the model before the uuid": (
+        a_node(models=("A", "A")),
+        Request(4, models=("B",), uuids=("GPU-7",)),
+        "card model not allowed",
+    ),
+    "the uuid before a wrong request": (
+        a_node(),
+        Request(4, uuids=("GPU-7",), problem="wrong"),
+        "card uuid not here",
+    ),
+    "too large before a wrong request": (a_node(), Request(10**10, problem="wrong"), "larger than any card"),
+    "a wrong request before room": (a_node(used=(16, 16)), Request(4, problem="wrong"), "request not valid"),
+    "too large looks at sick cards too": (
+        a_node(units=(8, 16), unhealthy=(1,)),
+        Request(10),
+        "card unhealthy or cordoned",
+    ),
+    "too few looks at sick cards too": (a_node(cordoned=(0, 1)), Request(4, count=2), "card unhealthy or cordoned"),
+    "room before health": (a_node(used=(13, 13), unhealthy=(0,)), Request(4), "no card with enough free memory"),
+}
+
+
+@pytest.mark.parametrize(("node", "request_", "want"), REFUSALS.values(), ids=REFUSALS)
+def test_every_refusal_has_its_reason(node: Node, request_: Request, want: str) -> None:
+    assert fitting_cards(node, request_) == Unfit(Reason(want))
+
+
+@pytest.mark.parametrize(("node", "request_", "want"), FIRST.values(), ids=FIRST)
+def test_the_first_reason_that_applies_is_said(node: Node, request_: Request, want: str) -> None:
+    assert fitting_cards(node, request_) == Unfit(Reason(want))
+
+
+FITS = {
+    # free 16 - 12 = 4 and 16
+    "exactly the room left": (a_node(used=(12, 0)), Request(4), [0, 1]),
+    # free 3 and 16
+    "only the roomy card": (a_node(used=(13, 0)), Request(4), [1]),
+    "only sound cards": (a_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), Request(4), [2]),
+    "only cards of the model": (a_node(models=("A", "B")), Request(4, models=("B", "C")), [1]),
+    "only cards of the uuid": (a_node(), Request(4, uuids=("GPU-1", "GPU-9")), [1]),
+    # all that fit, not only as many as asked
+    "two of three": (a_node(units=(8, 8, 8)), Request(8, count=2), [0, 1, 2]),
+    "the card a request fills": (a_node(units=(8, 16)), Request(16), [1]),
+    "whole: empty cards large enough": (a_node(units=(2, 8, 16), used=(0, 0, 1)), Request(4, whole=True), [1]),
+    "mixed cards": (a_node(units=(15, 80, 0), used=(12, 78, 0)), Request(3), [0]),
+}
+
+
+@pytest.mark.parametrize(("node", "request_", "want"), FITS.values(), ids=FITS)
+def test_all_cards_that_would_do_are_named_by_index(node: Node, request_: Request, want: list[int]) -> None:
+    fitting = fitting_cards(node, request_)
+    assert isinstance(fitting, tuple)
+    assert [card.index for card in fitting] == want
+
+
+def would_do(card: Card, request: Request) -> bool:
+    """One healthy, uncordoned, allowed card with room, by the contract's words."""
+    room = card.used_units == 0 and card.units > 0 if request.whole else True
+    return (
+        card.healthy
+        and not card.cordoned
+        and (not request.models or card.model in request.models)
+        and (not request.uuids or card.uuid in request.uuids)
+        and room
+        and card.units - card.used_units >= request.units
+    )
+
+
+def some_set_does(node: Node, cards: Iterable[Card], request: Request) -> bool:
+    """Brute force: some set of so many distinct cards each of which would do."""
+    if request.problem or node.problem:
+        return False
+    return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))
+
+
+@settings(max_examples=500, deadline=None)
+@given(nodes(), requests())
+@example(a_node(units=(0,)), Request(1, whole=True))
+def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: Request) -> None:
+    fitting = fitting_cards(node, request_)
+    assert isinstance(fitting, tuple) == some_set_does(node, node.cards, request_)
+    if isinstance(fitting, tuple):
+        assert list(fitting) == [card for card in node.cards if would_do(card, request_)]
+
+
+@settings(max_examples=500, deadline=None)
+@given(nodes(), requests())
+def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(node: Node, request_: Request) -> None:
+    fitting = fitting_cards(node, request_)
+    ideal = [replace(card, used_units=0, healthy=True, cordoned=False) for card in node.cards]
+    is_never = isinstance(fitting, Unfit) and fitting.reason.is_never
+    assert is_never == (not some_set_does(node, ideal, request_))
+
+
+@PATIENT
+@given(nodes(), requests())
+def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: Request) -> None:
+    """What a policy keeps free and nodes nobody has seen are for others to say."""
+    fitting = fitting_cards(node, request_)
+    assert not (isinstance(fitting, Unfit) and fitting.reason in (Reason.KEPT_FREE, Reason.NOT_SEEN))

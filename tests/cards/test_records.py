@@ -1,0 +1,252 @@
+"""What one Binding carries, string by string, and that it is read back as what was held."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cards.allocation import Allocation, allocate
+from cards.node import Node
+from cards.records import Record, has_record, read_record, write_fractions, write_record
+from cards.request import Ask, ContainerSpec, read_ask
+from tests.builders import a_node, an_ask, container_specs
+
+PATIENT = settings(deadline=None)
+"""A busy machine is no bug."""
+
+NOW_NS = 1_700_000_000_000_000_000
+V100 = a_node(units=(15,), memory_mib=(16130,))
+MIXED = a_node(units=(15, 15, 24, 14), memory_mib=(16130, 16130, 24564, 15109))
+LEGACY = a_node(units=(15, 15), legacy=True)
+
+TWO_CARDS = {"aliyun.com/gpu-count": "2"}
+WHOLE = {"ack.gpushare.placement": "require-whole-device"}
+GPUSHARE = "scheduler.framework.gpushare.allocation"
+
+
+def asking(
+    main: Sequence[object],
+    init: Sequence[object] = (),
+    *,
+    sidecars: Sequence[int] = (),
+    labels: Mapping[str, str] | None = None,
+) -> Ask:
+    ask = read_ask(container_specs(main, init, sidecars=sidecars), labels or {}, {})
+    assert ask is not None
+    return ask
+
+
+def allocated(node: Node, ask: Ask, *cards: int, reserve_mib: int = 0) -> Allocation:
+    return allocate(node, [node.cards[index] for index in cards], ask, reserve_mib=reserve_mib)
+
+
+def written(node: Node, ask: Ask, *cards: int, reserve_mib: int = 0) -> dict[str, str]:
+    return write_record(allocated(node, ask, *cards, reserve_mib=reserve_mib), ask, node, now_ns=NOW_NS)
+
+
+def stamp(*, assigned: str = "true") -> dict[str, str]:
+    return {"ALIYUN_COM_GPU_MEM_ASSIGNED": assigned, "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000"}
+
+
+def test_one_card() -> None:
+    """The founding scenario: 4 of 15 units of a V100; 16130 x 4 / 15 = 4301.3 MiB."""
+    assert written(V100, asking([4]), 0) == stamp() | {
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'
+        '"containers":{"main0":[{"uuid":"GPU-0","units":4,"mib":4301}]}}',
+        "visible-devices.vrampack.dev/main0": "GPU-0",
+        "limit-mib.vrampack.dev/main0": "4301",
+        "scheduler.framework.gpushare.allocation": '{"0":{"0":4}}',
+        "ALIYUN_COM_GPU_MEM_IDX": "0",
+        "ALIYUN_COM_GPU_MEM_POD": "4",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+
+
+def test_two_cards_by_index_with_the_smaller_limit_and_without_an_index_of_one() -> None:
+    """8 units on 2 cards: 16130 x 4 / 15 = 4301.3 and 15109 x 4 / 14 = 4316.9 MiB; the limit is one number, 4301."""
+    ask = asking([8], labels=TWO_CARDS)
+    assert written(MIXED, ask, 3, 1) == stamp() | {
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-1","index":1,"units":4,"whole":false},'
+        '{"uuid":"GPU-3","index":3,"units":4,"whole":false}],'
+        '"containers":{"main0":[{"uuid":"GPU-1","units":4,"mib":4301},{"uuid":"GPU-3","units":4,"mib":4316}]}}',
+        "visible-devices.vrampack.dev/main0": "GPU-1,GPU-3",
+        "limit-mib.vrampack.dev/main0": "4301",
+        "scheduler.framework.gpushare.allocation": '{"0":{"1":4,"3":4}}',
+        "ALIYUN_COM_GPU_MEM_POD": "8",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+
+
+def test_a_whole_card_holds_all_units_and_limits_nothing() -> None:
+    """Asked 4, held 15 of 15: 16130 x 15 / 15 = 16130 MiB."""
+    assert written(V100, asking([4], labels=WHOLE), 0) == stamp() | {
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":15,"whole":true}],'
+        '"containers":{"main0":[{"uuid":"GPU-0","units":4,"mib":16130}]}}',
+        "visible-devices.vrampack.dev/main0": "GPU-0",
+        "limit-mib.vrampack.dev/main0": "16130",
+        "scheduler.framework.gpushare.allocation": '{"0":{"0":15}}',
+        "ALIYUN_COM_GPU_MEM_IDX": "0",
+        "ALIYUN_COM_GPU_MEM_POD": "15",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+
+
+def test_every_asking_container_by_name_and_the_rest_on_the_lowest_asking_one() -> None:
+    """Held max(4 + 3 + sidecar 2, init 9 + 2) = 11; containers 4 + 3 = 7, so container 0 is shown with 4 + 4.
+
+    16130 x 2 / 15 = 2150.7, x 9 = 9678, x 4 = 4301.3, x 3 = 3226 MiB.
+    """
+    ask = asking([4, 0, 3], [2, 9], sidecars=[0])
+    assert written(V100, ask, 0) == stamp() | {
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":11,"whole":false}],'
+        '"containers":{"init0":[{"uuid":"GPU-0","units":2,"mib":2150}],"init1":[{"uuid":"GPU-0","units":9,"mib":9678}],'
+        '"main0":[{"uuid":"GPU-0","units":4,"mib":4301}],"main2":[{"uuid":"GPU-0","units":3,"mib":3226}]}}',
+        "visible-devices.vrampack.dev/init0": "GPU-0",
+        "visible-devices.vrampack.dev/init1": "GPU-0",
+        "visible-devices.vrampack.dev/main0": "GPU-0",
+        "visible-devices.vrampack.dev/main2": "GPU-0",
+        "limit-mib.vrampack.dev/init0": "2150",
+        "limit-mib.vrampack.dev/init1": "9678",
+        "limit-mib.vrampack.dev/main0": "4301",
+        "limit-mib.vrampack.dev/main2": "3226",
+        "scheduler.framework.gpushare.allocation": '{"0":{"0":8},"2":{"0":3}}',
+        "ALIYUN_COM_GPU_MEM_IDX": "0",
+        "ALIYUN_COM_GPU_MEM_POD": "11",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+
+
+def test_a_legacy_node_names_cards_by_index_and_limits_nobody() -> None:
+    assert written(LEGACY, asking([4]), 1) == stamp(assigned="false") | {
+        "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":null,"index":1,"units":4,"whole":false}],'
+        '"containers":{"main0":[{"uuid":null,"units":4}]}}',
+        "visible-devices.vrampack.dev/main0": "1",
+        "scheduler.framework.gpushare.allocation": '{"0":{"1":4}}',
+        "ALIYUN_COM_GPU_MEM_IDX": "1",
+        "ALIYUN_COM_GPU_MEM_POD": "4",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+    }
+
+
+def test_devices_by_cdi_name_where_the_node_says_so() -> None:
+    node = a_node(units=(15, 15), devices="cdi")
+    record = written(node, asking([8], labels=TWO_CARDS), 0, 1)
+    names = "k8s.device-plugin.nvidia.com/gpu=GPU-0,k8s.device-plugin.nvidia.com/gpu=GPU-1"
+    assert record["visible-devices.vrampack.dev/main0"] == names
+    assert '"uuid":"GPU-0"' in record["vrampack.dev/allocation"]
+
+
+SHOWN: dict[str, tuple[Ask, str]] = {
+    # the first container asks nothing: the rest 6 - 4 = 2 goes to container 1
+    "the lowest container that asks": (asking([0, 4], [6]), '{"1":{"0":6}}'),
+    # nobody of the containers asks
+    "container 0 where only an init container asks": (asking([0, 0], [5]), '{"0":{"0":5}}'),
+    # 4 + sidecar 2
+    "a sidecar's units": (asking([4], [2], sidecars=[0]), '{"0":{"0":6}}'),
+}
+
+
+@pytest.mark.parametrize(("ask", "want"), SHOWN.values(), ids=SHOWN)
+def test_what_other_tools_are_shown(ask: Ask, want: str) -> None:
+    assert written(V100, ask, 0)[GPUSHARE] == want
+
+
+def test_the_reserve_lowers_every_limit() -> None:
+    """(16130 - 300) x 4 / 15 = 4221.3."""
+    assert written(V100, asking([4]), 0, reserve_mib=300)["limit-mib.vrampack.dev/main0"] == "4221"
+
+
+def test_the_longest_container_name_fits_every_key() -> None:
+    name = "a" * 63
+    ask = read_ask([ContainerSpec(name, "main", 0, "4")], {}, {})
+    assert ask is not None
+    record = written(V100, ask, 0)
+    assert f"visible-devices.vrampack.dev/{name}" in record
+    assert all(len(key.rpartition("/")[2]) <= 63 for key in record)
+
+
+def test_nvidias_fractions() -> None:
+    ask = asking([8], labels=TWO_CARDS)
+    assert write_fractions(allocated(MIXED, ask, 1, 3)) == {
+        "nvidia.com/container.main0.gpu-memory.limit": "4301Mi",
+        "nvidia.com/container.main0.gpu-memory.request": "4301Mi",
+        "nvidia.com/container.main0.gpus.devices": "GPU-1,GPU-3",
+    }
+
+
+def test_no_fractions_where_nobody_limits() -> None:
+    assert write_fractions(allocated(LEGACY, asking([4]), 0)) == {}
+
+
+@pytest.mark.parametrize(("length", "keys"), [(34, 3), (35, 0)])
+def test_no_fractions_for_a_container_whose_name_makes_a_key_no_api_server_takes(length: int, keys: int) -> None:
+    """10 for `container.`, the name, 19 for `.gpu-memory.request`: 34 make 63, all that a key may have."""
+    ask = read_ask([ContainerSpec("a" * length, "main", 0, "4")], {}, {})
+    assert ask is not None
+    assert len(write_fractions(allocated(V100, ask, 0))) == keys
+
+
+@st.composite
+def allocations(draw: st.DrawFn) -> tuple[Node, Ask, Allocation]:
+    """Any pod on any cards that are large enough, of a node of ours or a legacy one."""
+    count = draw(st.integers(1, 3))
+    main = draw(st.lists(st.integers(0, 4), max_size=3))
+    init = draw(st.lists(st.integers(0, 6), max_size=3))
+    sidecars = draw(st.sets(st.integers(0, 2)))
+    labels = {"aliyun.com/gpu-count": str(count)}
+    if draw(st.booleans()):
+        labels["ack.gpushare.placement"] = "require-whole-device"
+    scaled = [own * count for own in main] or [count]
+    ask = read_ask(container_specs(scaled, [own * count for own in init], sidecars=sidecars), labels, {}) or an_ask(
+        count, count=count
+    )
+    extra = draw(st.lists(st.integers(0, 20), min_size=count, max_size=6))
+    units = [ask.request.units + more for more in extra]
+    node = a_node(
+        units=units,
+        memory_mib=[each * 1024 + draw(st.integers(0, 1023)) for each in units],
+        devices=draw(st.sampled_from(["uuid", "cdi"])),
+        legacy=draw(st.booleans()),
+    )
+    cards = draw(st.permutations(node.cards))[: ask.request.count]
+    return node, ask, allocate(node, cards, ask, reserve_mib=draw(st.integers(0, 600)))
+
+
+@PATIENT
+@given(allocations())
+def test_reading_gives_back_what_was_written(made: tuple[Node, Ask, Allocation]) -> None:
+    node, ask, allocation = made
+    record = write_record(allocation, ask, node, now_ns=NOW_NS)
+    assert has_record(record)
+    assert read_record(record, ask) == Record("vrampack", allocation.shares())
+    assert all(isinstance(value, str) for value in record.values())
+
+
+@PATIENT
+@given(allocations())
+def test_the_gpushare_value_sums_to_what_is_held_on_every_card(made: tuple[Node, Ask, Allocation]) -> None:
+    node, ask, allocation = made
+    record = write_record(allocation, ask, node, now_ns=NOW_NS)
+    sums: dict[int, int] = {}
+    for cards in json.loads(record[GPUSHARE]).values():
+        for index, units in cards.items():
+            sums[int(index)] = sums.get(int(index), 0) + units
+    assert sums == {card.index: card.units for card in allocation.cards}
+    assert int(record["ALIYUN_COM_GPU_MEM_POD"]) == sum(sums.values())
+    assert ("ALIYUN_COM_GPU_MEM_IDX" in record) == (len(sums) == 1)
+
+
+@PATIENT
+@given(allocations())
+def test_every_asking_container_gets_devices_and_the_smallest_of_its_limits(made: tuple[Node, Ask, Allocation]) -> None:
+    node, ask, allocation = made
+    record = write_record(allocation, ask, node, now_ns=NOW_NS)
+    for name, shares in allocation.containers:
+        assert len(record[f"visible-devices.vrampack.dev/{name}"].split(",")) == ask.request.count
+        limit = record.get(f"limit-mib.vrampack.dev/{name}")
+        assert limit == (None if node.legacy else str(min(share.mib or 0 for share in shares)))
+    assert [name for name, _ in allocation.containers] == [container.name for container in ask.containers]

@@ -1,0 +1,31 @@
+"""A client of an API server at some address, and what its observer was told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kubernetes.aio.client import Configuration
+
+from kube.client import Api
+
+
+class Calls:
+    """An observer that keeps what it is told: verb, resource, status."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, str, int]] = []
+
+    def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.made.append((verb, resource, code))
+
+
+@asynccontextmanager
+async def an_api(url: str, calls: Calls | None = None) -> AsyncIterator[Api]:
+    """A client without credentials."""
+    api = Api(Configuration(host=url), observe=calls or Calls())
+    try:
+        yield api
+    finally:
+        await api.close()

@@ -1,0 +1,107 @@
+"""A sink that keeps what a reflector tells it, and lets a test wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Generic, TypeVar
+
+from kube.client import Api
+from kube.objects import PodObject
+from kube.reflector import SILENCE_SECONDS, Reflector
+
+WITHIN_SECONDS = 10.0
+"""How long to wait for something a test expects."""
+
+_Object = TypeVar("_Object", bound=PodObject)
+
+
+class Recorder(Generic[_Object]):
+    """Objects by name as last told; a list replaces them when it ends."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, _Object] = {}
+        self.told: list[str] = []
+        """What happened, in order: `list start`, `page 2`, `list ends`, `changed a`, `gone a`."""
+        self.problems: list[str] = []
+        self.words = 0
+        """How often the API server said anything."""
+        self._listed: dict[str, _Object] = {}
+        self._changed = asyncio.Event()
+
+    def list_begins(self, reason: str) -> None:
+        self._listed = {}
+        self._tell(f"list {reason}")
+
+    def listed(self, objects: Sequence[_Object]) -> None:
+        self._listed |= {obj.metadata.name: obj for obj in objects}
+        self._tell(f"page {len(objects)}")
+
+    def list_ends(self) -> None:
+        self.objects = self._listed
+        self._tell("list ends")
+
+    def changed(self, obj: _Object) -> None:
+        self.objects[obj.metadata.name] = obj
+        self._tell(f"changed {obj.metadata.name}")
+
+    def gone(self, obj: _Object) -> None:
+        self.objects.pop(obj.metadata.name, None)
+        self._tell(f"gone {obj.metadata.name}")
+
+    def heard(self) -> None:
+        self.words += 1
+        self._wake()
+
+    def malformed(self, text: str) -> None:
+        self.problems.append(text)
+        self._wake()
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.objects)
+
+    @property
+    def lists(self) -> list[str]:
+        """The reasons of all lists so far."""
+        return [each.removeprefix("list ") for each in self.told if each.startswith("list ") and each != "list ends"]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a state of this sink."""
+        try:
+            async with asyncio.timeout(WITHIN_SECONDS):
+                while not holds():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"told {self.told[-20:]}, problems {self.problems[-3:]}, names {self.names[:20]}"
+            ) from error
+
+    async def told_of(self, *names: str) -> None:
+        """Wait until exactly these objects are there."""
+        await self.until(lambda: self.names == sorted(names))
+
+    def _tell(self, what: str) -> None:
+        self.told.append(what)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+
+@asynccontextmanager
+async def reflecting(
+    api: Api, sink: Recorder[PodObject], *, silence_seconds: float = SILENCE_SECONDS
+) -> AsyncIterator[None]:
+    """A reflector of pods at work; it must still be at work when the test is over."""
+    task = asyncio.create_task(Reflector(api, "pods", PodObject, sink, silence_seconds=silence_seconds).run())
+    try:
+        yield
+    finally:
+        is_running = not task.done()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert is_running

@@ -1,0 +1,302 @@
+"""The door to the API server: what each status means, what a cut or a time-out means, and the one Binding."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from kube.client import Api, load_credentials
+from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from simulator.apiserver import ApiServer
+from tests.fakes.proxy import Proxy
+from tests.fakes.upstream import Upstream
+from tests.kube.calls import Calls, an_api
+
+SOON = 5.0
+"""A deadline nobody should meet."""
+ANNOTATIONS = {"vrampack.dev/allocation": "{}", "limit-mib.vrampack.dev/main": "4301"}
+
+
+class Setting:
+    """A client behind a proxy in front of an API server with one pod."""
+
+    def __init__(self, server: ApiServer, proxy: Proxy, api: Api, calls: Calls) -> None:
+        self.server, self.proxy, self.api, self.calls = server, proxy, api, calls
+        self.pod = server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}})
+
+    async def bind(self, *, uid: str = "", name: str = "p", node: str = "n", timeout_seconds: float = SOON) -> None:
+        uid = uid or self.pod["metadata"]["uid"]
+        await self.api.bind("default", name, uid, node, ANNOTATIONS, timeout_seconds=timeout_seconds)
+
+    async def watch_to_its_end(self, *, silence_seconds: float = SOON, on_line: Callable[[], object] = int) -> None:
+        async with self.api.watch("pods", "1", server_seconds=60, silence_seconds=silence_seconds) as lines:
+            while await lines.readline():
+                on_line()
+
+    def bound_to(self) -> str | None:
+        node: str | None = self.server.get("pods", "p")["spec"].get("nodeName")
+        return node
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[Setting]:
+    calls = Calls()
+    async with (
+        ApiServer() as server,
+        Proxy(int(server.url.rpartition(":")[2])) as proxy,
+        an_api(proxy.url, calls) as api,
+    ):
+        yield Setting(server, proxy, api, calls)
+
+
+async def test_a_binding_writes_node_and_annotations_in_one_step(setting: Setting) -> None:
+    """The answer is 201 with a Status of success, which is neither a Binding nor an error."""
+    before = setting.server.version
+    await setting.bind()
+    pod = setting.server.get("pods", "p")
+    assert pod["spec"]["nodeName"] == "n"
+    assert pod["metadata"]["annotations"] == ANNOTATIONS
+    assert setting.server.version == before + 1
+    assert setting.proxy.count("*", "") == 1
+    assert setting.calls.made == [("create", "pods/binding", 201)]
+
+
+async def test_a_binding_without_annotations_is_a_plain_one(setting: Setting) -> None:
+    await setting.api.bind("default", "p", setting.pod["metadata"]["uid"], "n", {}, timeout_seconds=SOON)
+    assert "annotations" not in setting.server.get("pods", "p")["metadata"]
+    assert setting.bound_to() == "n"
+
+
+async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: Setting) -> None:
+    with pytest.raises(RefusedError, match="Precondition failed: UID") as caught:
+        await setting.bind(uid="another")
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
+    assert setting.bound_to() is None
+    assert setting.calls.made == [("create", "pods/binding", 409)]
+
+
+async def test_a_second_binding_is_refused(setting: Setting) -> None:
+    await setting.bind()
+    with pytest.raises(RefusedError, match='already assigned to node "n"') as caught:
+        await setting.bind(node="m")
+    assert caught.value.status == 409
+    assert setting.bound_to() == "n"
+
+
+async def test_a_pod_that_is_gone_is_refused(setting: Setting) -> None:
+    with pytest.raises(RefusedError) as caught:
+        await setting.bind(name="gone")
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429])
+async def test_4xx_is_a_definite_no(setting: Setting, status: int) -> None:
+    setting.proxy.when("POST", "/binding$").answer(status)
+    with pytest.raises(RefusedError, match="as the test asked") as caught:
+        await setting.bind()
+    assert caught.value.status == status
+    assert not isinstance(caught.value, ExpiredError)
+
+
+async def test_410_asks_for_a_new_list(setting: Setting) -> None:
+    setting.proxy.when("GET", "/pods").gone()
+    with pytest.raises(ExpiredError) as caught:
+        await setting.api.list_page("pods", limit=500)
+    assert (caught.value.status, caught.value.reason) == (410, "Expired")
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 302])
+async def test_5xx_and_what_is_no_answer_leaves_it_open(setting: Setting, status: int) -> None:
+    setting.proxy.when("POST", "/binding$").answer(status)
+    with pytest.raises(NoAnswerError, match=str(status)):
+        await setting.bind()
+    assert setting.calls.made == [("create", "pods/binding", status)]
+
+
+BODIES = [b"", b"<html>no</html>", b"[]", b"null", b'{"message":7}', b"\xff", b"[" * 100_000]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: ascii(body[:20]))
+async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: Setting, body: bytes) -> None:
+    setting.proxy.when("POST", "/binding$").answer(403, body)
+    with pytest.raises(RefusedError) as caught:
+        await setting.bind()
+    assert caught.value.status == 403
+    assert len(str(caught.value)) < 300
+
+
+async def test_a_line_cut_before_the_write_leaves_it_open(setting: Setting) -> None:
+    setting.proxy.when("POST", "/binding$").cut()
+    with pytest.raises(NoAnswerError):
+        await setting.bind()
+    assert setting.bound_to() is None
+    assert setting.calls.made == [("create", "pods/binding", 0)]
+    assert setting.proxy.count("POST", "/binding$") == 1
+
+
+async def test_a_line_cut_after_the_write_leaves_it_open_and_is_not_tried_again(setting: Setting) -> None:
+    lost = setting.proxy.when("POST", "/binding$").cut_after_write()
+    with pytest.raises(NoAnswerError):
+        await setting.bind()
+    assert setting.bound_to() == "n"
+    assert lost.hits == 1
+
+
+async def test_a_time_out_leaves_it_open_and_is_named(setting: Setting) -> None:
+    setting.proxy.when("POST", "/binding$").hang()
+    with pytest.raises(NoAnswerError, match="TimeoutError"):
+        await setting.bind(timeout_seconds=0.05)
+    assert setting.calls.made == [("create", "pods/binding", 0)]
+
+
+async def test_a_refused_connection_leaves_it_open() -> None:
+    async with ApiServer() as server:
+        url = server.url
+    async with an_api(url) as api:
+        with pytest.raises(NoAnswerError, match="get pods"):
+            await api.get_pod("default", "p", timeout_seconds=SOON)
+
+
+async def test_a_pod_is_looked_up_and_one_that_is_not_there_is_none(setting: Setting) -> None:
+    pod = await setting.api.get_pod("default", "p", timeout_seconds=SOON)
+    assert pod is not None
+    assert pod.metadata.uid == setting.pod["metadata"]["uid"]
+    assert await setting.api.get_pod("default", "q", timeout_seconds=SOON) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata":{"uid":7}}', b'{"metadata":{"uid":"\xff"}}'], ids=ascii)
+async def test_a_look_up_that_gives_no_pod_is_no_answer(setting: Setting, body: bytes) -> None:
+    setting.proxy.when("GET", "/pods/p$").answer(200, body)
+    with pytest.raises(NoAnswerError, match="get pod default/p"):
+        await setting.api.get_pod("default", "p", timeout_seconds=SOON)
+
+
+async def test_a_refused_look_up_is_not_a_missing_pod(setting: Setting) -> None:
+    setting.proxy.when("GET", "/pods/p$").answer(403)
+    with pytest.raises(RefusedError):
+        await setting.api.get_pod("default", "p", timeout_seconds=SOON)
+
+
+async def test_a_name_stays_within_its_path(setting: Setting) -> None:
+    """`p/status` would be another call, `..` another object."""
+    for name in ("p/status", "../pods/p", "p?x=1", "p#x"):
+        assert await setting.api.get_pod("default", name, timeout_seconds=SOON) is None
+
+
+async def test_a_list_comes_in_pages(setting: Setting) -> None:
+    setting.server.create({"kind": "Node", "metadata": {"name": "n"}})
+    await setting.api.list_page("nodes", limit=500)
+    await setting.api.list_page("pods", limit=2)
+    with pytest.raises(RefusedError, match="invalid continue token"):
+        await setting.api.list_page("pods", limit=2, token="a/b&c=d")
+    assert [exchange.target for exchange in setting.proxy.matching("GET", "")] == [
+        "/api/v1/nodes?limit=500",
+        "/api/v1/pods?limit=2",
+        "/api/v1/pods?limit=2&continue=a/b%26c%3Dd",
+    ]
+
+
+async def test_an_event_is_created_in_its_namespace(setting: Setting) -> None:
+    event = {"metadata": {"generateName": "p."}, "involvedObject": {"namespace": "default", "name": "p"}, "reason": "R"}
+    await setting.api.create_event("default", event, timeout_seconds=SOON)
+    assert [each["reason"] for each in setting.server.events()] == ["R"]
+    assert setting.calls.made == [("create", "events", 201)]
+
+
+async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting: Setting) -> None:
+    since = str(setting.server.version)
+    async with setting.api.watch("pods", since, server_seconds=1, silence_seconds=SOON) as lines:
+        setting.server.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})
+        assert b'"type":"MODIFIED"' in await lines.readline()
+        assert b'"type":"BOOKMARK"' not in await lines.read()
+    (watch,) = setting.proxy.matching("GET", "watch")
+    query = f"watch=true&allowWatchBookmarks=true&resourceVersion={since}&timeoutSeconds=1"
+    assert watch.target == f"/api/v1/pods?{query}"
+    assert setting.calls.made == [("watch", "pods", 200)]
+
+
+async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: Setting) -> None:
+    with pytest.raises(SilentError, match=r"no word for 0\.1 s"):
+        await setting.watch_to_its_end(silence_seconds=0.1)
+    await setting.proxy.finished("GET", "watch")
+
+
+async def test_a_watch_that_does_not_even_begin_is_silent_too(setting: Setting) -> None:
+    setting.proxy.freeze_watches()
+    with pytest.raises(SilentError):
+        async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=0.1):
+            pass
+
+
+WATCH_ERRORS: dict[int, type[Exception]] = {410: ExpiredError, 403: RefusedError, 500: NoAnswerError}
+
+
+@pytest.mark.parametrize(("status", "error"), WATCH_ERRORS.items())
+async def test_a_refused_watch_says_why(setting: Setting, status: int, error: type[Exception]) -> None:
+    setting.proxy.when("GET", "watch").answer(status)
+    with pytest.raises(error):
+        async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
+            pass
+    assert setting.calls.made == [("watch", "pods", status)]
+
+
+async def test_a_watch_cut_in_the_middle_is_no_answer(setting: Setting) -> None:
+    with pytest.raises(NoAnswerError) as caught:
+        await setting.watch_to_its_end(on_line=setting.proxy.cut_watches)
+    assert not isinstance(caught.value, SilentError)
+
+
+async def test_leaving_a_watch_closes_its_connection(setting: Setting) -> None:
+    async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
+        pass
+    assert [watch.outcome for watch in await setting.proxy.finished("GET", "watch")] == ["caller left"]
+
+
+async def test_a_cancelled_call_is_cancelled_and_counted(setting: Setting) -> None:
+    held = setting.proxy.when("POST", "/binding$").hold()
+    task = asyncio.create_task(setting.bind())
+    await setting.proxy.reached(held)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert setting.calls.made == [("create", "pods/binding", 0)]
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: one
+contexts:
+- {name: one, context: {cluster: here, user: me}}
+- {name: two, context: {cluster: here, user: nobody}}
+clusters:
+- {name: here, cluster: {server: "http://127.0.0.1:%d"}}
+users:
+- {name: me, user: {token: secret-of-me}}
+- {name: nobody, user: {}}
+"""
+
+
+@pytest.mark.parametrize(("context", "has_token"), [(None, True), ("two", False)])
+async def test_a_kubeconfig_says_where_and_who(tmp_path: Path, context: str | None, has_token: bool) -> None:  # noqa: FBT001 - a table
+    async with Upstream() as upstream:
+        (tmp_path / "config").write_text(KUBECONFIG % upstream.port)
+        api = Api(await load_credentials(tmp_path / "config", context), observe=Calls(), user_agent="vrampack/test")
+        await api.list_page("pods", limit=1)
+        await api.close()
+    (request,) = upstream.requests
+    assert (b"Authorization: Bearer secret-of-me\r\n" in request) == has_token
+    assert b"User-Agent: vrampack/test\r\n" in request
+
+
+async def test_credentials_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("apiVersion: v1\n")
+    with pytest.raises(CredentialsError, match=r"config: .*give --kubeconfig FILE"):
+        await load_credentials(tmp_path / "config")
+    with pytest.raises(CredentialsError, match="none: no such file"):
+        await load_credentials(tmp_path / "none")
+    with pytest.raises(CredentialsError, match="service account of this pod"):
+        await load_credentials(None)

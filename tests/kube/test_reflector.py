@@ -1,0 +1,311 @@
+"""A sink stays in step with the API server: through pages, cuts, expired versions, silence and damaged objects."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube.client import Api
+from kube.objects import PodObject
+from kube.reflector import Reflector
+from simulator.apiserver import ApiServer
+from tests.fakes.proxy import Proxy
+from tests.kube.calls import an_api
+from tests.kube.sinks import Recorder, reflecting
+
+WATCH = r"/pods\?watch=true"
+LIST = r"/pods\?limit="
+NEXT_PAGE = r"/pods\?limit=500&continue="
+
+
+class Setting:
+    """An API server, a proxy in front of it, a client and a sink."""
+
+    def __init__(self, server: ApiServer, proxy: Proxy, api: Api) -> None:
+        self.server, self.proxy, self.api = server, proxy, api
+        self.sink: Recorder[PodObject] = Recorder()
+
+    def create(self, *names: str) -> None:
+        for name in names:
+            self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "main"}]}})
+
+    def label(self, name: str) -> None:
+        self.server.patch("pods", name, {"metadata": {"labels": {"at": str(self.server.version)}}})
+
+    async def watching(self, *names: str) -> None:
+        """Wait until these are listed, and a pod created afterwards (`open`) has come through the watch."""
+        await self.sink.until(lambda: "list ends" in self.sink.told)
+        await self.sink.told_of(*names)
+        self.create("open")
+        await self.sink.until(lambda: "changed open" in self.sink.told)
+
+    def since(self) -> list[int]:
+        """The versions from which watches were asked for."""
+        targets = [watch.target for watch in self.proxy.matching("GET", WATCH)]
+        return [int(re.findall(r"resourceVersion=(\d+)", target)[0]) for target in targets]
+
+
+def port_of(server: ApiServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[Setting]:
+    async with ApiServer() as server, Proxy(port_of(server)) as proxy, an_api(proxy.url) as api:
+        yield Setting(server, proxy, api)
+
+
+async def test_a_list_then_every_change(setting: Setting) -> None:
+    setting.create("a", "b")
+    async with reflecting(setting.api, setting.sink):
+        await setting.sink.told_of("a", "b")
+        setting.create("c")
+        setting.label("a")
+        setting.server.delete("pods", "b")
+        await setting.sink.until(lambda: "gone b" in setting.sink.told)
+    assert setting.sink.names == ["a", "c"]
+    # A delete without grace is two changes: marked, then gone.
+    steps = ["list start", "page 2", "list ends", "changed c", "changed a", "changed b", "gone b"]
+    assert setting.sink.told == steps
+    assert setting.sink.objects["a"].metadata.labels is not None
+
+
+async def test_a_list_of_many_comes_in_pages_of_500_and_the_watch_begins_at_its_version(setting: Setting) -> None:
+    names = [f"p{at:04}" for at in range(1001)]
+    setting.create(*names)
+    async with reflecting(setting.api, setting.sink):
+        await setting.sink.told_of(*names)
+        await setting.proxy.seen("GET", WATCH)
+    assert setting.sink.told == ["list start", "page 500", "page 500", "page 1", "list ends"]
+    assert setting.proxy.count("GET", LIST) == 3
+    assert setting.since() == [setting.server.version]
+
+
+async def test_no_list_is_read_from_a_stale_cache(setting: Setting) -> None:
+    """`resourceVersion=0` would be: after a restart it may show a time before the last Binding."""
+    async with reflecting(setting.api, setting.sink):
+        await setting.proxy.seen("GET", WATCH)
+    assert [exchange.target for exchange in setting.proxy.matching("GET", LIST)] == ["/api/v1/pods?limit=500"]
+
+
+async def test_what_happens_between_two_pages_is_not_lost(setting: Setting) -> None:
+    names = [f"p{at:04}" for at in range(501)]
+    setting.create(*names)
+    page = setting.proxy.when("GET", NEXT_PAGE).hold(times=1)
+    async with reflecting(setting.api, setting.sink):
+        await setting.proxy.reached(page)
+        setting.create("between")
+        setting.server.delete("pods", names[0])
+        page.release()
+        await setting.sink.told_of(*names[1:], "between")
+    assert setting.sink.lists == ["start"]
+
+
+async def test_what_happens_between_list_and_watch_is_not_lost(setting: Setting) -> None:
+    setting.create("a", "b")
+    watch = setting.proxy.when("GET", WATCH).hold(times=1)
+    async with reflecting(setting.api, setting.sink):
+        await setting.proxy.reached(watch)
+        setting.create("between")
+        setting.server.delete("pods", "a")
+        watch.release()
+        await setting.sink.told_of("b", "between")
+    assert setting.sink.lists == ["start"]
+
+
+async def test_after_a_cut_it_goes_on_where_it_was(setting: Setting) -> None:
+    setting.create("a")
+    async with reflecting(setting.api, setting.sink):
+        await setting.watching("a")
+        seen = setting.server.version
+        again = setting.proxy.when("GET", WATCH).hold(times=1)
+        setting.server.cut_watches()
+        await setting.proxy.reached(again)
+        setting.create("while-cut")
+        setting.server.delete("pods", "a")
+        again.release()
+        await setting.sink.told_of("open", "while-cut")
+    assert setting.sink.lists == ["start"]
+    assert setting.since()[1] == seen
+
+
+async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Setting) -> None:
+    """The line breaks while the watch's second event is on its way; nothing is told of the half that came."""
+    setting.create("a")
+    async with reflecting(setting.api, setting.sink):
+        await setting.sink.told_of("a")
+        for at in range(20):
+            setting.label("a")
+            if at % 5 == 0:
+                setting.server.cut_watches()
+            want = str(setting.server.version)
+            await setting.sink.until(lambda want=want: setting.sink.objects["a"].metadata.resource_version == want)  # type: ignore[misc]
+    assert setting.sink.told.count("changed a") == 20
+    assert setting.sink.lists == ["start"]
+
+
+@pytest.mark.parametrize("form", ["status", "event"])
+async def test_an_expired_version_is_a_new_list(setting: Setting, form: str) -> None:
+    setting.create("a", "b")
+    async with reflecting(setting.api, setting.sink):
+        await setting.watching("a", "b")
+        if form == "status":
+            setting.proxy.when("GET", WATCH).gone(times=1)
+            setting.server.cut_watches()
+        else:
+            setting.proxy.expire_watches()
+        await setting.sink.until(lambda: setting.sink.lists == ["start", "expired"])
+        setting.create("c")
+        await setting.sink.told_of("a", "b", "c", "open")
+
+
+async def test_what_went_while_the_history_was_lost_is_not_in_the_new_list(setting: Setting) -> None:
+    setting.create("a", "b")
+    async with reflecting(setting.api, setting.sink):
+        await setting.watching("a", "b")
+        again = setting.proxy.when("GET", WATCH).hold(times=1)
+        setting.server.cut_watches()
+        await setting.proxy.reached(again)
+        setting.server.delete("pods", "a")
+        setting.server.compact()
+        again.release()
+        await setting.sink.told_of("b", "open")
+    assert setting.sink.lists == ["start", "expired"]
+    assert "gone a" not in setting.sink.told
+
+
+async def test_a_list_that_expires_between_two_pages_begins_again(setting: Setting) -> None:
+    names = [f"p{at:04}" for at in range(501)]
+    setting.create(*names)
+    setting.proxy.when("GET", NEXT_PAGE).gone(times=1)
+    async with reflecting(setting.api, setting.sink):
+        await setting.sink.told_of(*names)
+    assert setting.sink.told == ["list start", "page 500", "list expired", "page 500", "page 1", "list ends"]
+
+
+async def test_a_list_that_is_cut_between_two_pages_begins_again(setting: Setting) -> None:
+    names = [f"p{at:04}" for at in range(501)]
+    setting.create(*names)
+    setting.proxy.when("GET", NEXT_PAGE).cut(times=1)
+    async with reflecting(setting.api, setting.sink):
+        await setting.sink.told_of(*names)
+    assert setting.sink.told.count("list ends") == 1
+
+
+async def test_a_bookmark_is_a_word_and_advances_the_version(setting: Setting) -> None:
+    """Pods are quiet while nodes change; without the bookmark the next watch would begin in a forgotten past."""
+    async with reflecting(setting.api, setting.sink):
+        await setting.watching()
+        for at in range(5):
+            setting.server.create({"kind": "Node", "metadata": {"name": f"n{at}"}})
+        words, told = setting.sink.words, list(setting.sink.told)
+        setting.server.send_bookmarks()
+        await setting.sink.until(lambda: setting.sink.words > words)
+        setting.server.cut_watches()
+        await setting.proxy.seen("GET", WATCH, 2)
+    assert setting.since()[1] == setting.server.version
+    assert setting.sink.told == told
+
+
+async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: Setting) -> None:
+    setting.create("a")
+    async with reflecting(setting.api, setting.sink, silence_seconds=0.2):
+        await setting.sink.until(lambda: setting.sink.lists[:3] == ["start", "silent", "silent"])
+    assert setting.proxy.count("GET", LIST) - setting.proxy.count("GET", WATCH) in (0, 1)
+
+
+async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: Setting) -> None:
+    """A line that died: its version was good, and to list everything anew would cost a large cluster much."""
+    setting.create("a")
+    async with reflecting(setting.api, setting.sink, silence_seconds=0.4):
+        again = setting.proxy.when("GET", WATCH).hold()
+        await setting.proxy.reached(again)
+        again.stop()
+        again.release()
+        await setting.watching("a")
+        await setting.proxy.seen("GET", WATCH, 2)
+    assert setting.sink.lists == ["start"]
+    assert setting.since()[1] == setting.server.version
+
+
+async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: Setting) -> None:
+    """It has not reached the version that was seen last, and says nothing until it has."""
+    setting.create("a", "b", "c", "d")
+    async with reflecting(setting.api, setting.sink, silence_seconds=0.2):
+        await setting.watching("a", "b", "c", "d")
+        seen = setting.server.version
+        await setting.proxy.close()
+        async with ApiServer() as setting.server, Proxy(port_of(setting.server), port=setting.proxy.port) as restored:
+            setting.create("a")
+            await setting.sink.told_of("a")
+            setting.create("e")
+            await setting.sink.told_of("a", "e")
+            first = restored.matching("GET", WATCH)[0]
+    assert f"resourceVersion={seen}&" in first.target
+    assert setting.sink.lists[:2] == ["start", "silent"]
+
+
+async def test_an_api_server_that_comes_back_is_followed_again(setting: Setting) -> None:
+    async with reflecting(setting.api, setting.sink):
+        await setting.watching()
+        await setting.proxy.close()
+        setting.create("b")
+        await setting.proxy.start()
+        await setting.sink.told_of("b", "open")
+    assert setting.sink.lists == ["start"]
+
+
+FIRST_WAITS_SECONDS = 0.1 + 0.2
+"""The shortest two waits between three attempts; on loopback an attempt takes a thousandth of that."""
+
+REFUSING: dict[str, tuple[str, int]] = {
+    "every list fails": (LIST, 500),
+    "every list is forbidden": (LIST, 403),
+    "every list has expired": (LIST, 410),
+    "every watch fails": (WATCH, 503),
+    "every watch has expired": (WATCH, 410),
+    "every watch ends at once": (WATCH, 200),
+}
+
+
+@pytest.mark.parametrize(("pattern", "status"), REFUSING.values(), ids=REFUSING)
+async def test_what_fails_again_and_again_is_tried_ever_more_rarely(
+    setting: Setting, pattern: str, status: int
+) -> None:
+    setting.proxy.when("GET", pattern).answer(status, b"" if status == 200 else None)
+    async with reflecting(setting.api, setting.sink):
+        began = time.monotonic()
+        await setting.proxy.seen("GET", pattern, 3)
+        assert time.monotonic() - began > FIRST_WAITS_SECONDS * 0.9
+        assert setting.proxy.count("GET", "") <= 8
+
+
+async def test_an_event_of_expiry_each_time_is_tried_ever_more_rarely(setting: Setting) -> None:
+    expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
+    setting.proxy.when("GET", WATCH).answer(200, expired)
+    async with reflecting(setting.api, setting.sink):
+        began = time.monotonic()
+        await setting.proxy.seen("GET", WATCH, 3)
+        assert time.monotonic() - began > FIRST_WAITS_SECONDS * 0.9
+
+
+async def test_cancellation_ends_it_and_its_connection(setting: Setting) -> None:
+    task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
+    await setting.proxy.seen("GET", WATCH)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [watch.outcome for watch in await setting.proxy.finished("GET", WATCH)] == ["caller left"]
+
+
+async def test_cancellation_ends_it_while_it_waits(setting: Setting) -> None:
+    setting.proxy.when("GET", LIST).answer(500)
+    task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
+    await setting.proxy.seen("GET", LIST, 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
