@@ -31,7 +31,7 @@ class Record:
     """`vrampack`, `gpushare-v3`, `gpushare-v2` or `gpushare-v1`."""
     shares: tuple[Share, ...]
     disagreement: str = ""
-    """Set when another generation's annotation on the same pod names other cards."""
+    """Set when another generation's annotation on the same pod names other cards, or cannot be read."""
 
     @property
     def is_ours(self) -> bool:
@@ -98,12 +98,13 @@ def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unr
         except RecordError as error:
             if found is None:
                 return Unreadable(key, str(error))
-            continue  # a younger record was read; an older one beside it is for other readers
+            found = _disagreeing(found, f"{key} cannot be read: {error}")
+            continue
         if found is None:
             found = Record(generation, shares)
-        elif not found.disagreement and _disagree(found.shares, shares):
+        elif _disagree(found.shares, shares):
             text = f"{key} names cards {_indices(shares)}, the {found.generation} record {_indices(found.shares)}"
-            found = Record(found.generation, found.shares, text)
+            found = _disagreeing(found, text)
     return found
 
 
@@ -250,6 +251,11 @@ def _device(uuid: str | None, index: int, node: Node) -> str:
     if uuid is None:
         return str(index)
     return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
+
+
+def _disagreeing(record: Record, text: str) -> Record:
+    """The first disagreement is the one that is told."""
+    return record if record.disagreement else Record(record.generation, record.shares, text)
 
 
 def _disagree(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:

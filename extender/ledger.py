@@ -180,6 +180,9 @@ class Ledger:
             if uid not in listed and uid not in self._fetched:
                 self.forget(uid, node_name)
 
+    def node_count(self) -> int:
+        return len(self._nodes)
+
     def node_names(self) -> frozenset[str]:
         return frozenset(self._facts)
 

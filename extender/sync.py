@@ -16,7 +16,7 @@ from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration
 from kube.client import Api
 from kube.objects import NodeObject, PodObject, to_node, to_pod
-from kube.reflector import Reflector
+from kube.reflector import Identity, Reflector
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Watcher:
 
     def malformed(self, text: str) -> None:
         self._metrics.violations.labels("object_malformed").inc()
-        log.warning("object left out %s", text)
+        log.warning("object not decoded, what was known of it stays %s", text)
 
 
 class PodSink:
@@ -105,7 +105,7 @@ class PodSink:
         self._resource = resource
         self._before: PodList | None = None
         self._listed: set[str] = set()
-        self.malformed = watcher.malformed
+        self._watcher = watcher
 
     def list_begins(self, reason: str) -> None:
         self._metrics.relists.labels("pods", reason).inc()
@@ -129,6 +129,10 @@ class PodSink:
     def gone(self, obj: PodObject) -> None:
         self._ledger.pod_gone(obj.metadata.uid)
 
+    def malformed(self, who: Identity, text: str) -> None:
+        self._watcher.malformed(text)
+        self._listed.add(who.uid)
+
     def heard(self) -> None:
         self._freshness.heard("pods")
 
@@ -147,7 +151,6 @@ class NodeSink:
         self._before: frozenset[str] = frozenset()
         self._listed: set[str] = set()
         self._problems: dict[str, tuple[str, ...]] = {}
-        self.malformed = watcher.malformed
 
     def list_begins(self, reason: str) -> None:
         self._metrics.relists.labels("nodes", reason).inc()
@@ -173,6 +176,10 @@ class NodeSink:
 
     def gone(self, obj: NodeObject) -> None:
         self._forget(obj.metadata.name)
+
+    def malformed(self, who: Identity, text: str) -> None:
+        self._watcher.malformed(text)
+        self._listed.add(who.name)
 
     def heard(self) -> None:
         self._freshness.heard("nodes")

@@ -62,6 +62,21 @@ _Object = TypeVar("_Object", bound=PodObject | NodeObject)
 _Told_contra = TypeVar("_Told_contra", contravariant=True)
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """Which object it is, as far as that can still be read of one that cannot be decoded."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.name else "an unnamed object"
+
+
+class _Named(msgspec.Struct):
+    metadata: Identity
+
+
 class Sink(Protocol[_Told_contra]):
     """Who is told. Methods do not await: each is one step."""
 
@@ -77,8 +92,8 @@ class Sink(Protocol[_Told_contra]):
         """The API server said something, if only that nothing happened."""
         ...
 
-    def malformed(self, text: str) -> None:
-        """An object could not be decoded; it is left out, all others go on."""
+    def malformed(self, who: Identity, text: str) -> None:
+        """An object could not be decoded. It is there all the same: what was known of it is not to be forgotten."""
         ...
 
 
@@ -156,7 +171,8 @@ class Reflector(Generic[_Object]):
         try:
             return self._object.decode(raw)
         except UNDECODABLE as error:
-            self._sink.malformed(f"{self._resource}: {_name(raw)}: {error}")
+            who = _identity(raw)
+            self._sink.malformed(who, f"{self._resource} {who}: {error}")
             return None
 
     async def _watch(self) -> None:
@@ -210,10 +226,8 @@ def _version(raw: msgspec.Raw) -> str:
         return ""
 
 
-def _name(raw: msgspec.Raw) -> str:
-    """Which object it is, as far as that can still be read."""
+def _identity(raw: msgspec.Raw) -> Identity:
     try:
-        metadata = msgspec.json.decode(raw).get("metadata", {})
-        return f"{metadata.get('namespace') or ''}/{metadata.get('name') or '?'}"
-    except (*UNDECODABLE, AttributeError):
-        return "an unnamed object"
+        return msgspec.json.decode(raw, type=_Named).metadata
+    except UNDECODABLE:
+        return Identity()

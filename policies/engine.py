@@ -40,6 +40,8 @@ class LedgerView(Protocol):
         """
         ...
 
+    def node_count(self) -> int: ...
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -76,7 +78,14 @@ class Engine:
                 judged[name] = plain_judge(node, ask.request, policy, self._demand)
                 if node.version:
                     kept[name] = _Kept(node.version, judged[name])
+        self._forget_deleted_nodes(kept)
         return judged
+
+    def _forget_deleted_nodes(self, kept: dict[str, _Kept]) -> None:
+        """Nobody asks about a deleted node again: its answers go once they are more than those of living ones."""
+        if len(kept) > 2 * self._ledger.node_count():
+            for name in [name for name in kept if self._ledger.node_for(name, "") is None]:
+                del kept[name]
 
 
 def plain_judge(node: Node, request: Request, policy: PolicyName, demand: Demand) -> Judgement:

@@ -13,6 +13,7 @@ from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, Watcher
 from kube.objects import NodeObject, PodObject
+from kube.reflector import Identity
 from tests.builders import UNIT_MIB
 from tests.e2e.objects import a_card, a_pod, cards
 from tests.fakes.api import ApiInMemory
@@ -140,6 +141,15 @@ def test_a_damaged_record_disturbs_no_other_pod(feed: Feed) -> None:
     feed.list_all(damaged, fine, nodes=(node("n", cards(a_card(0), a_card(1))),))
     assert [card.used_units for card in feed.ledger.nodes()[0].cards] == [8, 4]
     assert feed.events.asked == [("damaged", EventReason.ANNOTATION_REJECTED)]
+
+
+def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Feed) -> None:
+    feed.list_all(pod("p", bound="n"), nodes=(node("n", cards(a_card(0))),))
+    feed.pods.list_begins("expired")
+    feed.pods.malformed(Identity("default", "p", "p"), "labels: not an object")
+    feed.pods.list_ends()
+    assert feed.ledger.nodes()[0].used_units == 4
+    assert feed.violations("object_malformed") == 1
 
 
 def test_pods_that_are_not_ours_are_not_kept(feed: Feed) -> None:

@@ -97,6 +97,8 @@ class Connection:
         """Relay unless the caller leaves or the exchange is stopped before."""
         task, left = asyncio.ensure_future(relay), asyncio.ensure_future(self._left.wait())
         exchange.cancel = task.cancel
+        if exchange.outcome:  # stopped before there was a task to cancel
+            task.cancel()
         try:
             await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from kube.client import Api
 from kube.objects import PodObject
-from kube.reflector import SILENCE_SECONDS, Reflector
+from kube.reflector import SILENCE_SECONDS, Identity, Reflector
 
 WITHIN_SECONDS = 10.0
 """How long to wait for something a test expects."""
@@ -54,7 +54,7 @@ class Recorder(Generic[_Object]):
         self.words += 1
         self._wake()
 
-    def malformed(self, text: str) -> None:
+    def malformed(self, who: Identity, text: str) -> None:  # noqa: ARG002 - the text names it
         self.problems.append(text)
         self._wake()
 

@@ -50,17 +50,17 @@ def an_event(pod: bytes, kind: str = "MODIFIED") -> bytes:
 
 
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "another type in a field": (a_pod("bad", spec={"priority": "high"}), "pods: ml/bad: "),
+    "another type in a field": (a_pod("bad", spec={"priority": "high"}), "pods ml/bad: "),
     "a label that is no text": (
         b'{"metadata":{"namespace":"ml","name":"bad","resourceVersion":"2","labels":{"a":1}}}',
-        "pods: ml/bad: ",
+        "pods ml/bad: ",
     ),
-    "no UTF-8": (b'{"metadata":{"name":"\xff","resourceVersion":"2"}}', "pods: "),
-    "no object": (b"7", "pods: an unnamed object: "),
-    "null": (b"null", "pods: an unnamed object: "),
-    "nesting": (a_pod("bad", extra=json.loads("[" * 400 + "]" * 400), spec=7), "pods: ml/bad: "),
-    "a name of numbers": (b'{"metadata":{"name":7,"resourceVersion":"2"}}', "pods: /7: "),
-    "metadata of text": (b'{"metadata":"bad"}', "pods: an unnamed object: "),
+    "no UTF-8": (b'{"metadata":{"name":"\xff","resourceVersion":"2"}}', "pods an unnamed object: "),
+    "no object": (b"7", "pods an unnamed object: "),
+    "null": (b"null", "pods an unnamed object: "),
+    "nesting": (a_pod("bad", extra=json.loads("[" * 400 + "]" * 400), spec=7), "pods ml/bad: "),
+    "a name of numbers": (b'{"metadata":{"name":7,"resourceVersion":"2"}}', "pods an unnamed object: "),
+    "metadata of text": (b'{"metadata":"bad"}', "pods an unnamed object: "),
 }
 
 

@@ -35,8 +35,22 @@ class FakeLedger:
     def node_for(self, name: str, uid: str) -> Node | None:
         return self.private.get((name, uid)) or self.nodes.get(name)
 
+    def node_count(self) -> int:
+        return len(self.nodes)
+
     def put(self, *cluster: Node) -> None:
         self.nodes |= {node.name: node for node in cluster}
+
+
+def test_answers_of_deleted_nodes_do_not_pile_up() -> None:
+    """An autoscaler makes and removes nodes for ever; the scheduler never asks about a removed one again."""
+    ledger = FakeLedger([])
+    engine = Engine(ledger, EVERY)
+    for number in range(50):
+        ledger.nodes.clear()
+        ledger.put(a_node(f"n{number}"))
+        engine.judge([f"n{number}"], an_ask(4), "p")
+    assert sum(len(kept) for kept in engine._kept.values()) <= 2
 
 
 def test_names_are_answered_in_the_order_asked() -> None:
