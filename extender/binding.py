@@ -83,18 +83,18 @@ class Binder:
         self._settings = settings
         self._clock = clock
         self._now_ns = now_ns
-        self._under_way: dict[tuple[str, str], asyncio.Task[Outcome]] = {}
+        self._under_way: dict[BindingArgs, asyncio.Task[Outcome]] = {}
+        """By all that the call says: one that names a pod wrongly must not be taken for the right one."""
         self._waits: dict[tuple[str, str], tuple[float, float]] = {}
         """When to look up a reservation next, and how long to wait after that."""
 
     async def bind(self, args: BindingArgs) -> Outcome:
         """Bind the pod, or say why not. Never raises for what the API server does."""
-        key = (args.pod_uid, args.node)
-        task = self._under_way.get(key)
+        task = self._under_way.get(args)
         if task is None:
             task = asyncio.create_task(self._bind(args, self._clock() + self._settings.deadlines.bind_seconds))
-            self._under_way[key] = task
-            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+            self._under_way[args] = task
+            task.add_done_callback(lambda _: self._under_way.pop(args, None))
         # A caller that hangs up must not take the Binding of another one with it.
         outcome = await asyncio.shield(task)
         self._metrics.binds.labels(outcome.result).inc()
@@ -115,10 +115,11 @@ class Binder:
         """Look up the pods of old reservations: each ends bound, or gone, or is looked up again later."""
         now = self._clock()
         waits = {}
+        under_way = {(args.pod_uid, args.node) for args in self._under_way}
         for each in self._ledger.reservations():
             key = (each.pod.uid, each.node_name)
             due, wait = self._waits.get(key, (each.made_at + SETTLE_AFTER_SECONDS, SETTLE_AFTER_SECONDS))
-            if now >= due and key not in self._under_way:
+            if now >= due and key not in under_way:
                 await self._look_up(each)
                 due, wait = now + wait, min(wait * 2, SETTLE_LONGEST_SECONDS)
             waits[key] = (due, wait)
@@ -156,9 +157,8 @@ class Binder:
             judged = self._engine.judge((node.name,), ask, pod.uid)[node.name]
             if isinstance(judged, Unfit):
                 self._metrics.bind_conflicts.inc()
-                return Outcome(
-                    "no_capacity", f"node {node.name}: {judged.reason.value}; the pod will be scheduled again"
-                )
+                why = ask.request.problem or f"node {node.name}: {judged.reason.value}"
+                return Outcome("no_capacity", f"{why}; nothing was bound")
             allocation = allocate(node, judged.cards, ask, reserve_mib=self._settings.reserve_mib)
         started = self._clock()
         record = self._record(allocation, ask, node)

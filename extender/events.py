@@ -40,6 +40,7 @@ class EventReason(StrEnum):
     RECORDS_DISAGREE = "GPUMemoryRecordsDisagree"
     OVERCOMMITTED = "GPUMemoryOvercommitDetected"
     UNIT_MISMATCH = "GPUMemoryUnitMismatch"
+    REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
 
 
 @dataclass(frozen=True, slots=True)

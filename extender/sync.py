@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from cards.pod import Pod
 from extender.events import EventReason, EventWriter
 from extender.ledger import Ledger, Notice, PodList
 from extender.metrics import Metrics
@@ -80,6 +81,12 @@ class Watcher:
         else:
             self._events.on_node(notice.node_name, reason, notice.text)
 
+    def request_not_valid(self, pod: Pod, text: str) -> None:
+        """Refused nodes carry fixed texts; here stands which field is wrong, and what to write."""
+        self._metrics.violations.labels("request_not_valid").inc()
+        log.warning("request not valid pod=%s %s", pod, text)
+        self._events.on_pod(pod, EventReason.REQUEST_NOT_VALID, text)
+
     def node_problem(self, name: str, text: str) -> None:
         self._metrics.violations.labels("node_unreadable").inc()
         log.warning("node annotation rejected node=%s %s", name, text)
@@ -115,7 +122,7 @@ class PodSink:
     def listed(self, objects: Sequence[PodObject]) -> None:
         for obj in objects:
             self._listed.add(obj.metadata.uid)
-            self._ledger.pod_listed(to_pod(obj, resource=self._resource))
+            self._ledger.pod_listed(self._read(obj))
 
     def list_ends(self) -> None:
         if self._before is not None:
@@ -124,7 +131,7 @@ class PodSink:
         self._freshness.completed("pods")
 
     def changed(self, obj: PodObject) -> None:
-        self._ledger.pod_changed(to_pod(obj, resource=self._resource))
+        self._ledger.pod_changed(self._read(obj))
 
     def gone(self, obj: PodObject) -> None:
         self._ledger.pod_gone(obj.metadata.uid)
@@ -135,6 +142,13 @@ class PodSink:
 
     def heard(self) -> None:
         self._freshness.heard("pods")
+
+    def _read(self, obj: PodObject) -> Pod:
+        pod = to_pod(obj, resource=self._resource)
+        problem = pod.ask.request.problem if pod.ask is not None else ""
+        if problem and not pod.node_name and not pod.is_finished and self._ledger.pod(pod.uid) is None:
+            self._watcher.request_not_valid(pod, problem)
+        return pod
 
 
 class NodeSink:

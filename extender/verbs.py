@@ -48,6 +48,7 @@ class Verbs:
         self._problem = problem
         self._resource = resource
         self._rejected = metrics.rejected_nodes
+        self._binds = metrics.binds
 
     def filter(self, body: bytes) -> Answer:
         """Which of the named nodes can take the pod now; always HTTP 200.
@@ -96,10 +97,12 @@ class Verbs:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
         problem = self._problem()
         if problem:
+            self._binds.labels("unready").inc()
             return _bind_error(f"not ready: {problem}; nothing was bound")
         try:
             args = read_binding(body)
         except WireError as error:
+            self._binds.labels("malformed").inc()
             return _bind_error(f"{error}; nothing was bound")
         outcome = await self._binder.bind(args)
         return Answer(encode(BindingResult(outcome.error)), "error" if outcome.error else "ok")

@@ -86,7 +86,7 @@ def test_a_full_card_is_refused_without_asking_the_api(
 
     answer = bind(ours, second, "gpu-0")
 
-    assert answer == "node gpu-0: no card with enough free memory; the pod will be scheduled again"
+    assert answer == "node gpu-0: no card with enough free memory; nothing was bound"
     assert api_proxy.count("POST", BINDING) == 1
     assert metric(ours, 'vrampack_bind_total{result="no_capacity"}') == 1
     assert metric(ours, "vrampack_bind_conflicts_total") == 1

@@ -152,6 +152,15 @@ def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Fe
     assert feed.violations("object_malformed") == 1
 
 
+def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: Feed) -> None:
+    body = a_pod("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
+    odd = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
+    feed.list_all(odd)
+    feed.pods.changed(odd)
+    assert feed.events.asked == [("odd", EventReason.REQUEST_NOT_VALID)]
+    assert feed.violations("request_not_valid") == 1
+
+
 def test_pods_that_are_not_ours_are_not_kept(feed: Feed) -> None:
     feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
     assert list(feed.ledger.pods()) == []
