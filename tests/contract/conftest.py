@@ -19,16 +19,9 @@ import pytest
 
 from simulator.apiserver import ApiServer
 from tests.contract.server import Server
-from tests.e2e import binaries
 from tests.e2e.cluster import Cluster
 
 REAL = "real"
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the programs before the first test starts: a cold build takes minutes, and a test has two."""
-    if not session.config.option.collectonly and any(_is_real(item) for item in session.items):
-        binaries.locate()
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +75,3 @@ def _forget(cluster: Cluster) -> None:
     cluster.apiserver.kill()
     cluster.apiserver.start()
     cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
-
-
-def _is_real(item: pytest.Item) -> bool:
-    return (
-        isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("server") == REAL
-    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import binaries, in_cluster
+from tests.e2e import in_cluster
 from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, Extender
@@ -30,12 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build the programs before the first test starts: a cold build takes minutes, and a test has two."""
-    if not session.config.option.collectonly and any("cluster" in _fixtures(item) for item in session.items):
-        binaries.locate()
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +151,3 @@ def _end(process: Process) -> None:
     process.kill()
     sys.stdout.write(f"--- {process.log_path}\n{process.log_tail()}\n")  # pytest shows it if the test failed
     assert not has_crashed, f"{process.name} ended by itself"
-
-
-def _fixtures(item: pytest.Item) -> list[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else []
