@@ -13,12 +13,13 @@ from typing import TypeAlias
 from tests.e2e.admission_bench import Bench
 from tests.e2e.admission_pods import (
     MIRROR,
-    RECORDS,
+    PROTECTED,
+    VOID,
     a_container,
     a_pod,
     environment,
+    guarded,
     has_exact_environment,
-    is_guarded,
     variable,
 )
 from tests.e2e.admission_policies import injector, installed
@@ -35,7 +36,7 @@ def created_with(key: str) -> Attack:
     """A pod that brings a record with it, as one does that a controller makes from a copied template."""
 
     def attack(bench: Bench) -> bool:
-        status, made = bench.create(a_pod(annotations={key: RECORDS[key]}))
+        status, made = bench.create(a_pod(annotations={key: PROTECTED[key]}))
         return status == HTTPStatus.CREATED and key in made["metadata"]["annotations"]
 
     return attack
@@ -45,21 +46,34 @@ def added_by(resource: str, key: str = ALLOCATION) -> Attack:
     """A record laid onto a pod that waits."""
 
     def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.pod(), resource, key, RECORDS[key])
+        return _alters(bench, bench.pod(), resource, key, PROTECTED[key])
+
+    return attack
+
+
+def added_once_bound_by(resource: str, key: str) -> Attack:
+    """A record laid onto a pod that the tenant bound without any, where it would be the first that is read."""
+
+    def attack(bench: Bench) -> bool:
+        name = bench.pod()
+        status, answer = bench.bind(name)
+        if status != HTTPStatus.CREATED:
+            raise RuntimeError(f"the tenant's own Binding: {status} {answer}")
+        return _alters(bench, name, resource, key, PROTECTED[key])
 
     return attack
 
 
 def changed_by(resource: str, key: str = ALLOCATION) -> Attack:
     def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.bound_pod(), resource, key, "forged")
+        return _alters(bench, bench.bound_pod(PROTECTED), resource, key, "forged")
 
     return attack
 
 
 def removed_by(resource: str, key: str = ALLOCATION) -> Attack:
     def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.bound_pod(), resource, key, None)
+        return _alters(bench, bench.bound_pod(PROTECTED), resource, key, None)
 
     return attack
 
@@ -69,7 +83,7 @@ def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
 
     def attack(bench: Bench) -> bool:
         name = bench.pod()
-        bench.bind(name, annotations={key: RECORDS[key]}, legacy=legacy)
+        bench.bind(name, annotations={key: PROTECTED[key]}, legacy=legacy)
         return key in bench.annotations(name)
 
     return attack
@@ -156,20 +170,23 @@ def sibling_from_config_map(bench: Bench) -> bool:
     return status == HTTPStatus.CREATED and not has_exact_environment(made)
 
 
-def debugged_with(*, variable_name: str | None = None, env_from: str | None = None) -> Attack:
-    """An ephemeral container joins a pod that shares a card and brings its own environment."""
+def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = None) -> Attack:
+    """An ephemeral container joins a pod that shares a card. Without `env` it has what its image says: every card."""
 
     def attack(bench: Bench) -> bool:
-        name = bench.pod()
-        env = [variable(variable_name)] if variable_name else []
-        debugger = a_container("debugger", env=env, env_from=env_from)
-        bench.patch(name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers")
-        return any(
-            "envFrom" in container or any(is_guarded(entry["name"]) for entry in container.get("env", []))
-            for container in bench.read(name)["spec"].get("ephemeralContainers", [])
-        )
+        name = bench.pod(of)
+        bench.debug(name, a_container("debugger", env=env, env_from=env_from))
+        return any("envFrom" in made or guarded(made) != VOID for made in bench.ephemeral(name))
 
     return attack
+
+
+def debugged_and_stripped(bench: Bench) -> bool:
+    """Another plugin, which may run after ours, takes the environment of an ephemeral container away."""
+    addition = {"at": "/spec/ephemeralContainers/0/env", "value": [variable("STRIPPED", "yes")]}
+    with installed(bench.cluster, *injector(bench.namespace, [addition], into="pods/ephemeralcontainers")):
+        _wait_for_stripping(bench)
+        return debugged_with()(bench)
 
 
 def injected_in_front(bench: Bench) -> bool:
@@ -228,9 +245,19 @@ def sees_cards_unasked(bench: Bench) -> bool:
 
 def debugs_with_cards_unasked(bench: Bench) -> bool:
     name = bench.pod(a_pod(a_container()))
-    debugger = a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")])
-    bench.patch(name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers")
-    return "ephemeralContainers" in bench.read(name)["spec"]
+    bench.debug(name, a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")]))
+    return bench.ephemeral(name) != []
+
+
+def _wait_for_stripping(bench: Bench) -> None:
+    """Until it happens in a pod that ours leave alone."""
+
+    def is_in_force() -> bool:
+        name = bench.pod(a_pod(a_container()))
+        bench.debug(name, a_container("debugger"))
+        return [made.get("env") for made in bench.ephemeral(name)] == [[variable("STRIPPED", "yes")]]
+
+    bench.cluster.wait(is_in_force, what="ephemeral containers are stripped")
 
 
 def _alters(bench: Bench, name: str, resource: str, key: str, value: str | None) -> bool:

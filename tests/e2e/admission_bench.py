@@ -17,6 +17,8 @@ from tests.e2e.cluster import Cluster, Json
 SYSTEM = "vrampack-system"
 EXTENDER = "vrampack-extender"
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+"""Lists are merged by name, as kubectl does."""
 CARDS = json.dumps(
     {
         "v": 1,
@@ -82,10 +84,10 @@ class Bench:
             raise RuntimeError(f"the tenant's own pod: {status} {made}")
         return str(made["metadata"]["name"])
 
-    def bound_pod(self, **metadata: Mapping[str, str]) -> str:
+    def bound_pod(self, records: Mapping[str, str] = RECORDS, **metadata: Mapping[str, str]) -> str:
         """The name of a pod of the tenant that the extender bound, with its records."""
         name = self.pod(a_pod(**metadata))
-        status, answer = self.bind(name, annotations=RECORDS, token=self.extender)
+        status, answer = self.bind(name, annotations=records, token=self.extender)
         if status != HTTPStatus.CREATED:
             raise RuntimeError(f"the extender's own Binding: {status} {answer}")
         return name
@@ -119,6 +121,15 @@ class Bench:
         refused = self.cluster.refusals.take()
         if others := [refusal for refusal in refused if "ValidatingAdmissionPolicy" not in refusal.message]:
             raise RuntimeError(f"refused by something other than a policy: {others}")
+
+    def debug(self, name: str, *containers: Json) -> tuple[int, Json]:
+        """The tenant adds ephemeral containers to those that the pod has."""
+        path = f"{self.pods}/{name}/ephemeralcontainers"
+        body = {"spec": {"ephemeralContainers": list(containers)}}
+        return self.cluster.request("PATCH", path, body, token=self.tenant, content_type=STRATEGIC)
+
+    def ephemeral(self, name: str) -> list[Json]:
+        return list(self.read(name)["spec"].get("ephemeralContainers", []))
 
     def read(self, name: str) -> Json:
         return self.cluster.must("GET", f"{self.pods}/{name}")

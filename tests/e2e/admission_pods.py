@@ -29,13 +29,18 @@ RECORDS = {
 }
 """One of each annotation that only the extender writes, as it would be for 4 of 15 units of card 0."""
 
+GPUSHARE_V3 = "gpushare.alibabacloud.com/gpumemory"
+
+PROTECTED = RECORDS | {GPUSHARE_V3: '{"0":{"0":4}}'}
+"""The records, and one that nobody writes here: on a pod without ours it would be believed before all others."""
+
 FROZEN_LABELS = ("aliyun.com/gpu-count", "ack.gpushare.placement")
 
 GUARDED = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", "CGPU_DISABLE")
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
 
 VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-"""The environment of a container that asks for nothing, in a pod where another one does."""
+"""The environment of a container that asks for nothing, in a pod where another one does. So is an ephemeral one's."""
 
 
 def a_container(
@@ -71,6 +76,11 @@ def a_pod(
         "metadata": {"generateName": "pod-", "annotations": dict(annotations or {}), "labels": dict(labels or {})},
         "spec": {"containers": list(containers) or [a_container(units=4)], "initContainers": list(init), **spec},
     }
+
+
+def init_asks() -> Json:
+    """A pod asking for 4 units in an init container alone."""
+    return a_pod(a_container(), init=[a_container("init", units=4)])
 
 
 def variable(name: str, value: str = "all") -> Json:

@@ -77,10 +77,11 @@ def installed(cluster: Cluster, *objects: Json) -> Iterator[None]:
             cluster.request("DELETE", f"{_collection(made)}/{made['metadata']['name']}")
 
 
-def injector(namespace: str, additions: list[Json]) -> tuple[Json, Json]:
-    """Somebody else's mutating policy, for one namespace: adds to each new pod what has not its name yet."""
+def injector(namespace: str, additions: list[Json], *, into: str = "pods") -> tuple[Json, Json]:
+    """Somebody else's mutating policy, for one namespace: adds to each new pod, or to what comes by a sub-resource."""
     meta = {"name": f"injector-{namespace}"}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    operation = "CREATE" if into == "pods" else "UPDATE"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [into]}
     patches = ", ".join(
         f"JSONPatch{{op: 'add', path: '{addition['at']}', value: {_cel(addition['value'])}}}" for addition in additions
     )

@@ -15,6 +15,7 @@ from tests.e2e.admission_attacks import (
     asks_bytes,
     asks_with_variable,
     created_with,
+    debugged_and_stripped,
     debugged_with,
     injected_in_front,
     says_it_is_a_mirror_pod,
@@ -28,6 +29,7 @@ from tests.e2e.admission_pods import (
     GUARDED,
     MEMORY,
     MIRROR,
+    RECORDS,
     VOID,
     a_container,
     a_pod,
@@ -35,6 +37,7 @@ from tests.e2e.admission_pods import (
     environment,
     guarded,
     has_exact_environment,
+    init_asks,
     own,
     variable,
 )
@@ -43,15 +46,32 @@ from tests.e2e.cluster import Cluster, Json
 
 NAMES = (*GUARDED, "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_ANYTHING")
 
+FROM_ANNOTATION = {
+    "name": "NVIDIA_VISIBLE_DEVICES",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['cards']"}},
+}
+
 HOSTILE: dict[str, Attack] = {
     **{f"{name} of the container": asks_with_variable(name) for name in NAMES},
     **{f"{name} of the init container": asks_with_variable(name, init=True) for name in NAMES},
     **{f"{name} of the sibling": sibling_with_variable(name) for name in NAMES},
     **{f"{name} of the init sibling": sibling_with_variable(name, init=True) for name in NAMES},
     **{f"{name} beside the right ones": written_by_hand_with(name) for name in NAMES},
-    **{f"{name} in an ephemeral container": debugged_with(variable_name=name) for name in NAMES},
+    **{f"{name} in an ephemeral container": debugged_with(variable(name)) for name in NAMES},
+    **{f"{name} beside void in an ephemeral container": debugged_with(*VOID, variable(name)) for name in NAMES},
     "envFrom": sibling_from_config_map,
     "envFrom in an ephemeral container": debugged_with(env_from="any"),
+    "envFrom beside void in an ephemeral container": debugged_with(*VOID, env_from="any"),
+    "the image of an ephemeral container": debugged_with(),
+    "the image of an ephemeral container, where an init container asks": debugged_with(of=init_asks()),
+    "an annotation shown to an ephemeral container": debugged_with(FROM_ANNOTATION),
+    "an ephemeral container stripped by another plugin": debugged_and_stripped,
+    **{
+        f"NVIDIA_VISIBLE_DEVICES={value!r} in an ephemeral container": debugged_with(
+            variable("NVIDIA_VISIBLE_DEVICES", value)
+        )
+        for value in ("", "0", "Void", "void,0", "$(CARDS)")
+    },
     "a forged mirror pod": says_it_is_a_mirror_pod,
     "a sidecar that sees everything": injected_in_front,
 }
@@ -225,22 +245,76 @@ def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(bench: Ben
     bench.cluster.wait(lambda: not is_bare() and _is_as_shipped(bench), what="the policies are in force again")
 
 
-def test_an_unrelated_ephemeral_container_is_welcome(bench: Bench) -> None:
+def test_kubectl_debug_with_a_cuda_image_sees_no_card(bench: Bench) -> None:
+    """As a user does it, who has the right: nothing to add to the command, and the next one works too."""
     name = bench.bound_pod()
-    debugger = a_container("debugger", env=[variable("TERM", "xterm")])
-    status, answer = bench.patch(
-        name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers"
+    user = bench.cluster.kubeconfig(bench.namespace, "tenant")
+    command = ("debug", name, "--image=example.com/cuda:1", "-n", bench.namespace, "--attach=false")
+    bench.cluster.kubectl(*command, kubeconfig=user)
+    bench.cluster.kubectl(*command, "--target=main", "--env=TERM=xterm", kubeconfig=user)
+    first, second = bench.ephemeral(name)
+    assert first["image"] == second["image"] == "example.com/cuda:1"
+    assert first["env"] == VOID
+    assert second["env"] == [*VOID, variable("TERM", "xterm")]
+    assert bench.annotations(name) == RECORDS
+
+
+def test_an_ephemeral_container_keeps_its_own_entries_behind_ours(bench: Bench) -> None:
+    users = [variable("TERM", "xterm"), variable("SEEN", "$(NVIDIA_VISIBLE_DEVICES)"), variable("TERM", "again")]
+    name = bench.bound_pod()
+    status, answer = bench.debug(name, a_container("one", env=users), a_container("two"))
+    assert status == HTTPStatus.OK, answer
+    assert [made["env"] for made in bench.ephemeral(name)] == [[*VOID, *users], VOID]
+
+
+def test_an_ephemeral_container_may_say_void_itself(bench: Bench) -> None:
+    """So that what was read can be sent again, and a tool that knows the rule needs no mutation."""
+    name = bench.bound_pod()
+    env = [variable("TERM", "xterm"), *VOID]
+    status, answer = bench.debug(name, a_container("debugger", env=env))
+    assert status == HTTPStatus.OK, answer
+    read = bench.read(name)
+    path = f"{bench.pods}/{name}/ephemeralcontainers"
+    status, answer = bench.cluster.request("PUT", path, read, token=bench.tenant)
+    assert status == HTTPStatus.OK, answer
+    assert [made["env"] for made in bench.ephemeral(name)] == [env]
+
+
+def test_ephemeral_containers_from_before_the_policies_are_never_touched(bench: Bench) -> None:
+    """They cannot be changed: to put the entry in, or to ask for it, would refuse every later one."""
+    name = bench.bound_pod()
+    old = [a_container("image"), a_container("names", env=[variable("NVIDIA_VISIBLE_DEVICES")], env_from="any")]
+    ours = ("vrampack-environment-ephemeral", "vrampack-environment-guard")
+    with weakened(bench.cluster, SHIPPED, dict.fromkeys(ours, switched_off)):
+        bench.cluster.wait(lambda: debugged_with(env_from="any")(bench), what="the guard is off")
+        bench.cluster.wait(lambda: debugged_with()(bench), what="the mutation is off")
+        status, answer = bench.debug(name, *old)
+        assert status == HTTPStatus.OK, answer
+        before = bench.ephemeral(name)
+    bench.cluster.wait(
+        lambda: not debugged_with(env_from="any")(bench) and _debugs_with_void(bench), what="they are in force again"
     )
+    status, answer = bench.debug(name, a_container("new"))
+    assert status == HTTPStatus.OK, answer
+    after = {made["name"]: made for made in bench.ephemeral(name)}
+    assert after.pop("new")["env"] == VOID
+    assert after == {made["name"]: made for made in before}
+    assert ["env" in made for made in before] == [False, True]
+
+
+def test_an_update_without_a_new_ephemeral_container_passes(bench: Bench) -> None:
+    name = bench.bound_pod()
+    status, answer = bench.debug(name)
     assert status == HTTPStatus.OK, answer
 
 
 def test_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair(bench: Bench) -> None:
     name = bench.pod(a_pod(a_container()))
-    debugger = a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")], env_from="any")
-    status, answer = bench.patch(
-        name, {"spec": {"ephemeralContainers": [debugger]}}, subresource="/ephemeralcontainers"
-    )
+    sent = [a_container("names", env=[variable("NVIDIA_VISIBLE_DEVICES")], env_from="any"), a_container("plain")]
+    status, answer = bench.debug(name, *sent)
     assert status == HTTPStatus.OK, answer
+    made = bench.ephemeral(name)
+    assert [container.get("env") for container in made] == [container.get("env") for container in sent]
 
 
 def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: Bench) -> None:
@@ -249,11 +323,18 @@ def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: Bench
         (a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")]), "leave them out"),
         (a_container("debugger", env_from="any"), "write the variables out in env"),
     ):
-        body = {"spec": {"ephemeralContainers": [debugger]}}
-        status, answer = bench.patch(name, body, subresource="/ephemeralcontainers")
+        status, answer = bench.debug(name, debugger)
         assert status == HTTPStatus.UNPROCESSABLE_ENTITY
         assert "spec.ephemeralContainers" in answer["message"]
         assert cure in answer["message"]
+
+
+def test_a_mirror_pod_takes_no_ephemeral_container(bench: Bench) -> None:
+    """The API server says so itself, so the policies need no word about it."""
+    name = bench.pod(a_pod(a_container(units=4), annotations={MIRROR: "forged"}, nodeName=bench.node))
+    status, answer = bench.debug(name, a_container("debugger"))
+    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "static pods do not support ephemeral containers" in answer["message"]
 
 
 def test_a_mirror_pod_of_a_node_stays_as_it_is(bench: Bench) -> None:
@@ -300,6 +381,15 @@ def test_a_pod_as_large_as_they_come_stays_within_the_cost_limit(bench: Bench) -
     assert has_exact_environment(bench.read(name))
     status, answer = bench.patch(name, {"metadata": {"labels": {"a": "b"}}})
     assert status == HTTPStatus.OK, answer
+    status, answer = bench.debug(name, *[a_container(f"debugger-{index}", env=env[:50]) for index in range(20)])
+    assert status == HTTPStatus.OK, answer
+    assert [guarded(made) for made in bench.ephemeral(name)] == [VOID] * 20
+
+
+def _debugs_with_void(bench: Bench) -> bool:
+    name = bench.pod()
+    bench.debug(name, a_container("debugger"))
+    return [made.get("env") for made in bench.ephemeral(name)] == [VOID]
 
 
 def _is_as_shipped(bench: Bench) -> bool:

@@ -12,6 +12,7 @@ from tests.e2e.admission_attacks import (
     ALLOCATION,
     Attack,
     added_by,
+    added_once_bound_by,
     bound_with,
     bound_with_label,
     changed_by,
@@ -21,21 +22,25 @@ from tests.e2e.admission_attacks import (
     removed_by,
 )
 from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import FROZEN_LABELS, RECORDS, a_container, a_pod
+from tests.e2e.admission_pods import FROZEN_LABELS, GPUSHARE_V3, PROTECTED, RECORDS, a_container, a_pod
 from tests.e2e.admission_policies import SHIPPED, weakened, with_variable
 from tests.e2e.cluster import Cluster
 
 COUNT, PLACEMENT = FROZEN_LABELS
 
 FORGERIES: dict[str, Attack] = {
-    **{f"created with {key}": created_with(key) for key in RECORDS},
-    **{f"bound with {key}": bound_with(key) for key in RECORDS},
-    **{f"bound (legacy) with {key}": bound_with(key, legacy=True) for key in RECORDS},
+    **{f"created with {key}": created_with(key) for key in PROTECTED},
+    **{f"bound with {key}": bound_with(key) for key in PROTECTED},
+    **{f"bound (legacy) with {key}": bound_with(key, legacy=True) for key in PROTECTED},
     **{
         f"{key} {verb} by {resource}": attack(resource, key)
-        for key in RECORDS
+        for key in PROTECTED
         for resource in ("pods", "pods/status")
         for verb, attack in {"added": added_by, "changed": changed_by, "removed": removed_by}.items()
+    },
+    **{
+        f"{GPUSHARE_V3} added by {resource} once bound without a record": added_once_bound_by(resource, GPUSHARE_V3)
+        for resource in ("pods", "pods/status")
     },
 }
 
@@ -148,6 +153,22 @@ def test_a_pod_with_records_is_replaced_by_what_was_read(bench: Bench) -> None:
     assert status == HTTPStatus.OK, answer
 
 
+def test_only_that_key_of_gpushares_domain_is_a_record(bench: Bench) -> None:
+    """What merely begins alike is not believed by anybody, so it stays free."""
+    free = {"gpushare.alibabacloud.com/note": "seen", f"{GPUSHARE_V3}-note": "seen"}
+    assert bench.annotations(bench.pod(a_pod(annotations=free))) == free
+
+
+def test_a_pod_with_thousands_of_annotations_is_annotated_as_any_other(bench: Bench) -> None:
+    """The API server stops an expression that costs too much; only what changed is compared with the pattern."""
+    many = {f"example.com/annotation-name-{index:05}": "" for index in range(5000)}
+    name = bench.pod(a_pod(annotations=many))
+    status, answer = bench.patch(name, {"metadata": {"annotations": {"note": "seen"}}})
+    assert status == HTTPStatus.OK, answer
+    status, _ = bench.patch(name, {"metadata": {"annotations": {ALLOCATION: "forged"}}})
+    assert status == HTTPStatus.FORBIDDEN
+
+
 def test_an_ephemeral_container_carries_no_record(bench: Bench) -> None:
     """The request is accepted; what it says about annotations is not taken."""
     name = bench.bound_pod()
@@ -211,7 +232,7 @@ def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: Bench) ->
             what="the named account is known",
         )
         assert start.items() <= bench.annotations(name).items()
-        others = [key for key in RECORDS if key not in start]
+        others = [key for key in PROTECTED if key not in start]
         assert [key for key in others if changed_by("pods", key)(bench) or removed_by("pods", key)(bench)] == []
         assert not created_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)
         assert not bound_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)

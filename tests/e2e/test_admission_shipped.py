@@ -34,6 +34,7 @@ def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
     """`kubectl apply -f` does not look into folders within."""
     assert set(policies(SHIPPED)) == {
         "vrampack-agent",
+        "vrampack-environment-ephemeral",
         "vrampack-environment-guard",
         "vrampack-environment-inject",
         "vrampack-records",

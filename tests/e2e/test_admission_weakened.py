@@ -14,6 +14,7 @@ from tests.e2e import admission_bench
 from tests.e2e.admission_attacks import (
     Attack,
     added_by,
+    added_once_bound_by,
     asks_bytes,
     asks_bytes_in_init,
     asks_for_cores,
@@ -22,6 +23,7 @@ from tests.e2e.admission_attacks import (
     bound_with_label,
     changed_by,
     created_with,
+    debugged_and_stripped,
     debugged_with,
     extender_writes_by,
     injected_in_front,
@@ -33,7 +35,17 @@ from tests.e2e.admission_attacks import (
     written_by_hand_with,
 )
 from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import FROZEN_LABELS, GUARDED, a_container, a_pod, has_exact_environment, variable
+from tests.e2e.admission_pods import (
+    FROZEN_LABELS,
+    GPUSHARE_V3,
+    GUARDED,
+    VOID,
+    a_container,
+    a_pod,
+    has_exact_environment,
+    init_asks,
+    variable,
+)
 from tests.e2e.admission_policies import (
     SHIPPED,
     Edit,
@@ -48,9 +60,10 @@ from tests.e2e.admission_policies import (
 )
 from tests.e2e.cluster import Cluster
 
-RECORDS, INJECT, GUARD, REQUESTS = (
+RECORDS, INJECT, EPHEMERAL, GUARD, REQUESTS = (
     "vrampack-records",
     "vrampack-environment-inject",
+    "vrampack-environment-ephemeral",
     "vrampack-environment-guard",
     "vrampack-requests",
 )
@@ -72,11 +85,12 @@ OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
     "validation 0": (without_validation(0), removed_by("pods")),
     "validation 1": (without_validation(1), relabelled_by("pods", COUNT, None, was="2")),
     "removal unseen": (
-        with_text("variables.names.filter(k, ", "variables.names.filter(k, k in variables.after && "),
+        with_text("variables.before.filter(k, ", "variables.before.filter(k, k in variables.after && "),
         removed_by("pods/status"),
     ),
+    "addition unseen": (with_text("!(k in variables.before)", "false"), added_by("pods/status")),
     "change unseen": (
-        with_text("variables.before[?k] != variables.after[?k]", "!(k in variables.before && k in variables.after)"),
+        with_text("variables.before[?k] != variables.after[?k]", "!(k in variables.after)"),
         changed_by("pods"),
     ),
     "anybody's Binding": (
@@ -99,7 +113,15 @@ OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
         with_text("(visible-devices|limit-mib)", "visible-devices"),
         changed_by("pods", "limit-mib.vrampack.dev/main"),
     ),
-    "gpushare not named": (
+    "gpushare v3 not named": (
+        with_text("|gpushare[.]alibabacloud[.]com/gpumemory$", ""),
+        added_once_bound_by("pods/status", GPUSHARE_V3),
+    ),
+    "gpushare v3 not named, Binding": (
+        with_text("|gpushare[.]alibabacloud[.]com/gpumemory$", ""),
+        bound_with(GPUSHARE_V3, legacy=True),
+    ),
+    "gpushare v2 not named": (
         with_text("|scheduler[.]framework[.]gpushare[.]", ""),
         removed_by("pods", "scheduler.framework.gpushare.allocation"),
     ),
@@ -114,15 +136,44 @@ OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
     ),
 }
 
+CARDS, LIMIT, DEV = (
+    variable(name) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "ALIYUN_COM_GPU_MEM_DEV")
+)
+
 OF_GUARD: dict[str, tuple[Edit, Attack]] = {
-    "resource pods/ephemeralcontainers": (
-        without_resource("pods/ephemeralcontainers"),
-        debugged_with(variable_name="NVIDIA_VISIBLE_DEVICES"),
-    ),
+    "resource pods/ephemeralcontainers": (without_resource("pods/ephemeralcontainers"), debugged_with(CARDS)),
     "validation 1": (without_validation(1), debugged_with(env_from="any")),
-    "validation 2": (without_validation(2), debugged_with(variable_name="NVIDIA_VISIBLE_DEVICES")),
-    "validation 2, limit": (without_validation(2), debugged_with(variable_name="NVIDIA_GPU_MEMORY_LIMIT")),
-    "validation 2, ALIYUN": (without_validation(2), debugged_with(variable_name="ALIYUN_COM_GPU_MEM_DEV")),
+    "validation 2": (without_validation(2), debugged_with(CARDS)),
+    "validation 2, beside void": (without_validation(2), debugged_with(*VOID, CARDS)),
+    "validation 2, limit": (without_validation(2), debugged_with(LIMIT)),
+    "validation 2, ALIYUN": (without_validation(2), debugged_with(DEV)),
+    "any value": (with_text("e.?value.orValue('') == 'void'", "true"), debugged_with(CARDS)),
+    "any name": (
+        with_text("!(e.name == 'NVIDIA_VISIBLE_DEVICES' && e.?value", "!(e.?value"),
+        debugged_with(variable("CGPU_DISABLE", "void")),
+    ),
+}
+
+WITHOUT_ENTRY: dict[str, tuple[dict[str, Edit], Attack]] = {
+    # What an ephemeral container is given, and what the guard asks for when it was not: both must be gone.
+    f"{GUARD}: validation 3": ({EPHEMERAL: switched_off, GUARD: without_validation(3)}, debugged_with()),
+    f"{EPHEMERAL}: init containers not looked at": (
+        {
+            EPHEMERAL: with_text(
+                "object.spec.containers + object.spec.?initContainers.orValue([])", "object.spec.containers"
+            ),
+            GUARD: without_validation(3),
+        },
+        debugged_with(of=init_asks()),
+    ),
+    f"{EPHEMERAL}: not run again": (
+        {EPHEMERAL: never_again, GUARD: without_validation(3)},
+        debugged_and_stripped,
+    ),
+    f"{EPHEMERAL}: another value": (
+        {EPHEMERAL: with_text("'value': 'void'", "'value': 'all'"), GUARD: without_validation(2)},
+        debugged_with(),
+    ),
 }
 
 WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
@@ -184,6 +235,7 @@ MIRROR = with_text(" && 'system:nodes' in request.userInfo.?groups.orValue([])",
 WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     **{f"{RECORDS}: {what}": ({RECORDS: edit}, attack) for what, (edit, attack) in OF_RECORDS.items()},
     **{f"{GUARD}: {what}": ({GUARD: edit}, attack) for what, (edit, attack) in OF_GUARD.items()},
+    **WITHOUT_ENTRY,
     **{
         f"{GUARD}: {what}": ({INJECT: switched_off, GUARD: edit}, attack)
         for what, (edit, attack) in WITHOUT_INJECTION.items()
@@ -204,10 +256,14 @@ def bench(cluster: Cluster) -> Iterator[Bench]:
 
 
 def is_normal(bench: Bench) -> bool:
-    """Whether the mutation does its work: a hostile pod is made, with the right environment."""
+    """Whether both mutations do their work: a hostile pod is made with the right environment, and debugged."""
     hostile = [variable(name) for name in (*GUARDED, "ALIYUN_COM_GPU_ANYTHING")]
     status, made = bench.create(a_pod(a_container(units=4, env=hostile)))
-    return status == HTTPStatus.CREATED and has_exact_environment(made)
+    if status != HTTPStatus.CREATED or not has_exact_environment(made):
+        return False
+    name = made["metadata"]["name"]
+    bench.debug(name, a_container("debugger"))
+    return [debugger.get("env") for debugger in bench.ephemeral(name)] == [VOID]
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
@@ -228,6 +284,17 @@ def test_the_guard_alone_refuses(bench: Bench, attack: Attack) -> None:
     """The mutation absent altogether: the pod is refused, not let through as it is."""
     with weakened(bench.cluster, SHIPPED, {INJECT: switched_off}):
         bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
+        assert not attack(bench)
+    bench.cluster.wait(lambda: is_normal(bench), what="the mutation is in force again")
+
+
+@pytest.mark.parametrize("edit", [switched_off, never_again], ids=["absent", "not run again"])
+def test_the_guard_alone_refuses_an_ephemeral_container(bench: Bench, edit: Edit) -> None:
+    """The entry was not given, or another plugin took it away: refused, not let through as it is."""
+    attack = debugged_with() if edit is switched_off else debugged_and_stripped
+    with weakened(bench.cluster, SHIPPED, {EPHEMERAL: edit}):
+        if edit is switched_off:
+            bench.cluster.wait(lambda: bench.debug(bench.pod(), a_container("debugger"))[0] != HTTPStatus.OK)
         assert not attack(bench)
     bench.cluster.wait(lambda: is_normal(bench), what="the mutation is in force again")
 
