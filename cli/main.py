@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
+from prometheus_client import disable_created_metrics
 
 from cli.version import VERSION
 from extender.app import Options, serve
@@ -54,6 +55,7 @@ def _serve(options: argparse.Namespace) -> int:
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
+    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
     try:
         settings = _settings(options)
         uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context)))

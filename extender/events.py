@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 300
 PER_SECOND = 10
+KEPT_FOR_WARNINGS = 5
+"""Of those ten: a burst of successful binds must not drown the one that failed."""
 QUEUE_LENGTH = 1000
 REMEMBERED = 50_000
 CALL_SECONDS = 5.0
@@ -99,18 +101,18 @@ class EventWriter:
     def _put(self, event: _Event) -> None:
         if (event.uid, event.reason) in self._recent:
             self._metrics.events_dropped.labels("repeated").inc()
-        elif not self._take_token():
+        elif not self._take_token(kept_back=0 if event.is_warning else KEPT_FOR_WARNINGS):
             self._metrics.events_dropped.labels("rate").inc()
         else:
             self._recent[event.uid, event.reason] = True
             self._queue.put_nowait(event)
 
-    def _take_token(self) -> bool:
-        """A bucket of one second's worth; a full queue counts as an empty bucket."""
+    def _take_token(self, *, kept_back: int) -> bool:
+        """A bucket of one second's worth, of which `kept_back` are for others; a full queue is an empty bucket."""
         now = self._clock()
         self._tokens = min(float(PER_SECOND), self._tokens + (now - self._filled_at) * PER_SECOND)
         self._filled_at = now
-        if self._tokens < 1 or self._queue.full():
+        if self._tokens < 1 + kept_back or self._queue.full():
             return False
         self._tokens -= 1
         return True

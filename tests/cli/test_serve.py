@@ -88,7 +88,7 @@ async def test_it_places_a_pod_and_shows_it(api: ApiServer, tmp_path: Path) -> N
 
 def check_metrics(page: str) -> None:
     families = {family.name: family for family in text_string_to_metric_families(page)}
-    assert all(name.startswith("vrampack_") for name in families)
+    assert all(name.startswith("vrampack_") and not name.endswith("_created") for name in families)
     labels = {label for family in families.values() for sample in family.samples for label in sample.labels}
     assert not labels & {"pod", "card", "uid"}
     binds = {

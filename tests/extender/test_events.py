@@ -114,6 +114,15 @@ async def test_no_more_than_ten_a_second(desk: Desk) -> None:
     assert desk.dropped("rate") == 20
 
 
+async def test_good_news_leaves_room_for_bad(desk: Desk) -> None:
+    for number in range(20):
+        desk.writer.on_pod(a_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
+    desk.say("failed")
+    await desk.send()
+    reasons = [event["reason"] for _, event in desk.api.events]
+    assert reasons == ["GPUMemoryAssigned"] * 5 + ["GPUMemoryBindFailed"]
+
+
 async def test_one_left_out_for_the_rate_may_be_said_later(desk: Desk) -> None:
     for number in range(11):
         desk.say(f"p{number}")
