@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from cards.allocation import Allocation
 from cards.node import Card, Node, NodeFacts, Share, snapshot
@@ -37,6 +37,7 @@ from cards.pod import Pod
 from cards.records import Record, Unreadable
 
 HoldState = Literal["reserved", "unsettled", "bound", "leaving"]
+IndexOf: TypeAlias = dict[str | int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ class Ledger:
         """
         if uid in self._reserved.get(name, ()):
             facts = self._facts.get(name)
-            return None if facts is None else self._count(facts, version=0, without=uid)
+            if facts is None:
+                return None
+            return self._count(facts, [hold for hold in self._holds(facts) if hold.pod.uid != uid], version=0)
         return self._nodes.get(name)
 
     def holds(self, node_name: str) -> list[Hold]:
@@ -211,7 +214,7 @@ class Ledger:
         facts, node = self._facts.get(name), self._nodes.get(name)
         if facts is None or node is None:
             return 0
-        fresh = self._count(facts, version=0)
+        fresh = self._count(facts, self._holds(facts), version=0)
         if len(fresh.cards) != len(node.cards):
             return max(fresh.total_units, node.total_units)
         return sum(abs(a.used_units - b.used_units) for a, b in zip(fresh.cards, node.cards, strict=True))
@@ -249,15 +252,15 @@ class Ledger:
             self._nodes.pop(name, None)
             self._noticed.pop(name, None)
             return
-        self._nodes[name] = node = self._count(facts, version=self.generation)
-        self._notice(facts, node)
+        holds = self._holds(facts)
+        self._nodes[name] = node = self._count(facts, holds, version=self.generation)
+        self._notice(node, holds)
 
-    def _count(self, facts: NodeFacts, *, version: int, without: str = "") -> Node:
+    def _count(self, facts: NodeFacts, holds: Iterable[Hold], *, version: int) -> Node:
         used: defaultdict[int, int] = defaultdict(int)
-        for hold in self._holds(facts):
-            if hold.pod.uid != without:
-                for index, units in hold.units.items():
-                    used[index] += units
+        for hold in holds:
+            for index, units in hold.units.items():
+                used[index] += units
         cards = tuple(
             Card(
                 index=card.index,
@@ -274,37 +277,19 @@ class Ledger:
         return snapshot(facts, cards, unit_mib=self.unit_mib, version=version)
 
     def _holds(self, facts: NodeFacts) -> list[Hold]:
-        holds = [_bound_hold(self._pods[uid], facts) for uid in self._bound.get(facts.name, ())]
-        for uid in self._reserved.get(facts.name, ()):
-            reservation = self._reservations[uid, facts.name]
-            units = _resolve(reservation.allocation.shares(), facts)
-            state: HoldState = "unsettled" if reservation.is_unsettled else "reserved"
-            if units is None:
-                shares = reservation.allocation.shares()
-                holds.append(Hold(reservation.pod, state, _everywhere(reservation.pod, shares, facts), "card unknown"))
-            else:
-                holds.append(Hold(reservation.pod, state, units))
-        return holds
+        index_of = _index_of(facts)
+        reserved = (self._reservations[uid, facts.name] for uid in self._reserved.get(facts.name, ()))
+        return [
+            *(_bound_hold(self._pods[uid], facts, index_of) for uid in self._bound.get(facts.name, ())),
+            *(_reserved_hold(reservation, facts, index_of) for reservation in reserved),
+        ]
 
-    def _notice(self, facts: NodeFacts, node: Node) -> None:
+    def _notice(self, node: Node, holds: Iterable[Hold]) -> None:
         """Report what is wrong on the node and was not wrong at its last count."""
-        notices = {(notice.kind, _subject(notice)): notice for notice in self._notices(facts, node)}
-        for key in notices.keys() - self._noticed[facts.name]:
+        notices = {(notice.kind, _subject(notice)): notice for notice in _notices(node, holds)}
+        for key in notices.keys() - self._noticed[node.name]:
             self._report(notices[key])
-        self._noticed[facts.name] = frozenset(notices)
-
-    def _notices(self, facts: NodeFacts, node: Node) -> Iterable[Notice]:
-        for uid in self._bound.get(facts.name, ()):
-            pod = self._pods[uid]
-            hold = _bound_hold(pod, facts)
-            if hold.unplaced:
-                yield Notice(_kind(pod.record), facts.name, hold.unplaced, pod)
-            if isinstance(pod.record, Record) and pod.record.disagreement:
-                yield Notice("records_disagree", facts.name, pod.record.disagreement, pod)
-        for card in node.cards:
-            if card.is_overcommitted:
-                text = f"card {card.index} holds {card.used_units} of {card.units} units"
-                yield Notice("overcommitted", facts.name, text)
+        self._noticed[node.name] = frozenset(notices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,31 +300,59 @@ class PodList:
     reservations: frozenset[tuple[str, str]]
 
 
-def _bound_hold(pod: Pod, facts: NodeFacts) -> Hold:
+def _reserved_hold(reservation: Reservation, facts: NodeFacts, index_of: IndexOf) -> Hold:
+    """What was decided for a pod whose Binding is not yet seen."""
+    state: HoldState = "unsettled" if reservation.is_unsettled else "reserved"
+    shares = reservation.allocation.shares()
+    units = _resolve(shares, facts, index_of)
+    if units is not None:
+        return Hold(reservation.pod, state, units)
+    return Hold(reservation.pod, state, _everywhere(reservation.pod, shares, facts), "its card is gone")
+
+
+def _bound_hold(pod: Pod, facts: NodeFacts, index_of: IndexOf) -> Hold:
     """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere."""
     state: HoldState = "leaving" if pod.is_leaving else "bound"
     shares = pod.record.shares if isinstance(pod.record, Record) else ()
-    units = _resolve(shares, facts) if shares else None
+    units = _resolve(shares, facts, index_of) if shares else None
     if units is None and facts.observed is not None and pod.uid in facts.observed:
-        units = _resolve(facts.observed[pod.uid], facts)
+        units = _resolve(facts.observed[pod.uid], facts, index_of)
     if units is not None:
         return Hold(pod, state, units)
     return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))
 
 
-def _resolve(shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int] | None:
+def _index_of(facts: NodeFacts) -> IndexOf:
+    """Card indices by the names that shares use: uuid, or index. A legacy node has no uuids."""
+    index_of: IndexOf = {card.index: card.index for card in facts.cards}
+    if not facts.legacy:
+        index_of.update((card.uuid, card.index) for card in facts.cards)
+    return index_of
+
+
+def _resolve(shares: tuple[Share, ...], facts: NodeFacts, index_of: IndexOf) -> dict[int, int] | None:
     """Units by card index, or None when a share names a card that the node does not have."""
-    if facts.legacy:
-        by_name: dict[str | int | None, int] = {card.index: card.index for card in facts.cards}
-    else:
-        by_name = {card.uuid: card.index for card in facts.cards} | {card.index: card.index for card in facts.cards}
     units: dict[int, int] = {}
     for share in shares:
-        index = by_name.get(share.index if facts.legacy or share.uuid is None else share.uuid)
+        index = index_of.get(share.index if facts.legacy or share.uuid is None else share.uuid)
         if index is None:
             return None
         units[index] = units.get(index, 0) + share.units
     return units
+
+
+def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
+    for hold in holds:
+        if hold.state in ("bound", "leaving"):
+            record = hold.pod.record
+            if hold.unplaced:
+                yield Notice(_kind(record), node.name, hold.unplaced, hold.pod)
+            if isinstance(record, Record) and record.disagreement:
+                yield Notice("records_disagree", node.name, record.disagreement, hold.pod)
+    for card in node.cards:
+        if card.is_overcommitted:
+            text = f"card {card.index} holds {card.used_units} of {card.units} units"
+            yield Notice("overcommitted", node.name, text)
 
 
 def _everywhere(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
