@@ -5,8 +5,8 @@ Whatever the POST answered decides what happens to the reservation:
     201                  bound; the watch will confirm it
     409                  GET: bound by us to this node is success, anything else is a no
     other 4xx            a no; the place is free again
-    5xx, time-out, cut   GET: bound by us to this node is success; otherwise nobody knows yet: the place stays
-                         held, and the answer begins with `bind outcome unknown`
+    5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success; otherwise nobody knows
+                         yet: the place stays held, and the answer begins with `bind outcome unknown`
 
 Nothing in the call but the pod's identity is believed: what it asks comes from the API server's own pod.
 """
@@ -205,8 +205,11 @@ class Binder:
         return Outcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
 
     async def _after_no_answer(self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
-        """The Binding may have been written: only the pod itself can say."""
+        """The Binding may have been written: only the pod itself can say, on the watch by now or when it is asked for."""
         self._ledger.unsettle(pod.uid, node_name)
+        shown = self._ledger.pod(pod.uid)
+        if shown is not None and shown.node_name:
+            return _already_bound(shown, node_name)
         try:
             seen = await self._get_again(pod, deadline)
         except (NoAnswerError, RefusedError) as error:

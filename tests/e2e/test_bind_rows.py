@@ -14,7 +14,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
 from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
 from tests.e2e.processes import LOOPBACK
-from tests.e2e.verb_calls import bind, metric, pending, states
+from tests.e2e.verb_calls import bind, inspect, metric, pending, states
 from tests.fakes.proxy_thread import ProxyThread
 
 BINDING = r"^/api/v1/namespaces/default/pods/[^/]+/binding$"
@@ -198,8 +198,9 @@ def test_a_node_that_vanished_gets_no_binding(cluster: Cluster, ours: Extender, 
     """The API server would accept it and bind the pod to nothing."""
     pod = made(cluster, ours)
     cluster.must("DELETE", "/api/v1/nodes/gpu-1")
-    cluster.wait(lambda: metric(ours, 'vrampack_ledger_drift_bytes{node="gpu-0"}') == 0)
-    cluster.wait(lambda: bind(ours, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound")
+    cluster.wait(lambda: [node["name"] for node in inspect(ours)["nodes"]] == ["gpu-0"], what="the extender saw it go")
+
+    assert bind(ours, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound"
 
     assert api_proxy.count("POST", BINDING) == 0
     assert "nodeName" not in now(cluster)["spec"]
@@ -208,13 +209,15 @@ def test_a_node_that_vanished_gets_no_binding(cluster: Cluster, ours: Extender, 
 def test_a_lost_reply_is_looked_up(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
     """The Binding was written, its reply was not heard: the pod itself says so within the same call."""
     pod = made(cluster, ours)
+    api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).cut_after_write(times=1)
 
     assert bind(ours, pod, "gpu-0") == ""
 
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 1)
-    assert list(states(ours)) == ["a on gpu-0/0"]
+    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    api_proxy.thaw_watches()
 
 
 def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
@@ -233,16 +236,33 @@ def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
     cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 9"}, what="the watch confirms it")
 
 
-def test_a_late_binding_is_found_after_the_deadline(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
-    """The answer comes before the scheduler's 5 s; the Binding lands after it; the ledger ends with the truth."""
+def test_a_time_out_is_explained_by_what_the_watch_showed_meanwhile(
+    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+) -> None:
+    """The Binding was written at once; its reply takes longer than a bind may."""
     pod = made(cluster, ours)
-    held = api_proxy.when("POST", BINDING).hold(times=1)
+    api_proxy.when("POST", BINDING).hold_reply(times=1)
+
+    assert bind(ours, pod, "gpu-0") == ""
+
+    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 0)
+
+
+def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
+    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+) -> None:
+    """The answer comes before the scheduler's 5 s, keeps the place, and the ledger ends with the truth."""
+    pod = made(cluster, ours)
+    api_proxy.freeze_watches()
+    api_proxy.when("POST", BINDING).hold_reply(times=1)
 
     assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
     assert states(ours) == {"a on gpu-0/0": "unsettled, 4"}
+    assert now(cluster)["spec"]["nodeName"] == "gpu-0"
 
-    held.release()
-    cluster.wait(lambda: states(ours) in ({"a on gpu-0/0": "bound, 4"}, {"a on gpu-0/0": "unsettled, 4"}))
+    api_proxy.thaw_watches()
+    cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
 
 
 def test_after_a_server_error_another_node_is_held_as_well(
