@@ -32,7 +32,7 @@ def clean(call: Call) -> None:
     for collection in MAKERS:
         _delete_everywhere(call, collection)
     until(lambda: not _delete_everywhere(call, "/api/v1/{}/pods"), what="no pod is left")
-    call("DELETE", "/api/v1/nodes", AT_ONCE)
+    until(lambda: not _delete_nodes(call), what="no node is left")
     call("DELETE", LEASES, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
     call("DELETE", "/api/v1/namespaces/default/events", AT_ONCE)  # of pods whose names the next test may use
     for made in _items(call, PRIORITIES):
@@ -42,6 +42,16 @@ def clean(call: Call) -> None:
         name = namespace["metadata"]["name"]
         if name not in KEPT_NAMESPACES and "deletionTimestamp" not in namespace["metadata"]:
             call("DELETE", f"/api/v1/namespaces/{name}", AT_ONCE)
+
+
+def _delete_nodes(call: Call) -> bool:
+    """Delete all nodes, also those that a test held back by a finalizer; whether there was any."""
+    found = _items(call, "/api/v1/nodes")
+    for node in found:
+        if node["metadata"].pop("finalizers", None):
+            call("PUT", f"/api/v1/nodes/{node['metadata']['name']}", node)
+    call("DELETE", "/api/v1/nodes", AT_ONCE)
+    return bool(found)
 
 
 def _delete_everywhere(call: Call, collection: str) -> bool:

@@ -129,6 +129,7 @@ def test_a_killed_suite_leaves_no_program_behind(tmp_path: Path) -> None:
 
 def test_a_reset_leaves_nothing_of_a_test(cluster: Cluster) -> None:
     cluster.add_node("gpu-0")
+    cluster.must("POST", "/api/v1/nodes", {"metadata": {"name": "held", "finalizers": ["example.com/held"]}})
     own = cluster.namespace()
     template = {"metadata": {"labels": {"app": "a"}}, "spec": a_pod("unused", units=1)["spec"]}
     workload = {
