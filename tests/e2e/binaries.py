@@ -60,8 +60,11 @@ def _given(name: str, environ: Mapping[str, str]) -> Path | None:
     assets = environ.get("KUBEBUILDER_ASSETS")
     if assets and (Path(assets) / name).exists():
         return Path(assets) / name
-    found = shutil.which(name, path=environ.get("PATH"))
-    return Path(found) if found and _has_pinned_minor(name, found) else None
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        found = shutil.which(name, path=folder)
+        if found and _has_pinned_minor(name, found):
+            return Path(found)
+    return None
 
 
 def _has_pinned_minor(name: str, program: str) -> bool:
