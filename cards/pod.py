@@ -23,7 +23,6 @@ class Pod:
     is_finished: bool = False
     """Succeeded or Failed: it holds nothing any more."""
     priority: int = 0
-    resource_version: str = ""
 
     @property
     def is_ours(self) -> bool:

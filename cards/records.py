@@ -78,11 +78,6 @@ def write_fractions(allocation: Allocation) -> dict[str, str]:
     return record
 
 
-def has_record(annotations: Mapping[str, str]) -> bool:
-    """Whether any generation of record is there, readable or not."""
-    return any(key in annotations for key in _READERS)
-
-
 def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unreadable | None:
     """The pod's record, or why it cannot be read, or None when there is none.
 

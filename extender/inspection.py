@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cards.node import Card, Node
 from extender.ledger import Hold, Ledger
 
 
-def inspect_all(ledger: Ledger) -> dict[str, object]:
-    """Every node that has cards or pods of ours, by name."""
-    nodes = [(node, ledger.holds(node.name)) for node in ledger.nodes()]
-    return {"nodes": [_node(node, holds) for node, holds in nodes if node.cards or holds or node.problem]}
+def inspect_all(ledger: Ledger) -> Iterator[dict[str, object]]:
+    """Every node that has cards or pods of ours, by name, one at a time: thousands take longer than a verb may wait."""
+    for node in ledger.nodes():
+        holds = ledger.holds(node.name)
+        if node.cards or holds or node.problem:
+            yield _node(node, holds)
 
 
 def inspect_node(ledger: Ledger, name: str) -> dict[str, object] | None:

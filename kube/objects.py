@@ -130,7 +130,6 @@ def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
         is_leaving=pod.metadata.deletion_timestamp is not None,
         is_finished=pod.status.phase in ("Succeeded", "Failed"),
         priority=pod.spec.priority or 0,
-        resource_version=pod.metadata.resource_version,
     )
 
 

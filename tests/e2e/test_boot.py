@@ -12,12 +12,12 @@ from typing import Any
 from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import EXTENDER, Extender
+from tests.e2e.objects import PODS, a_pod
 from tests.e2e.processes import LOOPBACK, REPOSITORY, Process
 from tests.e2e.refusals import NAMESPACE
 from tests.e2e.waiting import until
 from tests.fakes.proxy_thread import ProxyThread
 
-PODS = "/api/v1/namespaces/default/pods"
 STARTS_AND_HANGS = """\
 import pathlib, signal, sys
 from tests.e2e.processes import Process
@@ -28,18 +28,13 @@ signal.pause()
 """
 
 
-def a_pod(name: str, *, units: int) -> dict[str, object]:
-    container = {"name": "main", "image": "example.com/cuda:1", "resources": {"limits": {"aliyun.com/gpu-mem": units}}}
-    return {"metadata": {"name": name}, "spec": {"schedulerName": "vrampack", "containers": [container]}}
-
-
 def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
     cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
 ) -> None:
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
     extender()
     scheduler()
-    cluster.must("POST", PODS, a_pod("asks", units=4))
+    cluster.must("POST", PODS, a_pod("asks", 4))
 
     pod = cluster.wait(lambda: _bound(cluster, "asks"))
 
@@ -61,7 +56,7 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
     front = extender(api=(LOOPBACK, api_proxy.port)).front
     scheduler()
     cut = api_proxy.when("POST", "/binding$").cut(times=1)
-    cluster.must("POST", PODS, a_pod("asks", units=4))
+    cluster.must("POST", PODS, a_pod("asks", 4))
 
     cluster.wait(lambda: _bound(cluster, "asks"))
     assert front is not None
@@ -79,7 +74,7 @@ def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_i
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
     extender()
     running = scheduler(verbosity=4)
-    cluster.must("POST", PODS, a_pod("too-big", units=16))
+    cluster.must("POST", PODS, a_pod("too-big", 16))
 
     message = cluster.wait(lambda: _refusal(cluster, "too-big"))
 
@@ -105,7 +100,7 @@ def test_a_refused_request_of_our_accounts_is_noticed(cluster: Cluster) -> None:
 
 def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: Cluster, transcript: Path) -> None:
     """The same for the auditor, which reads the calls that the proxy before the extender wrote down."""
-    uid = cluster.must("POST", PODS, a_pod("asks", units=4))["metadata"]["uid"]
+    uid = cluster.must("POST", PODS, a_pod("asks", 4))["metadata"]["uid"]
     asked = {"PodName": "asks", "PodNamespace": "default", "PodUID": uid, "Node": "gpu-0"}
     call = {"t": 0, "verb": "bind", "request": asked, "status": 200, "answer": {"Error": ""}, "error": None}
     transcript.write_text(json.dumps(call) + "\n")
@@ -131,7 +126,7 @@ def test_a_reset_leaves_nothing_of_a_test(cluster: Cluster) -> None:
     cluster.add_node("gpu-0")
     cluster.must("POST", "/api/v1/nodes", {"metadata": {"name": "held", "finalizers": ["example.com/held"]}})
     own = cluster.namespace()
-    template = {"metadata": {"labels": {"app": "a"}}, "spec": a_pod("unused", units=1)["spec"]}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": a_pod("unused", 1)["spec"]}
     workload = {
         "metadata": {"name": "a"},
         "spec": {"serviceName": "a", "selector": {"matchLabels": {"app": "a"}}, "template": template},

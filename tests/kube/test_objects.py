@@ -59,7 +59,6 @@ WHOLE_POD: Object = {
 def test_a_pod_with_all_its_fields() -> None:
     pod = pod_of(WHOLE_POD)
     assert (pod.uid, pod.namespace, pod.name, pod.node_name, pod.priority) == ("u-1", "ml", "app-0", "gpu-0", 7)
-    assert pod.resource_version == "77"
     assert pod.ask is not None
     assert pod.ask.request.units == 4
     assert isinstance(pod.record, Record)
