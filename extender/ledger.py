@@ -27,17 +27,15 @@ saw the events.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from cards.allocation import Allocation
-from cards.node import Card, Node, NodeFacts, Share, snapshot
+from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold
+from cards.node import Node, NodeFacts
 from cards.pod import Pod
 from cards.records import Record, Unreadable
-
-HoldState = Literal["reserved", "unsettled", "bound", "leaving"]
-IndexOf: TypeAlias = dict[str | int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +49,6 @@ class Reservation:
     """Seconds of the ledger's clock."""
     is_unsettled: bool = False
     """No answer came: the Binding may still land."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one pod holds on one node."""
-
-    pod: Pod
-    state: HoldState
-    units: Mapping[int, int]
-    """By card index."""
-    unplaced: str = ""
-    """Why it counts on every card of the node; empty when its cards are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,31 +243,17 @@ class Ledger:
         self._notice(node, holds)
 
     def _count(self, facts: NodeFacts, holds: Iterable[Hold], *, version: int) -> Node:
-        used: defaultdict[int, int] = defaultdict(int)
-        for hold in holds:
-            for index, units in hold.units.items():
-                used[index] += units
-        cards = tuple(
-            Card(
-                index=card.index,
-                units=card.units,
-                memory_mib=card.memory_mib,
-                uuid=card.uuid,
-                model=card.model,
-                healthy=card.healthy,
-                cordoned=card.uuid in facts.cordoned,
-                used_units=used[card.index],
-            )
-            for card in facts.cards
-        )
-        return snapshot(facts, cards, unit_mib=self.unit_mib, version=version)
+        return counted(facts, holds, unit_mib=self.unit_mib, version=version)
 
     def _holds(self, facts: NodeFacts) -> list[Hold]:
-        index_of = _index_of(facts)
+        indices = index_of(facts)
         reserved = (self._reservations[uid, facts.name] for uid in self._reserved.get(facts.name, ()))
         return [
-            *(_bound_hold(self._pods[uid], facts, index_of) for uid in self._bound.get(facts.name, ())),
-            *(_reserved_hold(reservation, facts, index_of) for reservation in reserved),
+            *(bound_hold(self._pods[uid], facts, indices) for uid in self._bound.get(facts.name, ())),
+            *(
+                reserved_hold(each.pod, each.allocation.shares(), facts, indices, is_unsettled=each.is_unsettled)
+                for each in reserved
+            ),
         ]
 
     def _notice(self, node: Node, holds: Iterable[Hold]) -> None:
@@ -300,47 +272,6 @@ class PodList:
     reservations: frozenset[tuple[str, str]]
 
 
-def _reserved_hold(reservation: Reservation, facts: NodeFacts, index_of: IndexOf) -> Hold:
-    """What was decided for a pod whose Binding is not yet seen."""
-    state: HoldState = "unsettled" if reservation.is_unsettled else "reserved"
-    shares = reservation.allocation.shares()
-    units = _resolve(shares, facts, index_of)
-    if units is not None:
-        return Hold(reservation.pod, state, units)
-    return Hold(reservation.pod, state, _everywhere(reservation.pod, shares, facts), "its card is gone")
-
-
-def _bound_hold(pod: Pod, facts: NodeFacts, index_of: IndexOf) -> Hold:
-    """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere."""
-    state: HoldState = "leaving" if pod.is_leaving else "bound"
-    shares = pod.record.shares if isinstance(pod.record, Record) else ()
-    units = _resolve(shares, facts, index_of) if shares else None
-    if units is None and facts.observed is not None and pod.uid in facts.observed:
-        units = _resolve(facts.observed[pod.uid], facts, index_of)
-    if units is not None:
-        return Hold(pod, state, units)
-    return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))
-
-
-def _index_of(facts: NodeFacts) -> IndexOf:
-    """Card indices by the names that shares use: uuid, or index. A legacy node has no uuids."""
-    index_of: IndexOf = {card.index: card.index for card in facts.cards}
-    if not facts.legacy:
-        index_of.update((card.uuid, card.index) for card in facts.cards)
-    return index_of
-
-
-def _resolve(shares: tuple[Share, ...], facts: NodeFacts, index_of: IndexOf) -> dict[int, int] | None:
-    """Units by card index, or None when a share names a card that the node does not have."""
-    units: dict[int, int] = {}
-    for share in shares:
-        index = index_of.get(share.index if facts.legacy or share.uuid is None else share.uuid)
-        if index is None:
-            return None
-        units[index] = units.get(index, 0) + share.units
-    return units
-
-
 def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
     for hold in holds:
         if hold.state in ("bound", "leaving"):
@@ -353,23 +284,6 @@ def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
         if card.is_overcommitted:
             text = f"card {card.index} holds {card.used_units} of {card.units} units"
             yield Notice("overcommitted", node.name, text)
-
-
-def _everywhere(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
-    """The pod's units on every card: wherever it really is, nobody is put on top of it."""
-    if pod.ask is not None and pod.ask.request.whole:
-        return {card.index: card.units for card in facts.cards}
-    asked = pod.ask.request.units if pod.ask is not None else 0
-    units = max([asked, *(share.units for share in shares)])
-    return {card.index: units for card in facts.cards}
-
-
-def _why_unplaced(record: Record | Unreadable | None) -> str:
-    if record is None:
-        return "it has no record and counts on every card of its node; delete it, or let its agent observe it"
-    if isinstance(record, Unreadable):
-        return f'annotation "{record.key}": {record.problem}; the pod counts on every card of its node'
-    return "its record names a card the node does not have; the pod counts on every card of its node"
 
 
 def _kind(record: Record | Unreadable | None) -> Literal["record_missing", "record_unreadable", "card_unknown"]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
-from extender.inspection import inspect_all, inspect_node
+from cards.inspection import inspection
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.verbs import Answer, Verbs
@@ -122,18 +122,20 @@ def _inspect_routes(service: Service) -> APIRouter:
     @router.get("/inspect")
     async def inspect() -> Response:
         nodes = []
-        for at, node in enumerate(inspect_all(service.ledger), start=1):
-            nodes.append(encode(node))
+        for at, node in enumerate(service.ledger.nodes(), start=1):
+            holds = service.ledger.holds(node.name)
+            if node.cards or holds or node.problem:
+                nodes.append(encode(inspection(node, holds)))
             if at % INSPECT_SLICE == 0:
                 await asyncio.sleep(0)
         return Response(b'{"nodes":[%s]}' % b",".join(nodes), media_type="application/json")
 
     @router.get("/inspect/{node}")
     async def inspect_one(node: str) -> JSONResponse:
-        found = inspect_node(service.ledger, node)
+        found = service.ledger.node(node)
         if found is None:
             return JSONResponse({"nodes": [], "error": f"node {node} not found"}, 404)
-        return JSONResponse(found)
+        return JSONResponse({"nodes": [inspection(found, service.ledger.holds(node))]})
 
     return router
 

@@ -1,31 +1,19 @@
-"""What the ledger shows to people and tools: gpushare's inspect JSON, with what that one cannot say added.
+"""What is shown of nodes to people and tools: gpushare's inspect JSON, with what that one cannot say added.
 
 `nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
+The extender's inspect routes and the command line show this one form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
+from cards.holding import Hold
 from cards.node import Card, Node
-from extender.ledger import Hold, Ledger
 
 
-def inspect_all(ledger: Ledger) -> Iterator[dict[str, object]]:
-    """Every node that has cards or pods of ours, by name, one at a time: thousands take longer than a verb may wait."""
-    for node in ledger.nodes():
-        holds = ledger.holds(node.name)
-        if node.cards or holds or node.problem:
-            yield _node(node, holds)
-
-
-def inspect_node(ledger: Ledger, name: str) -> dict[str, object] | None:
-    """One node, or None when there is none of that name."""
-    node = ledger.node(name)
-    return None if node is None else {"nodes": [_node(node, ledger.holds(name))]}
-
-
-def _node(node: Node, holds: list[Hold]) -> dict[str, object]:
+def inspection(node: Node, holds: Sequence[Hold]) -> dict[str, object]:
+    """One node and who holds what there; `holds` in the order in which they are shown."""
     return {
         "name": node.name,
         "totalGPU": node.total_units,
