@@ -60,26 +60,75 @@ def fitting_cards(node: Node, request: Request) -> tuple[Card, ...] | Unfit:
     return Unfit(_out_of_room(request))
 
 
+def card_reason(card: Card, request: Request) -> Reason | None:
+    """Why the request may not take this one card now, or None: what `fitting_cards` says of a node, card by card.
+
+    A node fits when at least `request.count` of its cards have no reason. Otherwise it says the first one at which
+    fewer than so many are left (`too few cards` where they are too small, `larger than any card` where all are), in
+    the words of the request: a card says `no card with enough free memory` for `not enough cards` as well.
+    """
+    if not _has_memory(card):
+        return Reason.NO_MEMORY
+    if not _is_large_enough(card, request):
+        return Reason.TOO_LARGE
+    if request.models and not _is_of_model(card, request):
+        return Reason.MODEL
+    if request.uuids and not _is_named(card, request):
+        return Reason.UUID
+    if request.problem:
+        return Reason.NOT_VALID
+    if not _has_room(card, request):
+        return Reason.NO_EMPTY_CARD if request.whole else Reason.NO_ROOM
+    return None if card.is_usable else Reason.UNHEALTHY
+
+
+def missing_units(card: Card, request: Request) -> int:
+    """Units that must be freed on the card before the request has room there; 0 when it has.
+
+    On a card that is too small no freeing helps: see `card_reason`.
+    """
+    if request.whole:
+        return card.used_units
+    return max(0, card.used_units + request.units - card.units)
+
+
 def _possible_cards(node: Node, request: Request) -> list[Card] | Unfit:
     """The cards that would do if they were empty and healthy; the first of the `never` reasons otherwise."""
-    if node.problem or not any(card.units for card in node.cards):
+    if node.problem or not any(map(_has_memory, node.cards)):
         return Unfit(Reason.NO_MEMORY)
-    cards = [card for card in node.cards if card.units >= max(request.units, 1)]
+    cards = [card for card in node.cards if _is_large_enough(card, request)]
     if not cards:
         return Unfit(Reason.TOO_LARGE)
     if len(cards) < request.count:
         return Unfit(Reason.TOO_FEW_CARDS)
     if request.models:
-        cards = [card for card in cards if card.model in request.models]
+        cards = [card for card in cards if _is_of_model(card, request)]
         if len(cards) < request.count:
             return Unfit(Reason.MODEL)
     if request.uuids:
-        cards = [card for card in cards if card.uuid in request.uuids]
+        cards = [card for card in cards if _is_named(card, request)]
         if len(cards) < request.count:
             return Unfit(Reason.UUID)
     if request.problem:
         return Unfit(Reason.NOT_VALID)
     return cards
+
+
+def _has_memory(card: Card) -> bool:
+    return card.units > 0
+
+
+def _is_large_enough(card: Card, request: Request) -> bool:
+    """Whether it could hold the request if it were empty. A request of no units needs a card of some all the same."""
+    return card.units >= (request.units or 1)
+
+
+def _is_of_model(card: Card, request: Request) -> bool:
+    return card.model in request.models
+
+
+def _is_named(card: Card, request: Request) -> bool:
+    return card.uuid in request.uuids
 
 
 def _has_room(card: Card, request: Request) -> bool:

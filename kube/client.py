@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
+import yaml
 from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
@@ -23,6 +24,10 @@ Resource = Literal["pods", "nodes"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
+
+
+_SPOILED = (TypeError, ValueError, KeyError, AttributeError)
+"""What the client's loader raises where a kubeconfig has another form than it takes for granted."""
 
 
 class CallObserver(Protocol):
@@ -41,7 +46,7 @@ async def load_credentials(kubeconfig: Path | None, context: str | None = None) 
             await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
         else:
             kube_config.load_incluster_config(configuration)
-    except (kube_config.ConfigException, OSError) as error:
+    except (kube_config.ConfigException, OSError, yaml.YAMLError, *_SPOILED) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
         raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
     return configuration
@@ -100,18 +105,23 @@ class Api:
 
     async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
         """One pod as the API server has it now; None when there is none."""
-        try:
-            body = await self._call(
-                "GET", _pod_path(namespace, name), verb="get", resource="pods", seconds=timeout_seconds
-            )
-        except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return None
-            raise
+        body = await self.get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)
+        if body is None:
+            return None
         try:
             return msgspec.json.decode(body, type=PodObject)
         except UNDECODABLE as error:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+
+    async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
+        """The same pod undecoded, for who needs more of it than `PodObject` has."""
+        path = _pod_path(namespace, name)
+        try:
+            return await self._call("GET", path, verb="get", resource="pods", seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
 
     async def bind(
         self,

@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given, settings
 
-from cards.fit import Reason, Unfit, fitting_cards
+from cards.fit import Reason, Unfit, card_reason, fitting_cards, missing_units
 from cards.node import Card, Node, NodeFacts, snapshot
 from cards.request import Request
 from tests.builders import UNIT_MIB, a_node
@@ -209,3 +209,78 @@ def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_
     """What a policy keeps free and nodes nobody has seen are for others to say."""
     fitting = fitting_cards(node, request_)
     assert not (isinstance(fitting, Unfit) and fitting.reason in (Reason.KEPT_FREE, Reason.NOT_SEEN))
+
+
+CARD_REASONS = {
+    "fits": (Card(0, 16, 16384), Request(16), None, 0),
+    "no units": (Card(0, 0, 512), Request(1), Reason.NO_MEMORY, 1),
+    "smaller than asked": (Card(0, 8, 8192), Request(9), Reason.TOO_LARGE, 1),
+    "another model": (Card(0, 8, 8192, model="A"), Request(4, models=("B",)), Reason.MODEL, 0),
+    "another uuid": (Card(0, 8, 8192, "GPU-0"), Request(4, uuids=("GPU-1",)), Reason.UUID, 0),
+    "a wrong request": (Card(0, 8, 8192), Request(4, problem="wrong"), Reason.NOT_VALID, 0),
+    # 3 used + 6 asked - 8 = 1
+    "one unit short": (Card(0, 8, 8192, used_units=3), Request(6), Reason.NO_ROOM, 1),
+    # 10 used + 6 asked - 8 = 8: what is held too much must go as well
+    "over-committed": (Card(0, 8, 8192, used_units=10), Request(6), Reason.NO_ROOM, 8),
+    # the card's share of a pod on two cards has the same words as a pod on one
+    "one of two cards short": (Card(0, 8, 8192, used_units=3), Request(6, count=2), Reason.NO_ROOM, 1),
+    "not empty": (Card(0, 8, 8192, used_units=3), Request(4, whole=True), Reason.NO_EMPTY_CARD, 3),
+    "sick": (Card(0, 8, 8192, healthy=False), Request(4), Reason.UNHEALTHY, 0),
+    "cordoned": (Card(0, 8, 8192, cordoned=True), Request(4), Reason.UNHEALTHY, 0),
+    "full and sick": (Card(0, 8, 8192, used_units=8, healthy=False), Request(4), Reason.NO_ROOM, 4),
+}
+
+
+@pytest.mark.parametrize(("card", "request_", "want", "missing"), CARD_REASONS.values(), ids=CARD_REASONS)
+def test_every_card_has_its_own_reason_and_what_is_missing(
+    card: Card, request_: Request, want: Reason | None, missing: int
+) -> None:
+    assert (card_reason(card, request_), missing_units(card, request_)) == (want, missing)
+
+
+def reason_of_node(reasons: list[Reason | None], request: Request) -> Reason | None:
+    """The node's reason as a function of its cards', as `card_reason` states it."""
+    if all(reason is Reason.NO_MEMORY for reason in reasons):
+        return Reason.NO_MEMORY
+    if all(reason in (Reason.NO_MEMORY, Reason.TOO_LARGE) for reason in reasons):
+        return Reason.TOO_LARGE
+    stops = [Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.MODEL, Reason.UUID, Reason.NOT_VALID]
+    stops += [Reason.NO_ROOM, Reason.NO_EMPTY_CARD, Reason.UNHEALTHY]
+    for at, stop in enumerate(stops):
+        if sum(reason not in stops[: at + 1] for reason in reasons) < request.count:
+            return _for_nodes(stop, request)
+    return None
+
+
+def _for_nodes(stop: Reason, request: Request) -> Reason:
+    """Cards say what they stop at; a node may have to say that too few are left."""
+    if stop is Reason.TOO_LARGE or stop is Reason.NO_MEMORY:
+        return Reason.TOO_FEW_CARDS
+    return Reason.NOT_ENOUGH_ROOM if stop is Reason.NO_ROOM and request.count > 1 else stop
+
+
+@settings(max_examples=1000, deadline=None)
+@given(nodes(), requests())
+@example(a_node(units=()), Request(1))
+@example(a_node(units=(0, 16)), Request(1, count=2))
+def test_a_node_says_what_its_cards_say(node: Node, request_: Request) -> None:
+    if node.problem:
+        return
+    reasons = [card_reason(card, request_) for card in node.cards]
+    fitting = fitting_cards(node, request_)
+    assert (fitting.reason if isinstance(fitting, Unfit) else None) == reason_of_node(reasons, request_)
+    if isinstance(fitting, tuple):
+        assert list(fitting) == [card for card, reason in zip(node.cards, reasons, strict=True) if reason is None]
+
+
+@PATIENT
+@given(nodes(), requests())
+def test_nothing_is_missing_where_there_is_room(node: Node, request_: Request) -> None:
+    for card in node.cards:
+        reason = card_reason(card, request_)
+        if reason in (None, Reason.UNHEALTHY):
+            assert missing_units(card, request_) == 0
+        if reason in (Reason.NO_ROOM, Reason.NO_EMPTY_CARD):
+            less = replace(card, used_units=card.used_units - missing_units(card, request_))
+            assert missing_units(card, request_) > 0
+            assert card_reason(less, request_) in (None, Reason.UNHEALTHY)

@@ -292,6 +292,24 @@ async def test_a_kubeconfig_says_where_and_who(tmp_path: Path, context: str | No
     assert b"User-Agent: vrampack/test\r\n" in request
 
 
+SPOILED = {
+    "no YAML": "a: [",
+    "a list": "- 1\n",
+    "a text": "hello\n",
+    "empty": "",
+    "contexts that are none": "apiVersion: v1\nkind: Config\ncurrent-context: one\ncontexts: 4\n",
+    "a context without a cluster": KUBECONFIG.replace("cluster: here, ", ""),
+    "a cluster that is none": KUBECONFIG.replace('{server: "http://127.0.0.1:%d"}', "7"),
+}
+
+
+@pytest.mark.parametrize("text", SPOILED.values(), ids=SPOILED)
+async def test_a_spoiled_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    with pytest.raises(CredentialsError, match="config: "):
+        await load_credentials(tmp_path / "config")
+
+
 async def test_credentials_that_are_not_there_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("apiVersion: v1\n")
     with pytest.raises(CredentialsError, match=r"config: .*give --kubeconfig FILE"):
