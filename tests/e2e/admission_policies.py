@@ -14,9 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
 
-import yaml
-
-from tests.e2e.cluster import MANIFESTS, Cluster, Json
+from tests.e2e.cluster import Cluster, Json
+from tests.manifests.kustomization import MANIFESTS, objects
 
 SHIPPED = MANIFESTS / "admission"
 SECOND_SCHEDULER = SHIPPED / "second-scheduler"
@@ -35,21 +34,16 @@ PLURALS = {
 
 def policies(folder: Path) -> dict[str, Json]:
     """The policies of one folder by name, without what stands beside them."""
-    documents = [
-        document for path in sorted(folder.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text())
-    ]
-    return {
-        document["metadata"]["name"]: document for document in documents if document["kind"].endswith("AdmissionPolicy")
-    }
+    return {made["metadata"]["name"]: made for made in objects(folder) if made["kind"].endswith("AdmissionPolicy")}
 
 
 def apply(cluster: Cluster, folder: Path) -> None:
     """As a user would; a warning of the API server is a failure."""
-    cluster.kubectl("apply", "--warnings-as-errors", "-f", folder)
+    cluster.kubectl("apply", "--warnings-as-errors", "-k", folder)
 
 
 def delete(cluster: Cluster, folder: Path) -> None:
-    cluster.kubectl("delete", "--ignore-not-found", "-f", folder)
+    cluster.kubectl("delete", "--ignore-not-found", "-k", folder)
 
 
 @contextmanager

@@ -12,11 +12,15 @@ MAKERS = (
     "/apis/apps/v1/{}/deployments",
     "/apis/apps/v1/{}/statefulsets",
     "/apis/apps/v1/{}/replicasets",
+    "/apis/apps/v1/{}/daemonsets",
     "/apis/batch/v1/{}/jobs",
     "/apis/policy/v1/{}/poddisruptionbudgets",
 )
 """What makes pods, or keeps them from being evicted; it goes before the pods."""
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LEASES = (
+    f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?fieldSelector=metadata.name=kube-scheduler",
+)
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
@@ -33,7 +37,8 @@ def clean(call: Call) -> None:
         _delete_everywhere(call, collection)
     until(lambda: not _delete_everywhere(call, "/api/v1/{}/pods"), what="no pod is left")
     until(lambda: not _delete_nodes(call), what="no node is left")
-    call("DELETE", LEASES, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
+    for leases in LEASES:
+        call("DELETE", leases, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
     call("DELETE", "/api/v1/namespaces/default/events", AT_ONCE)  # of pods whose names the next test may use
     for made in _items(call, PRIORITIES):
         if not made["metadata"]["name"].startswith("system-"):

@@ -24,15 +24,17 @@ from typing import Any, Self, TypeAlias, TypeVar
 from tests.e2e import binaries, components, nodes, refusals
 from tests.e2e.certificates import Authority
 from tests.e2e.cleaning import clean
-from tests.e2e.processes import LOOPBACK, REPOSITORY, Process, free_ports
+from tests.e2e.processes import LOOPBACK, Process, free_ports
 from tests.e2e.waiting import until
+from tests.manifests.kustomization import rendered
 
 Json: TypeAlias = Any
 """Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
 
 T = TypeVar("T")
 
-MANIFESTS = REPOSITORY / "manifests"
+WORKLOADS = {"Deployment", "PodDisruptionBudget"}
+"""What `reset` takes away after the first test; `test_install.py` applies them. No kubelet would run their pods."""
 KUBECTL_TIMEOUT_SECONDS = 60
 REQUEST_TIMEOUT_SECONDS = 30
 
@@ -49,7 +51,7 @@ class Cluster:
         self.authority = site.authority
         self.ca_file = site.authority.ca_file
         self.admin_token = site.admin_token
-        self.admin_kubeconfig = self._write_kubeconfig("admin", site.admin_token)
+        self.admin_kubeconfig = self._write_kubeconfig("admin", {"token": site.admin_token})
         self.binaries = site.binaries
         self.refusals = refusals.RefusalLog(components.audit_log(site))
         self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
@@ -164,7 +166,15 @@ class Cluster:
 
     def kubeconfig(self, namespace: str, service_account: str) -> Path:
         """A kubeconfig file with a fresh token of that account."""
-        return self._write_kubeconfig(f"{namespace}-{service_account}", self.token(namespace, service_account))
+        return self._write_kubeconfig(
+            f"{namespace}-{service_account}", {"token": self.token(namespace, service_account)}
+        )
+
+    def certificate_kubeconfig(self, user: str) -> Path:
+        """A kubeconfig file with a certificate of that user, as kubeadm writes for the parts of a control plane."""
+        pair = self.authority.issue(user)
+        shown = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        return self._write_kubeconfig(user.replace(":", "-"), shown)
 
     def add_node(
         self,
@@ -194,13 +204,14 @@ class Cluster:
         return until(predicate, timeout_seconds=timeout_seconds, what=what)
 
     def install_manifests(self) -> None:
-        """Apply everything that ships, as a user would; a warning of the API server is a failure."""
-        folders = (MANIFESTS / "namespace.yaml", MANIFESTS / "rbac", MANIFESTS / "scheduler", MANIFESTS / "admission")
-        for folder in folders:
-            if folder.exists():
-                self.kubectl("apply", "--warnings-as-errors", "-f", folder)
-        if (MANIFESTS / "admission").exists():
-            until(self._admits_as_shipped, what="the admission policies are in force")
+        """Apply the install that is recommended, as it is rendered; a warning of the API server is a failure.
+
+        Its pods are left out: tests start the two programs themselves (`in_cluster`).
+        """
+        items = [item for item in rendered("second-scheduler") if item["kind"] not in WORKLOADS]
+        whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        self.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
+        until(self._admits_as_shipped, what="the admission policies are in force")
 
     def reset(self) -> None:
         """Take away what a test made: workloads, pods, nodes, namespaces. Stop scheduler and extender before."""
@@ -217,19 +228,21 @@ class Cluster:
     def _admits_as_shipped(self) -> bool:
         """Whether the API server has loaded the policies, about a second after they were applied.
 
-        Both kinds are asked: the one that changes a pod, and the one that refuses (and was applied last).
+        Both kinds are asked of each folder: what changes a pod, and what refuses one.
         """
         path = "/api/v1/namespaces/default/pods?dryRun=All"
         _, changed = self.request("POST", path, _a_probe("1"))
-        status, _ = self.request("POST", path, _a_probe("10G"))
-        is_changed = "spec" in changed and "env" in changed["spec"]["containers"][0]
-        return is_changed and status == http.client.UNPROCESSABLE_ENTITY
+        spec = changed.get("spec", {})
+        refused = [_a_probe("10G"), _a_probe("1", schedulerName="someone-else")]
+        statuses = {self.request("POST", path, probe)[0] for probe in refused}
+        is_changed = spec.get("schedulerName") == "vrampack" and "env" in spec["containers"][0]
+        return is_changed and statuses == {http.client.UNPROCESSABLE_ENTITY}
 
     def _wait_for_account(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
         until(lambda: self.request("GET", path)[0] == http.client.OK, timeout_seconds=20, what=path)
 
-    def _write_kubeconfig(self, name: str, token: str) -> Path:
+    def _write_kubeconfig(self, name: str, credentials: Mapping[str, str]) -> Path:
         """JSON, which every reader of kubeconfig takes as the YAML it is."""
         server = {"server": self.api_url, "certificate-authority": str(self.ca_file)}
         context = {"cluster": "e2e", "user": name}
@@ -242,17 +255,17 @@ class Cluster:
                     "current-context": "e2e",
                     "clusters": [{"name": "e2e", "cluster": server}],
                     "contexts": [{"name": "e2e", "context": context}],
-                    "users": [{"name": name, "user": {"token": token}}],
+                    "users": [{"name": name, "user": dict(credentials)}],
                 }
             )
         )
         return path
 
 
-def _a_probe(units: str) -> dict[str, object]:
+def _a_probe(units: str, **spec: str) -> dict[str, object]:
     container = {
         "name": "probe",
         "image": "example.com/probe:1",
         "resources": {"limits": {"aliyun.com/gpu-mem": units}},
     }
-    return {"metadata": {"name": "probe"}, "spec": {"containers": [container]}}
+    return {"metadata": {"name": "probe"}, "spec": {"containers": [container], **spec}}

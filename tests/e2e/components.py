@@ -20,6 +20,7 @@ CONTROLLERS = (
     "statefulset-controller",
     "replicaset-controller",
     "deployment-controller",
+    "daemonset-controller",
     "job-controller",
     "disruption-controller",
     "garbage-collector-controller",
@@ -28,6 +29,8 @@ CONTROLLERS = (
     "serviceaccount-controller",
     "root-ca-certificate-publisher-controller",
     "clusterrole-aggregation-controller",
+    # Counts what a quota allows: without it the API server admits nothing that one covers.
+    "resourcequota-controller",
     # Checks the expressions of admission policies and writes warnings into their status.
     "validatingadmissionpolicy-status-controller",
     # Not node-lifecycle: it would taint made-up nodes, which send no heartbeat, after a minute.
@@ -44,6 +47,34 @@ class Site:
     authority: Authority
     api_port: int
     admin_token: str
+
+
+CRITICAL_PODS_NEED_A_QUOTA = {
+    "apiVersion": "apiserver.config.k8s.io/v1",
+    "kind": "AdmissionConfiguration",
+    "plugins": [
+        {
+            "name": "ResourceQuota",
+            "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "ResourceQuotaConfiguration",
+                "limitedResources": [
+                    {
+                        "resource": "pods",
+                        "matchScopes": [
+                            {
+                                "scopeName": "PriorityClass",
+                                "operator": "In",
+                                "values": ["system-node-critical", "system-cluster-critical"],
+                            }
+                        ],
+                    }
+                ],
+            },
+        }
+    ],
+}
+"""Stricter than the default, as a managed cluster may be: what ships must get along with both."""
 
 
 def etcd(site: Site, *, client_port: int, peer_port: int) -> Process:
@@ -70,6 +101,8 @@ def apiserver(site: Site, *, etcd_port: int) -> Process:
     tokens.write_text(f"{site.admin_token},admin,admin,system:masters\n")
     policy = site.directory / "audit-policy.json"
     policy.write_text(json.dumps(refusals.AUDIT_POLICY))
+    admission = site.directory / "admission.json"
+    admission.write_text(json.dumps(CRITICAL_PODS_NEED_A_QUOTA))
     command = [
         str(site.binaries["kube-apiserver"]),
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
@@ -91,6 +124,7 @@ def apiserver(site: Site, *, etcd_port: int) -> Process:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--disable-admission-plugins=TaintNodesByCondition",  # it taints every made-up node as not ready
+        f"--admission-control-config-file={admission}",
         "--allow-privileged=true",
         f"--audit-policy-file={policy}",
         f"--audit-log-path={audit_log(site)}",

@@ -1,4 +1,4 @@
-"""One control plane for the whole suite; around every test: the auditor, no refusal of our accounts, an empty cluster."""
+"""One control plane for the whole suite; around every test: the auditor, no refusal of our account, an empty cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, Extender
 from tests.e2e.processes import Process, free_ports
-from tests.e2e.second_scheduler import applied
 from tests.fakes.proxy_thread import ProxyThread
 
 HERE = Path(__file__).parent
@@ -34,17 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A running control plane with everything installed that ships."""
+    """A running control plane with the recommended install, its pods left out."""
     with Cluster.start(tmp_path_factory.mktemp("cluster")) as running:
         running.install_manifests()
         yield running
-
-
-@pytest.fixture(scope="module")
-def second_scheduler(cluster: Cluster) -> Iterator[None]:
-    """The policies that send pods to our scheduler, for one file of tests."""
-    with applied(cluster):
-        yield
 
 
 @pytest.fixture
@@ -116,7 +108,7 @@ def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
     try:
         refused = running.refusals.take()
         broken = broken_promises(running, transcript=calls, excused=spoiled)
-        assert not refused, f"the API server refused our service accounts: {refused}"
+        assert not refused, f"the API server refused our account: {refused}"
         assert not broken, f"the auditor reports:\n{broken}"
     finally:
         running.reset()

@@ -1,8 +1,8 @@
-"""Runs kube-scheduler and the extender as they run in a pod: under the shipped service accounts, told nothing else.
+"""Runs kube-scheduler and the extender as they run in a pod: under the shipped service account, told nothing else.
 
 Each gets a private mount namespace in which /var/run/secrets/kubernetes.io/serviceaccount holds its own
 token, and the two environment variables that kubelet would set. So the shipped scheduler configuration
-runs unedited, and the shipped roles are all that either of them has.
+and extender configurations run unedited, and the shipped roles are all that either of them has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.processes import LOOPBACK, Process, free_ports
-from tests.e2e.refusals import NAMESPACE
+from tests.e2e.refusals import ACCOUNT, NAMESPACE
 from tests.fakes.proxy_thread import ProxyThread
 
 Address = tuple[str, int]
@@ -26,13 +26,14 @@ SCHEDULER, EXTENDER = "vrampack-scheduler", "vrampack-extender"
 EXTENDER_PORT = 12345
 """Where the shipped scheduler configuration looks for the extender."""
 URL_PREFIX = "/gpushare-scheduler"
-MINIMAL_CONFIGURATION = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 
 # The tmpfs lies over /var/run (usually a link to /run) in this namespace only: nothing is made on the machine
-# itself. `setpriv` again, because entering a user namespace clears the request to die with the parent.
+# itself. The root is read-only, as in the pod. `setpriv` again, because entering a user namespace clears the
+# request to die with the parent.
 ENTER_POD = """\
 secrets=/var/run/secrets/kubernetes.io/serviceaccount
 mount -t tmpfs tmpfs /var/run && mkdir -p "$secrets" && mount --bind "$0" "$secrets" &&
+mount -o remount,bind,ro / &&
 exec setpriv --pdeathsig KILL -- "$@"
 """
 
@@ -59,23 +60,25 @@ def start_extender(
     cluster: Cluster,
     *,
     port: int = EXTENDER_PORT,
-    configuration: str = MINIMAL_CONFIGURATION,
+    configuration: str | None = None,
     command: Sequence[str | Path] = (sys.executable, "-m", "cli", "serve"),
     api: Address | None = None,
     ca_file: Path | None = None,
     wait: bool = True,
 ) -> Extender:
-    """Start the extender. Give another `port` where a proxy listens on the shipped one.
+    """Start the extender with the configuration that was installed, or another one.
+
+    Give another `port` where a proxy listens on the shipped one.
 
     `api` and `ca_file` name a proxy before the API server; `command` another program with the same flags.
     """
     (health_port,) = free_ports(1)
     folder = _pod_folder(cluster, EXTENDER)
     file = folder / "config.yaml"
-    file.write_text(configuration)
+    file.write_text(installed_configuration(cluster, EXTENDER) if configuration is None else configuration)
     listeners = ("--listen", f"{LOOPBACK}:{port}", "--health-listen", f"{LOOPBACK}:{health_port}")
     command = [*command, "--config", file, *listeners]
-    process = _in_pod(cluster, folder, EXTENDER, command, api=api, ca_file=ca_file)
+    process = _in_pod(cluster, folder, command, api=api, ca_file=ca_file)
     extender = Extender(process, f"http://{LOOPBACK}:{port}{URL_PREFIX}", f"http://{LOOPBACK}:{health_port}")
     process.start()
     if wait:
@@ -87,18 +90,23 @@ def start_scheduler(
     cluster: Cluster,
     *,
     configuration: str | None = None,
+    flags: Sequence[str] = (),
     verbosity: int = 2,
     api: Address | None = None,
     ca_file: Path | None = None,
 ) -> Process:
-    """Start kube-scheduler with the configuration that was installed, or another one, and wait until it is ready."""
+    """Start kube-scheduler with the configuration that was installed, or another one, and wait until it is ready.
+
+    `flags` stand before those that a test cannot do without.
+    """
     (port,) = free_ports(1)
     folder = _pod_folder(cluster, SCHEDULER)
     file = folder / "scheduler.yaml"
-    file.write_text(installed_scheduler_configuration(cluster) if configuration is None else configuration)
+    file.write_text(installed_configuration(cluster, SCHEDULER) if configuration is None else configuration)
     serving = cluster.authority.issue(folder.name)
     command = [
         str(cluster.binaries["kube-scheduler"]),
+        *flags,
         f"--config={file}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
@@ -106,21 +114,23 @@ def start_scheduler(
         f"--tls-private-key-file={serving.key}",
         f"--v={verbosity}",
     ]
-    process = _in_pod(cluster, folder, SCHEDULER, command, api=api, ca_file=ca_file)
+    process = _in_pod(cluster, folder, command, api=api, ca_file=ca_file)
     process.start()
     process.wait_ready(f"https://{LOOPBACK}:{port}/readyz", ca_file=cluster.ca_file)
     return process
 
 
-def installed_scheduler_configuration(cluster: Cluster) -> str:
-    """What a pod would find mounted from the shipped ConfigMap."""
-    found = cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SCHEDULER}")
-    return str(found["data"]["scheduler.yaml"])
+def installed_configuration(cluster: Cluster, program: str) -> str:
+    """What that program would find mounted from the shipped ConfigMap, whose name ends in a hash."""
+    found = cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+    (made,) = [item for item in found if item["metadata"]["name"].startswith(f"{program}-config-")]
+    (text,) = made["data"].values()
+    return str(text)
 
 
-def _pod_folder(cluster: Cluster, account: str) -> Path:
+def _pod_folder(cluster: Cluster, program: str) -> Path:
     """A folder for one start, so that a restarted program keeps its predecessor's log and files."""
-    folder = cluster.directory / f"{account}-{next(_starts)}"
+    folder = cluster.directory / f"{program}-{next(_starts)}"
     folder.mkdir()
     return folder
 
@@ -128,16 +138,15 @@ def _pod_folder(cluster: Cluster, account: str) -> Path:
 def _in_pod(
     cluster: Cluster,
     folder: Path,
-    account: str,
     command: Sequence[str | Path],
     *,
     api: Address | None,
     ca_file: Path | None,
 ) -> Process:
-    """A program, not yet started, that finds what kubelet would give to a pod of that account."""
+    """A program, not yet started, that finds what kubelet would give to its pod."""
     mounted = folder / "serviceaccount"
     mounted.mkdir()
-    (mounted / "token").write_text(cluster.token(NAMESPACE, account))
+    (mounted / "token").write_text(cluster.token(NAMESPACE, ACCOUNT))
     (mounted / "namespace").write_text(NAMESPACE)
     shutil.copy(ca_file or cluster.ca_file, mounted / "ca.crt")
     host, port = api or (cluster.api_host, cluster.api_port)

@@ -1,4 +1,4 @@
-"""What the API server refused to our service accounts: the shipped roles must suffice, and a 403 is the proof they do not.
+"""What the API server refused to our account: the shipped roles must suffice, and a 403 is the proof they do not.
 
 The API server's own audit log is read, not our programs' logs: a client that swallows a 403 is exactly
 the one that must be caught.
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMESPACE = "vrampack-system"
-ACCOUNTS = ("vrampack-extender", "vrampack-scheduler")
+ACCOUNT = "vrampack-extender"
+"""Scheduler and extender are one pod, and a pod has one account."""
+KUBE_SCHEDULER = "system:kube-scheduler"
+"""The cluster's own scheduler, where it is the one that calls the extender."""
 FORBIDDEN = 403
 
 AUDIT_POLICY = {
@@ -19,7 +22,7 @@ AUDIT_POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
-        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{name}" for name in ACCOUNTS]},
+        {"level": "Metadata", "users": [f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", KUBE_SCHEDULER]},
         {"level": "None"},
     ],
 }

@@ -1,4 +1,4 @@
-"""The policies of the second-scheduler shape, for the tests that want them: elsewhere pods may choose their scheduler."""
+"""The policies that send pods to our scheduler and to no other are in force in every test, unless one takes them away."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.e2e.cluster import Cluster
 
 
 @contextmanager
-def applied(cluster: Cluster) -> Iterator[None]:
-    """In force inside, and gone again after."""
+def removed(cluster: Cluster) -> Iterator[None]:
+    """Pods may choose their scheduler, or a node, inside; afterwards the policies are in force again."""
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
 
     def probes() -> tuple[int, str, int]:
@@ -23,12 +23,12 @@ def applied(cluster: Cluster) -> Iterator[None]:
         return other, named.get("spec", {}).get("schedulerName", ""), placed
 
     refused, made = HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CREATED
-    apply(cluster, SECOND_SCHEDULER)
+    delete(cluster, SECOND_SCHEDULER)
     try:
+        cluster.wait(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")
+        yield
+    finally:
+        apply(cluster, SECOND_SCHEDULER)
         cluster.wait(
             lambda: probes() == (refused, "vrampack", refused), 20, what="the second scheduler's policies are on"
         )
-        yield
-    finally:
-        delete(cluster, SECOND_SCHEDULER)
-        cluster.wait(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")

@@ -329,16 +329,8 @@ def test_the_refusal_of_an_ephemeral_container_names_field_and_cure(bench: Bench
         assert cure in answer["message"]
 
 
-def test_a_mirror_pod_takes_no_ephemeral_container(bench: Bench) -> None:
-    """The API server says so itself, so the policies need no word about it."""
-    name = bench.pod(a_pod(a_container(units=4), annotations={MIRROR: "forged"}, nodeName=bench.node))
-    status, answer = bench.debug(name, a_container("debugger"))
-    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
-    assert "static pods do not support ephemeral containers" in answer["message"]
-
-
-def test_a_mirror_pod_of_a_node_stays_as_it_is(bench: Bench) -> None:
-    """Kubelet reports a static pod: refused or changed, it would be reported again and again."""
+def a_static_pod(bench: Bench) -> Json:
+    """The mirror pod by which the bench's kubelet reports a static pod that asks."""
     node = bench.cluster.must("GET", f"/api/v1/nodes/{bench.node}")
     owner = {"apiVersion": "v1", "kind": "Node", "name": bench.node, "uid": node["metadata"]["uid"], "controller": True}
     pod = a_pod(
@@ -348,7 +340,20 @@ def test_a_mirror_pod_of_a_node_stays_as_it_is(bench: Bench) -> None:
     )
     pod["metadata"] |= {"name": "static", "namespace": bench.namespace, "ownerReferences": [owner]}
     del pod["metadata"]["generateName"]
-    bench.as_kubelet(pod)
+    return pod
+
+
+def test_a_mirror_pod_takes_no_ephemeral_container(bench: Bench) -> None:
+    """The API server says so itself, so the policies need no word about it."""
+    bench.as_kubelet(a_static_pod(bench))
+    status, answer = bench.debug("static", a_container("debugger"))
+    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
+    assert "static pods do not support ephemeral containers" in answer["message"]
+
+
+def test_a_mirror_pod_of_a_node_stays_as_it_is(bench: Bench) -> None:
+    """Kubelet reports a static pod: refused or changed, it would be reported again and again."""
+    bench.as_kubelet(a_static_pod(bench))
     assert container_of(bench.read("static"), "main")["env"] == [variable("NVIDIA_VISIBLE_DEVICES", "0")]
 
 

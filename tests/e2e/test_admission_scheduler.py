@@ -54,7 +54,7 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 
 @pytest.fixture
-def bench(cluster: Cluster, second_scheduler: None) -> Iterator[Bench]:
+def bench(cluster: Cluster) -> Iterator[Bench]:
     with admission_bench.bench(cluster) as made:
         yield made
 

@@ -1,4 +1,4 @@
-"""The suite itself works: the shipped scheduler configuration, under the shipped accounts, gets one pod bound."""
+"""The suite itself works: the shipped scheduler configuration, under the shipped account, gets one pod bound."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import EXTENDER, Extender
+from tests.e2e.in_cluster import Extender
 from tests.e2e.objects import PODS, a_pod
 from tests.e2e.processes import LOOPBACK, REPOSITORY, Process
-from tests.e2e.refusals import NAMESPACE
+from tests.e2e.refusals import ACCOUNT, NAMESPACE
 from tests.e2e.waiting import until
 from tests.fakes.proxy_thread import ProxyThread
 
@@ -88,14 +88,14 @@ def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_i
     }
 
 
-def test_a_refused_request_of_our_accounts_is_noticed(cluster: Cluster) -> None:
+def test_a_refused_request_of_our_account_is_noticed(cluster: Cluster) -> None:
     """The check after each test is worth nothing if it cannot see."""
-    status, _ = cluster.request("GET", "/api/v1/secrets", token=cluster.token(NAMESPACE, EXTENDER))
+    status, _ = cluster.request("GET", "/api/v1/secrets", token=cluster.token(NAMESPACE, ACCOUNT))
 
     (refusal,) = cluster.wait(cluster.refusals.take)
 
     assert status == 403
-    assert (refusal.user, refusal.verb) == (f"system:serviceaccount:{NAMESPACE}:{EXTENDER}", "list")
+    assert (refusal.user, refusal.verb) == (f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "list")
 
 
 def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: Cluster, transcript: Path) -> None:

@@ -1,6 +1,6 @@
 """The founding scenario on real parts: two pods of 4 units on one card of 15, each bound by one Binding.
 
-The pods say nothing of a scheduler or of cards: admission wires them, as in the recommended install.
+The shipped example says nothing of a scheduler or of cards: admission wires its pods.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
 from tests.e2e.processes import Process
+from tests.manifests.kustomization import MANIFESTS, objects
 
 PODS = "/api/v1/namespaces/default/pods"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -38,26 +37,6 @@ V100 = {
 """16130 MiB are 15 whole units; 4 of them may use floor(16130 * 4 / 15) = 4301 MiB."""
 
 
-def a_stateful_set(name: str, *, replicas: int, units: int) -> dict[str, Any]:
-    container = {"name": "main", "image": "example.com/cuda:1", "resources": {"limits": {"aliyun.com/gpu-mem": units}}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "serviceName": name,
-            "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {"containers": [container]},
-            },
-        },
-    }
-
-
-@pytest.mark.usefixtures("second_scheduler")
 def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
     cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
 ) -> None:
@@ -65,9 +44,8 @@ def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
     extender()
     scheduler()
     since = cluster.must("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
-    cluster.must(
-        "POST", "/apis/apps/v1/namespaces/default/statefulsets", a_stateful_set("app-3g-v1", replicas=2, units=4)
-    )
+    (example,) = [made for made in objects(MANIFESTS / "examples") if made["kind"] == "StatefulSet"]
+    cluster.must("POST", "/apis/apps/v1/namespaces/default/statefulsets", example)
 
     pods = cluster.wait(lambda: _all_bound(cluster, 2), what="both pods bound")
 
@@ -78,10 +56,10 @@ def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
         assert json.loads(annotations["vrampack.dev/allocation"]) == {
             "v": 1,
             "cards": [share | {"index": 0, "whole": False}],
-            "containers": {"main": [share | {"mib": 4301}]},
+            "containers": {"app-3g-v1": [share | {"mib": 4301}]},
         }
-        assert annotations["visible-devices.vrampack.dev/main"] == UUID
-        assert annotations["limit-mib.vrampack.dev/main"] == "4301"
+        assert annotations["visible-devices.vrampack.dev/app-3g-v1"] == UUID
+        assert annotations["limit-mib.vrampack.dev/app-3g-v1"] == "4301"
         assert annotations["scheduler.framework.gpushare.allocation"] == '{"0":{"0":4}}'
         assert annotations["ALIYUN_COM_GPU_MEM_IDX"] == "0"
         assert annotations["ALIYUN_COM_GPU_MEM_POD"] == "4"

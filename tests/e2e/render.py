@@ -1,0 +1,28 @@
+"""Renders `manifests/` as a user's kubectl does: `python -m tests.e2e.render` writes what is committed in `manifests/rendered`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.e2e import binaries
+from tests.manifests.kustomization import MANIFESTS, SHAPES
+
+RENDERED = MANIFESTS / "rendered"
+
+
+def render(folder: Path) -> str:
+    """What `kubectl apply -k` would send, as text."""
+    kubectl = binaries.locate()["kubectl"]
+    return subprocess.run(
+        [kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=True, env={}
+    ).stdout
+
+
+def main() -> None:
+    for shape in SHAPES:
+        (RENDERED / f"{shape}.yaml").write_text(render(MANIFESTS / shape))
+
+
+if __name__ == "__main__":
+    main()

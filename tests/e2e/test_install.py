@@ -1,0 +1,167 @@
+"""The whole recommended install, pods and all, as a user applies it. No kubelet runs here, so they stay pending."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.cluster import WORKLOADS, Cluster, Json
+from tests.e2e.objects import PODS, a_pod
+from tests.e2e.processes import Process
+from tests.e2e.refusals import NAMESPACE
+from tests.e2e.render import render
+from tests.manifests.kustomization import MANIFESTS, rendered, template
+
+SHAPE = MANIFESTS / "second-scheduler"
+DOCS = MANIFESTS.parent / "docs"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/vrampack-scheduler"
+
+
+@pytest.fixture
+def installed(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.kubectl("apply", "--warnings-as-errors", "-k", SHAPE)
+    yield cluster
+    for kind in WORKLOADS:
+        cluster.kubectl("delete", "--ignore-not-found", "-n", NAMESPACE, kind, "vrampack-scheduler")
+
+
+def test_both_replicas_are_admitted_and_left_as_they_are(installed: Cluster) -> None:
+    """By the namespace's profile, the quota for critical pods, and our own policies."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    pods = installed.wait(lambda: _exactly(2, installed.must("GET", path)["items"]), what="two pods are made")
+
+    template = installed.must("GET", DEPLOYMENT)["spec"]["template"]["spec"]
+    for pod in pods or ():
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert pod["spec"]["priority"] == 2_000_000_000
+        for kind in ("initContainers", "containers"):
+            assert [made.get("env") for made in pod["spec"][kind]] == [made.get("env") for made in template[kind]]
+
+
+def test_a_second_apply_changes_nothing(installed: Cluster) -> None:
+    """Kubectl says `configured` of some kinds even then; the generation tells whether anything was."""
+
+    def generations() -> dict[tuple[str, str], int]:
+        found = json.loads(installed.kubectl("get", "-k", SHAPE, "-o", "json").stdout)["items"]
+        return {(made["kind"], made["metadata"]["name"]): made["metadata"].get("generation", 0) for made in found}
+
+    before = generations()
+    installed.kubectl("apply", "--warnings-as-errors", "-k", SHAPE)
+    assert len(before) == len(rendered("second-scheduler"))
+    assert generations() == before
+
+
+def test_a_cluster_that_limits_critical_pods_lets_ours_in_by_the_quota_that_ships(cluster: Cluster) -> None:
+    """The API server of this suite limits them, as some managed ones do."""
+    (made,) = [made for made in map(template, rendered("second-scheduler")) if made]
+    pod = {"metadata": {"name": "replica"}, "spec": made["spec"]}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+    assert cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED
+    try:
+        cluster.kubectl("delete", "-n", NAMESPACE, "resourcequota", "vrampack-critical-pods")
+        refused = cluster.wait(lambda: _refused(cluster.request("POST", path, pod)), what="the quota is gone")
+    finally:
+        cluster.install_manifests()
+    assert "insufficient quota to match these scopes" in str(refused)
+    cluster.wait(lambda: cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED, what="the quota counts again")
+
+
+def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: Cluster) -> None:
+    """The very command of docs/install.md."""
+    text = (DOCS / "install.md").read_text().replace("\\\n", " ")
+    (command,) = re.findall(r"^kubectl (run probe .*)$", text, re.MULTILINE)
+    said = cluster.kubectl(*shlex.split(command)).stdout.split()
+    (wanted,) = re.findall(r"It says `([^`]*)` and three more", text)
+    assert said[:4] == wanted.split()
+    assert len(said) == 7
+
+
+def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: Cluster) -> None:
+    """A namespace takes its time to go; whatever stands in it may be gone before kubectl asks."""
+    cluster.must("POST", PODS, a_pod("asks", 4))
+    try:
+        cluster.kubectl("delete", "--ignore-not-found", "-k", SHAPE)
+        kinds = {item["kind"].lower() for item in rendered("second-scheduler")}
+        left = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-l", "app.kubernetes.io/part-of=vrampack")
+        cluster.wait(lambda: not _is_wired(cluster), what="new pods are left alone")
+    finally:
+        cluster.install_manifests()
+    assert left.stdout == ""
+    assert cluster.must("GET", f"{PODS}/asks")["spec"]["schedulerName"] == "vrampack"
+
+
+def test_two_schedulers_are_ready_although_one_leads(cluster: Cluster, scheduler: Callable[..., Process]) -> None:
+    """Readiness is that its caches are filled: a rollout and a disruption budget count the one that waits."""
+    for _ in range(2):
+        scheduler()
+
+    def holder() -> str:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vrampack-scheduler"
+        _, lease = cluster.request("GET", path)
+        return str(lease.get("spec", {}).get("holderIdentity", ""))
+
+    assert cluster.wait(holder, what="one of them leads")
+
+
+def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: Path) -> None:
+    """The one of docs/install.md."""
+    (tmp_path / "extender.yaml").write_text(
+        "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nreserve_mib: 450\n"
+    )
+    made = _overlay(
+        tmp_path,
+        {
+            "resources": [SHAPE],
+            "components": [MANIFESTS / "admission" / "legacy-plugin", MANIFESTS / "admission" / "optional"],
+            "images": [
+                {"name": "ghcr.io/vrampack/vrampack", "newName": "registry.example.com/vrampack", "newTag": "1"}
+            ],
+            "configMapGenerator": [
+                {
+                    "name": "vrampack-extender-config",
+                    "namespace": NAMESPACE,
+                    "behavior": "replace",
+                    "files": ["extender.yaml"],
+                }
+            ],
+        },
+    )
+    pod = made["Deployment", "vrampack-scheduler"]["spec"]["template"]["spec"]
+    mounted = {volume["name"]: volume["configMap"]["name"] for volume in pod["volumes"]}
+    assert pod["initContainers"][0]["image"] == "registry.example.com/vrampack:1"
+    assert "reserve_mib: 450" in made["ConfigMap", mounted["extender"]]["data"]["extender.yaml"]
+    assert ("ValidatingAdmissionPolicy", "vrampack-visible-devices") in made
+    variables = made["ValidatingAdmissionPolicy", "vrampack-records"]["spec"]["variables"]
+    plugin = "'system:serviceaccount:kube-system:gpushare-device-plugin'"
+    assert {"name": "legacyPlugin", "expression": plugin} in variables
+
+
+def _is_wired(cluster: Cluster) -> bool:
+    """Whether admission still does something to a pod that asks."""
+    made = cluster.must("POST", f"{PODS}?dryRun=All", a_pod("later", 4, scheduler="default-scheduler"))
+    return made["spec"]["schedulerName"] == "vrampack" or "env" in made["spec"]["containers"][0]
+
+
+def _refused(answer: tuple[int, Json]) -> str:
+    status, said = answer
+    return "" if status == HTTPStatus.CREATED else str(said["message"])
+
+
+def _overlay(folder: Path, wanted: dict[str, list[Json]]) -> dict[tuple[str, str], Json]:
+    """What a kustomization makes; kubectl wants paths relative to it."""
+    for kind in ("resources", "components"):
+        wanted[kind] = [os.path.relpath(path, folder) for path in wanted[kind]]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
+    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(render(folder))}
+
+
+def _exactly(count: int, found: list[Json]) -> list[Json] | None:
+    return found if len(found) == count else None

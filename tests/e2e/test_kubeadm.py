@@ -1,0 +1,90 @@
+"""The cluster's own scheduler with the extender on its host: what kubeadm's static pod becomes, and what is then bound.
+
+Here the extender has its own few rights and no scheduler's, so this is where their list is put to the test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e import kubeadm
+from tests.e2e.cluster import Cluster, Json
+from tests.e2e.in_cluster import Extender
+from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
+from tests.e2e.processes import Process
+from tests.e2e.refusals import NAMESPACE
+from tests.manifests.kustomization import MANIFESTS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _shape(cluster: Cluster) -> Iterator[None]:
+    with kubeadm.shape(cluster):
+        yield
+
+
+def test_the_patch_adds_the_configuration_and_where_it_lies(cluster: Cluster) -> None:
+    before, after = kubeadm.STATIC_POD["spec"], kubeadm.patched_static_pod(cluster)["spec"]
+    (was,), (now,) = before["containers"], after["containers"]
+    folder = "/etc/kubernetes/vrampack"
+    assert now["command"] == [*was["command"], f"--config={folder}/scheduler.yaml"]
+    assert now["volumeMounts"] == [*was["volumeMounts"], {"name": "vrampack", "mountPath": folder, "readOnly": True}]
+    assert after["volumes"] == [
+        *before["volumes"],
+        {"name": "vrampack", "hostPath": {"path": folder, "type": "Directory"}},
+    ]
+
+
+def test_the_clusters_own_scheduler_binds_with_a_record(
+    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+) -> None:
+    cluster.add_node("gpu-0", cards=cards(a_card(0), a_card(1)))
+    extender()
+    scheduler(**kubeadm.scheduler_options(cluster))
+    for name in ("a", "b"):
+        cluster.must("POST", PODS, a_pod(name, 4, scheduler="default-scheduler"))
+    plain = {"name": "main", "image": "example.com/plain:1"}
+    cluster.must("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
+
+    def bound() -> list[Json] | None:
+        pods = cluster.must("GET", PODS)["items"]
+        return pods if len(pods) == 3 and all("nodeName" in pod["spec"] for pod in pods) else None
+
+    pods = {pod["metadata"]["name"]: pod for pod in cluster.wait(bound, what="three pods are bound") or ()}
+    records = {name: allocation(pod) for name, pod in pods.items()}
+    assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"default-scheduler"}
+    assert records["plain"] is None
+    assert [card["index"] for name in ("a", "b") for card in records[name]["cards"]] == [0, 0]
+
+
+def test_control_plane_hosts_and_no_others_get_an_extender(cluster: Cluster) -> None:
+    """Made by the real controller, admitted under the namespace's profile and quota."""
+    cluster.kubectl("apply", "-k", MANIFESTS / "kubeadm")  # the cleaning after a test takes workloads away
+    cluster.add_node("control-plane", labels={"node-role.kubernetes.io/control-plane": ""})
+    cluster.add_node("worker")
+
+    pods = cluster.wait(lambda: cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
+
+    (pod,) = pods
+    assert '"control-plane"' in json.dumps(pod["spec"]["affinity"])
+    assert pod["spec"]["hostNetwork"] is True
+    assert "vrampack" not in pod["spec"].get("schedulerName", "")
+
+
+def test_without_its_extender_only_pods_that_ask_wait(cluster: Cluster, scheduler: Callable[..., Process]) -> None:
+    """What a rollback, or an extender that is down, costs meanwhile."""
+    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    scheduler(**kubeadm.scheduler_options(cluster))
+    cluster.must("POST", PODS, a_pod("asks", 4, scheduler="default-scheduler"))
+    plain = {"name": "main", "image": "example.com/plain:1"}
+    cluster.must("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
+
+    def refusal() -> str:
+        conditions = cluster.must("GET", f"{PODS}/asks")["status"].get("conditions", [])
+        return next((str(found["message"]) for found in conditions if found["type"] == "PodScheduled"), "")
+
+    cluster.wait(lambda: "nodeName" in cluster.must("GET", f"{PODS}/plain")["spec"], what="the plain pod is bound")
+    assert "connection refused" in cluster.wait(refusal, what="the pod that asks is told why")
+    assert "nodeName" not in cluster.must("GET", f"{PODS}/asks")["spec"]

@@ -1,0 +1,119 @@
+"""Reads the `kustomization.yaml` files of `manifests/` as kubectl does, as far as they go: an unknown field is an error.
+
+    shape("second-scheduler")     the objects of one shape, as the sources say
+    rendered("second-scheduler")  the same, as `make render` committed them
+
+The end-to-end tests compare what is committed with what kubectl makes of the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+Json: TypeAlias = Any
+"""Any kind of object: a test reads single fields of many, each asserted where it is read."""
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+SHAPES = ("second-scheduler", "kubeadm")
+FILE = "kustomization.yaml"
+
+
+def documents(path: Path) -> list[Json]:
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def rendered(shape: str) -> list[Json]:
+    return documents(MANIFESTS / "rendered" / f"{shape}.yaml")
+
+
+def shape(name: str) -> list[Json]:
+    return objects(MANIFESTS / name)
+
+
+def objects(folder: Path) -> list[Json]:
+    """What `kubectl kustomize FOLDER` would print."""
+    wanted = read(folder)
+    made = [item for path in _paths(folder, wanted) for item in (objects(path) if path.is_dir() else documents(path))]
+    made.extend(_config_map(folder, generator) for generator in wanted.pop("configMapGenerator", []))
+    for item in made:
+        _label(item, wanted.get("labels", []))
+        for container in containers(item):
+            _set_image(container, wanted.get("images", []))
+    _point_to_hashed_names(made)
+    unknown = set(wanted) - {"apiVersion", "kind", "resources", "images", "labels"}
+    if unknown:
+        raise ValueError(f"{folder / FILE}: this reader does not know {sorted(unknown)}")
+    return made
+
+
+def read(folder: Path) -> dict[str, Json]:
+    (wanted,) = documents(folder / FILE)
+    return dict(wanted)
+
+
+def named_files(folder: Path) -> Iterator[Path]:
+    """Every file that the kustomization of `folder` names, itself included, but not what its sub-folders name."""
+    wanted = read(folder)
+    yield folder / FILE
+    yield from (path for path in _paths(folder, wanted) if path.is_file())
+    for generator in wanted.get("configMapGenerator", []):
+        yield from (folder / name for name in generator["files"])
+
+
+def template(item: Json) -> Json:
+    """The pod that a workload makes, None of anything else."""
+    return item.get("spec", {}).get("template") if item["apiVersion"] == "apps/v1" else None
+
+
+def containers(item: Json) -> list[Json]:
+    """All containers of a workload, its sidecars first."""
+    spec = (template(item) or {}).get("spec", {})
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]
+
+
+def _paths(folder: Path, wanted: dict[str, Json]) -> list[Path]:
+    return [(folder / name).resolve() for name in wanted.get("resources", [])]
+
+
+def _config_map(folder: Path, generator: Json) -> Json:
+    data = {name: (folder / name).read_text() for name in generator["files"]}
+    metadata = {"name": f"{generator['name']}-{_hash(data)}", "namespace": generator["namespace"]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _hash(data: dict[str, str]) -> str:
+    """As kubectl does: ten hexadecimal digits over the object as Go writes it, without letters that could form words."""
+    text = json.dumps({"data": data, "kind": "ConfigMap", "name": ""}, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return hashlib.sha256(text.encode()).hexdigest()[:10].translate(str.maketrans("013ae", "ghkmt"))
+
+
+def _label(item: Json, rules: list[Json]) -> None:
+    for rule in rules:
+        item["metadata"]["labels"] = item["metadata"].get("labels", {}) | rule["pairs"]
+
+
+def _set_image(container: Json, rules: list[Json]) -> None:
+    for rule in rules:
+        if container["image"] == rule["name"]:
+            container["image"] = f"{rule['name']}:{rule['newTag']}"
+
+
+def _point_to_hashed_names(made: list[Json]) -> None:
+    hashed = {
+        item["metadata"]["name"].rpartition("-")[0]: item["metadata"]["name"]
+        for item in made
+        if item["kind"] == "ConfigMap"
+    }
+    for item in made:
+        for volume in (template(item) or {}).get("spec", {}).get("volumes", []):
+            source = volume.get("configMap", {})
+            if source.get("name") in hashed:
+                source["name"] = hashed[source["name"]]

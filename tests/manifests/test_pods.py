@@ -1,0 +1,174 @@
+"""The pods that ship: closed, placeable without themselves, probed where they listen, and given time to end."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from cards import keys
+from cli.version import VERSION
+from extender.settings import ExtenderConfiguration, is_loopback, parse_address
+from tests.e2e.binaries import pinned_version
+from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template
+
+SCHEDULER_STOPS_SECONDS = 5
+"""How long kube-scheduler gives the requests to its own listener, at its end."""
+
+
+def pod(name: str) -> Json:
+    (found,) = [template(item) for item in rendered(name) if template(item)]
+    return found["spec"]
+
+
+def every_container(name: str) -> dict[str, Json]:
+    return {made["name"]: made for item in rendered(name) for made in containers(item)}
+
+
+def settings(name: str) -> ExtenderConfiguration:
+    """What the extender reads from the ConfigMap that its pod mounts."""
+    (text,) = [item["data"]["extender.yaml"] for item in rendered(name) if "extender.yaml" in item.get("data", {})]
+    return ExtenderConfiguration.model_validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_pod_is_root_and_no_container_is_open(name: str) -> None:
+    assert pod(name)["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for made in every_container(name).values():
+        assert made["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert all(mount["readOnly"] for mount in made["volumeMounts"])
+    assert [volume for volume in pod(name)["volumes"] if "configMap" not in volume] == []
+
+
+def test_only_the_shape_that_needs_the_host_network_has_it() -> None:
+    namespaces = {
+        name: rendered(name)[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] for name in SHAPES
+    }
+    assert {name: pod(name).get("hostNetwork", False) for name in SHAPES} == {
+        "second-scheduler": False,
+        "kubeadm": True,
+    }
+    assert namespaces == {"second-scheduler": "restricted", "kubeadm": "privileged"}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_pod_of_ours_needs_nothing_of_ours_to_be_placed(name: str) -> None:
+    """One that asked for GPU memory, or named our scheduler, would wait for itself."""
+    assert "schedulerName" not in pod(name)
+    for made in every_container(name).values():
+        asked = {**made["resources"].get("requests", {}), **made["resources"].get("limits", {})}
+        assert set(asked) <= {"cpu", "memory"}
+        assert {"cpu", "memory"} <= set(made["resources"]["requests"])
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "examples"])
+def test_every_image_has_a_tag(name: str) -> None:
+    images = [made["image"] for item in objects(MANIFESTS / name) for made in containers(item)]
+    assert images
+    assert [image for image in images if not re.fullmatch(r"[a-z0-9.-]+\.[a-z]+/[^:@]+:[\w.-]+", image)] == []
+
+
+def test_images_are_the_versions_that_are_tested() -> None:
+    assert {made["image"] for made in every_container("second-scheduler").values()} == {
+        f"ghcr.io/vrampack/vrampack:{VERSION}",
+        f"registry.k8s.io/kube-scheduler:{pinned_version()}",
+    }
+    assert every_container("kubeadm")["extender"]["image"] == f"ghcr.io/vrampack/vrampack:{VERSION}"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_extender_reads_the_file_that_is_mounted(name: str) -> None:
+    extender = every_container(name)["extender"]
+    (mount,) = extender["volumeMounts"]
+    assert extender["command"] == ["vrampack", "serve"]
+    assert extender["args"] == [f"--config={mount['mountPath']}/extender.yaml"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_verbs_are_called_from_inside_only(name: str) -> None:
+    assert settings(name).listen.verbs == "127.0.0.1:12345"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_probes_ask_where_the_extender_listens(name: str) -> None:
+    """Kubelet asks the pod's address, unless told another: then the listener may be on loopback."""
+    extender = every_container(name)["extender"]
+    _, port = parse_address(settings(name).listen.health)
+    named = {made["name"]: made["containerPort"] for made in extender["ports"]}
+    paths: dict[str, Any] = {}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = extender[probe]["httpGet"]
+        assert named[asked["port"]] == port
+        assert (asked.get("host") == "127.0.0.1") == is_loopback(settings(name).listen.health)
+        paths[probe] = asked["path"]
+    assert paths == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+
+
+def test_the_extender_is_there_before_the_scheduler_and_until_it_is_gone() -> None:
+    (extender,) = pod("second-scheduler")["initContainers"]
+    (scheduler,) = pod("second-scheduler")["containers"]
+    assert (extender["name"], extender["restartPolicy"]) == ("extender", "Always")
+    assert scheduler["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "scheduler", "scheme": "HTTPS"}
+    assert "startupProbe" in extender
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_there_is_time_for_binds_under_way(name: str) -> None:
+    needed = SCHEDULER_STOPS_SECONDS + settings(name).deadlines.drain_seconds
+    assert pod(name)["terminationGracePeriodSeconds"] > needed + 2
+
+
+def test_what_selects_the_pods_selects_them() -> None:
+    made = {item["kind"]: item for item in rendered("second-scheduler")}
+    (labels,) = [template(item)["metadata"]["labels"] for item in made.values() if template(item)]
+    assert made["Service"]["spec"]["selector"] == labels
+    assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert made["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    spreads = pod("second-scheduler")["topologySpreadConstraints"]
+    assert [spread["labelSelector"]["matchLabels"] for spread in spreads] == [labels, labels]
+
+
+def test_a_drain_leaves_a_replica_and_a_rollout_leaves_both() -> None:
+    made = {item["kind"]: item for item in rendered("second-scheduler")}
+    assert made["Deployment"]["spec"]["replicas"] == 2
+    assert made["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    assert made["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_the_network_lets_in_the_ports_that_answer() -> None:
+    made = {item["kind"]: item for item in rendered("second-scheduler")}
+    ports = {port["containerPort"] for each in every_container("second-scheduler").values() for port in each["ports"]}
+    (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
+    assert {port["port"] for port in rule["ports"]} == ports
+    assert made["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress"]
+    assert made["Service"]["spec"]["ports"] == [{"name": "metrics", "port": 12346, "targetPort": 12346}]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_quota_lets_the_shipped_class_in(name: str) -> None:
+    assert pod(name)["priorityClassName"] == "system-cluster-critical"
+    (quota,) = [item["spec"] for item in rendered(name) if item["kind"] == "ResourceQuota"]
+    assert quota["scopeSelector"]["matchExpressions"] == [
+        {"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}
+    ]
+
+
+def test_the_first_example_is_two_pods_that_share_a_card() -> None:
+    made = {item["kind"]: item for item in objects(MANIFESTS / "examples")}
+    example = made["StatefulSet"]
+    (container,) = containers(example)
+    assert (example["metadata"]["name"], example["spec"]["replicas"]) == ("app-3g-v1", 2)
+    assert example["spec"]["podManagementPolicy"] == "Parallel"
+    assert container["resources"]["limits"][keys.MEMORY_RESOURCE] == 4

@@ -1,0 +1,93 @@
+"""Who may do what: every role, every binding and every account is listed here a second time, on purpose."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.manifests.kustomization import SHAPES, Json, rendered, template
+
+READ = ["get", "list", "watch"]
+EXTENDER = "vrampack-system/vrampack-extender"
+
+EXTENDER_ROLE: list[Json] = [
+    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+LEASE_ROLE: list[Json] = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": ["vrampack-scheduler"],
+        "verbs": ["get", "update"],
+    },
+]
+ROLES: dict[str, Json] = {
+    "second-scheduler": {
+        ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
+        ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
+    },
+    "kubeadm": {("ClusterRole", "vrampack-extender"): EXTENDER_ROLE},
+}
+BINDINGS = {
+    "second-scheduler": {
+        ("", "vrampack-extender", EXTENDER),
+        ("", "system:kube-scheduler", EXTENDER),
+        ("", "system:volume-scheduler", EXTENDER),
+        ("kube-system", "extension-apiserver-authentication-reader", EXTENDER),
+        ("vrampack-system", "vrampack-scheduler-lease", EXTENDER),
+    },
+    # The cluster's scheduler has its own credentials; the extender has no use for a scheduler's rights.
+    "kubeadm": {("", "vrampack-extender", EXTENDER)},
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_roles_grant_the_allowed_list_and_nothing_else(name: str) -> None:
+    """No wildcard, no secret, no pod update, no node proxy: each rule is listed, so an added one fails here."""
+    found = {
+        (item["kind"], item["metadata"]["name"]): item["rules"]
+        for item in rendered(name)
+        if item["kind"].endswith("Role")
+    }
+    assert found == ROLES[name]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_accounts_are_bound_to_the_listed_roles_and_no_other(name: str) -> None:
+    """Who is bound to which role: (namespace or empty, role, account)."""
+    found = {
+        (item["metadata"].get("namespace", ""), item["roleRef"]["name"], f"{who['namespace']}/{who['name']}")
+        for item in rendered(name)
+        if item["kind"].endswith("RoleBinding")
+        for who in item["subjects"]
+    }
+    assert found == BINDINGS[name]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_account_that_runs_is_the_one_that_may_write_records(name: str) -> None:
+    made = rendered(name)
+    (pod,) = [template(item)["spec"] for item in made if template(item)]
+    (policy,) = [
+        item for item in made if item["metadata"]["name"] == "vrampack-records" and "variables" in item["spec"]
+    ]
+    writer = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}["extender"]
+    accounts = {
+        f"{item['metadata']['namespace']}:{item['metadata']['name']}"
+        for item in made
+        if item["kind"] == "ServiceAccount"
+    }
+    assert accounts == {f"vrampack-system:{pod['serviceAccountName']}"}
+    assert writer == f"'system:serviceaccount:vrampack-system:{pod['serviceAccountName']}'"
+
+
+def test_the_lease_that_the_role_names_is_the_one_that_the_scheduler_takes() -> None:
+    """Kubectl hangs the hash of a ConfigMap on the names in a role, too, where they are the same."""
+    made = rendered("second-scheduler")
+    (role,) = [item for item in made if item["kind"] == "Role"]
+    (text,) = [item["data"]["scheduler.yaml"] for item in made if "scheduler.yaml" in item.get("data", {})]
+    lease = yaml.safe_load(text)["leaderElection"]["resourceName"]
+    assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [[lease]]
