@@ -25,19 +25,23 @@ _SCALES = {
 }
 
 
-def parse_units(text: str) -> int:
-    """A Kubernetes quantity as a whole, non-negative number of units.
+def parse_quantity(text: str) -> Fraction:
+    """A Kubernetes quantity, exactly. Raises `ValueError` when it is none.
 
-    Raises `ValueError` with what is wrong when it is no quantity, negative or not whole. The grammar is
-    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/ ; numbers of more than
-    40 digits are no quantities to us, so that a hostile text cannot cost time.
+    The grammar is https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/ ; numbers of more
+    than 40 digits are no quantities to us, so that a hostile text cannot cost time.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:60]!r} is not a quantity")
     suffix = match["suffix"] or ""
     scale = _SCALES[suffix] if suffix in _SCALES else Fraction(10) ** int(suffix[1:])
-    value = Fraction(match["number"]) * scale
+    return Fraction(match["number"]) * scale
+
+
+def parse_units(text: str) -> int:
+    """A quantity as a whole, non-negative number of units. Raises `ValueError` with what is wrong otherwise."""
+    value = parse_quantity(text)
     if value < 0:
         raise ValueError(f"{text[:60]!r} is negative")
     if value.denominator != 1:

@@ -1,12 +1,12 @@
-"""The embedded API server: a real HTTP server on loopback for the calls that `kube/` makes, and for tests a handle.
+"""The embedded API server: a real HTTP server on loopback for `kube/` and for kubectl, and for tests a handle.
 
     async with ApiServer() as api:
         api.create({"kind": "Node", "metadata": {"name": "gpu-0"}, "status": {...}})
-        ...  # point a client at api.url
+        ...  # point a client, or kubectl --server, at api.url
 
-Pods, nodes and events of API group `v1`: list with `limit`/`continue`, watch with bookmarks, get, create, patch
-(also `status`), delete, and the Binding of a pod. No login, no namespaces to create, no selectors: what is not
-served is refused, never ignored. `tests/contract` says what each call answers, here and on the real API server.
+Pods, nodes, events, StatefulSets and Deployments: `surface.py` lists every call, `tests/contract` says what each
+answers, here and on the real API server. No login, no namespaces to create. What is not served is refused, never
+ignored. By itself it starts no controller: `workloads.py` and `kubelet.py` run on its `store` if somebody lets them.
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ class ApiServer:
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self._port}"
+
+    @property
+    def store(self) -> Store:
+        """For controllers that live in this process: `simulator.workloads`, `simulator.kubelet`."""
+        return self._store
 
     @property
     def version(self) -> int:

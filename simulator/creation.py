@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from simulator import errors, pods
-from simulator.kinds import EVENT, NODE, POD, Kind, Object
+from simulator import apps, errors, pods
+from simulator.kinds import EVENT, NODE, POD, WORKLOADS, Kind, Object
 
 CLIENT_METADATA = ("name", "generateName", "labels", "annotations", "finalizers", "ownerReferences")
 """What a client may say about a new object; everything else in metadata is the server's and is dropped."""
@@ -16,7 +16,7 @@ SUFFIX_LENGTH = 5
 
 def created(kind: Kind, namespace: str, body: Object, *, uid: str, timestamp: str) -> Object:
     """The new object, complete but for its resourceVersion. Namespaces exist by being named."""
-    check_body(kind.name, body)
+    check_body(kind.name, body, version=kind.group_version)
     given = body.get("metadata") or {}
     if kind.is_namespaced and given.get("namespace", namespace) != namespace:
         raise errors.bad_request(
@@ -29,18 +29,18 @@ def created(kind: Kind, namespace: str, body: Object, *, uid: str, timestamp: st
     if kind.is_namespaced:
         metadata["namespace"] = namespace
     metadata |= {"uid": uid, "creationTimestamp": timestamp}
-    if kind is POD:
+    if kind is POD or kind in WORKLOADS:
         metadata["generation"] = 1
-    return {"metadata": metadata, **_content(kind, namespace, body)}
+    return {"metadata": metadata, **_content(kind, namespace, body, metadata["name"])}
 
 
-def check_body(name: str, body: Object) -> None:
+def check_body(name: str, body: Object, *, version: str = "v1") -> None:
     """What decoding finds. Kind and apiVersion may be left out, as the URL says both; another one is refused."""
-    given, version = body.get("kind") or name, body.get("apiVersion") or "v1"
-    if (given, version) != (name, "v1"):
-        raise errors.bad_request(f'{given} in version "{version}" cannot be handled as a {name}')
+    given = body.get("kind") or name, body.get("apiVersion") or version
+    if given != (name, version):
+        raise errors.bad_request(f'{given[0]} in version "{given[1]}" cannot be handled as a {name}')
     if wrong := _first_wrong_entry(body.get("metadata") or {}):
-        raise errors.bad_request(f'{name} in version "v1" cannot be handled as a {name}: {wrong} is no string')
+        raise errors.bad_request(f'{name} in version "{version}" cannot be handled as a {name}: {wrong} is no string')
 
 
 def check_patched(kind: Kind, metadata: Object) -> None:
@@ -71,13 +71,15 @@ def _name(kind: Kind, metadata: Object, uid: str) -> str:
     return name
 
 
-def _content(kind: Kind, namespace: str, body: Object) -> Object:
+def _content(kind: Kind, namespace: str, body: Object, name: str) -> Object:
     if kind is POD:
         return pods.created(body)
     if kind is NODE:
         return _node(body)
     if kind is EVENT:
         return _event(namespace, body)
+    if kind in WORKLOADS:
+        return apps.created(kind, name, body)
     raise ValueError(f"{kind.plural}: nobody said what a new one looks like")
 
 

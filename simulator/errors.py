@@ -43,8 +43,8 @@ class StatusError(Exception):
 
 
 def not_found(kind: Kind, name: str) -> StatusError:
-    details = {"name": name, "kind": kind.plural}
-    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", f'{kind.plural} "{name}" not found', details=details)
+    message = f'{kind.qualified_plural} "{name}" not found'
+    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(kind, name, kind.plural))
 
 
 def no_such_resource() -> StatusError:
@@ -62,20 +62,34 @@ def unsupported_media_type() -> StatusError:
     return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, details={})
 
 
+def unknown_body_form() -> StatusError:
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: application/json "
+        "(the embedded API server reads no other)"
+    )
+    return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+
+
+def not_acceptable(accepted: str) -> StatusError:
+    message = f"only the following media types are accepted: {accepted}"
+    return StatusError(HTTPStatus.NOT_ACCEPTABLE, "NotAcceptable", message)
+
+
 def too_large(limit_bytes: int) -> StatusError:
     message = f"Request entity too large: limit is {limit_bytes}"
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message, details={})
 
 
 def already_exists(kind: Kind, name: str) -> StatusError:
-    details = {"name": name, "kind": kind.plural}
-    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", f'{kind.plural} "{name}" already exists', details=details)
+    message = f'{kind.qualified_plural} "{name}" already exists'
+    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(kind, name, kind.plural))
 
 
-def conflict(what: str, name: str, why: str) -> StatusError:
+def conflict(what: str, name: str, why: str, *, group: str = "") -> StatusError:
     """`what` is `pods`, `pods/binding` or, for a delete, `Pod`: the real server is not of one mind either."""
-    message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details={"name": name, "kind": what})
+    message = f'Operation cannot be fulfilled on {what}{"." * bool(group)}{group} "{name}": {why}'
+    details = {"name": name, "group": group, "kind": what} if group else {"name": name, "kind": what}
+    return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details=details)
 
 
 def bad_request(message: str) -> StatusError:
@@ -90,8 +104,29 @@ def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> St
     return StatusError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
-        f'{kind.name} "{name}" is invalid: {text}',
-        details={"name": name, "kind": kind.name, "causes": listed},
+        f'{kind.qualified_name} "{name}" is invalid: {text}',
+        details={**_about(kind, name, kind.name), "causes": listed},
+    )
+
+
+def invalid_option(options: str, field: str, given: str, supported: str) -> StatusError:
+    """Of the query or of the body, of the kinds `CreateOptions`, `ListOptions`, ..."""
+    return _wrong_option(
+        options, field, "FieldValueNotSupported", f"Unsupported value: {given}: supported values: {supported}"
+    )
+
+
+def forbidden_option(options: str, field: str, why: str) -> StatusError:
+    return _wrong_option(options, field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _wrong_option(options: str, field: str, reason: str, message: str) -> StatusError:
+    causes = [{"reason": reason, "message": message, "field": field}]
+    return StatusError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{options}.meta.k8s.io "" is invalid: {field}: {message}',
+        details={"group": "meta.k8s.io", "kind": options, "causes": causes},
     )
 
 
@@ -113,3 +148,9 @@ def version_too_large(asked: int, current: int) -> StatusError:
 def internal(message: str) -> StatusError:
     """The real server's answer where a validation error was not wrapped: 500 without a reason."""
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+
+
+def _about(kind: Kind, name: str, called: str) -> Object:
+    """The core group is left out, as everywhere."""
+    group = {"group": kind.group} if kind.group else {}
+    return {"name": name, **group, "kind": called}

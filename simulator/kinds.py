@@ -3,32 +3,99 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Object: TypeAlias = dict[str, Any]  # Any: the store keeps whatever JSON its clients send, as etcd does
 """One API object. It is replaced, never changed, once it is stored."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One resource of API group `v1`."""
+    """One resource, as discovery names it."""
 
     name: str
     plural: str
-    is_namespaced: bool
+    short_name: str
+    group: str = ""
+    """Empty for the core group, whose URLs and texts leave it out."""
+    is_namespaced: bool = True
+    is_in_all: bool = False
+    """Whether `kubectl get all` means it too."""
+    subresources: tuple[Literal["status", "scale"], ...] = ("status",)
+    fields: tuple[str, ...] = ()
+    """What a field selector may ask for, beside name and namespace."""
+
+    @property
+    def group_version(self) -> str:
+        return f"{self.group}/v1" if self.group else "v1"
+
+    @property
+    def root(self) -> str:
+        """Where the URLs of its group begin."""
+        return f"/apis/{self.group}/v1" if self.group else "/api/v1"
+
+    @property
+    def qualified_plural(self) -> str:
+        """As refusals name it: `pods`, `statefulsets.apps`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
 
     def tagged(self, item: Object) -> Object:
         """The object as it is answered alone or in a watch; inside a list it carries no kind."""
-        return {"kind": self.name, "apiVersion": "v1"} | item
+        return {"kind": self.name, "apiVersion": self.group_version} | item
 
     def key(self, namespace: str, name: str) -> str:
         """Objects are listed in this order, which is etcd's: `a-b/c` comes before `a/b`."""
         return f"{namespace}/{name}" if self.is_namespaced else name
 
 
-POD = Kind("Pod", "pods", is_namespaced=True)
-NODE = Kind("Node", "nodes", is_namespaced=False)
-EVENT = Kind("Event", "events", is_namespaced=True)
+POD = Kind(
+    name="Pod",
+    plural="pods",
+    short_name="po",
+    is_in_all=True,
+    fields=("spec.nodeName", "spec.schedulerName", "status.phase"),
+)
+NODE = Kind(name="Node", plural="nodes", short_name="no", is_namespaced=False, fields=("spec.unschedulable",))
+EVENT = Kind(
+    name="Event",
+    plural="events",
+    short_name="ev",
+    subresources=(),
+    fields=(
+        "involvedObject.apiVersion",
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "reason",
+        "type",
+    ),
+)
+STATEFUL_SET = Kind(
+    name="StatefulSet",
+    plural="statefulsets",
+    short_name="sts",
+    group="apps",
+    is_in_all=True,
+    subresources=("status", "scale"),
+)
+DEPLOYMENT = Kind(
+    name="Deployment",
+    plural="deployments",
+    short_name="deploy",
+    group="apps",
+    is_in_all=True,
+    subresources=("status", "scale"),
+)
+WORKLOADS = (DEPLOYMENT, STATEFUL_SET)
 
-KINDS = {kind.plural: kind for kind in (POD, NODE, EVENT)}
+KINDS = {kind.plural: kind for kind in (POD, NODE, EVENT, DEPLOYMENT, STATEFUL_SET)}
 """By the word in the URL."""

@@ -13,6 +13,7 @@ import msgspec
 
 from simulator import errors
 from simulator.kinds import Object
+from simulator.selectors import Selector
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -57,12 +58,22 @@ class Snapshot:
         keys = sorted(objects)
         return cls(version, keys, [objects[key] for key in keys])
 
-    def page(self, prefix: str, *, limit: int, start: str) -> Page:
-        """The objects whose key begins with `prefix`, from `start` on."""
+    def page(self, prefix: str, *, limit: int, start: str, selector: Selector) -> Page:
+        """The objects whose key begins with `prefix`, from `start` on, that the selector takes."""
         first = bisect_left(self.keys, max(prefix, start))
         # The key range of a prefix ends before the prefix with its last character's successor.
         last = bisect_left(self.keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(self.keys)
+        if not selector.is_everything:
+            return self._selected(range(first, last), limit=limit, selector=selector)
         cut = min(first + limit, last) if limit > 0 else last
         if cut == last:
             return Page(self.version, self.items[first:last])
         return Page(self.version, self.items[first:cut], Token(self.version, self.keys[cut]), last - cut)
+
+    def _selected(self, places: range, *, limit: int, selector: Selector) -> Page:
+        """How many remain is not told: nobody has looked at them."""
+        found = [place for place in places if selector.matches(self.items[place])]
+        if not limit or len(found) <= limit:
+            return Page(self.version, [self.items[place] for place in found])
+        items = [self.items[place] for place in found[:limit]]
+        return Page(self.version, items, Token(self.version, self.keys[found[limit]]))

@@ -26,10 +26,15 @@ def created(body: Object) -> Object:
     if not spec.get("containers"):
         name = (body.get("metadata") or {}).get("name", "")
         raise errors.invalid(POD, name, [("FieldValueRequired", "Required value", "spec.containers")])
+    complete_containers(spec, has_requests=True)
+    return {"spec": spec, "status": {"phase": "Pending"}}
+
+
+def complete_containers(spec: Object, *, has_requests: bool) -> None:
+    """Quantities as strings and, in a pod but not in a template of one, requests where only limits are given."""
     for group in ("containers", "initContainers"):
         if group in spec:
-            spec[group] = [_container(container) for container in spec[group]]
-    return {"spec": spec, "status": {"phase": "Pending"}}
+            spec[group] = [_container(container, has_requests=has_requests) for container in spec[group] or []]
 
 
 def bound(pod: Object, binding: Object, *, timestamp: str) -> Object:
@@ -74,17 +79,23 @@ def grace_seconds(pod: Object, asked: int | None) -> int:
     return int(grace) if grace >= 0 else 1
 
 
-def check_update(old: Object, new: Object) -> None:
-    """A patch of the pod itself may change few fields; nodeName is not one of them, only a Binding writes it."""
-    if _fixed_spec(old) != _fixed_spec(new):
+def updated(old: Object, new: Object) -> Object:
+    """The pod after a patch of it, which may change few fields; nodeName is not one of them, only a Binding writes it."""
+    if new.get("spec") == old["spec"]:
+        return new
+    before, spec = dict(old["spec"]), dict(new.get("spec") or {})
+    for each in (before, spec):
+        complete_containers(each, has_requests=True)
+    if _fixed_spec(before) != _fixed_spec(spec):
         message = f"Forbidden: pod updates may not change fields other than images and {', '.join(CHANGEABLE_SPEC)}"
         raise errors.invalid(POD, old["metadata"]["name"], [("FieldValueForbidden", message, "spec")])
+    return {**new, "spec": spec}
 
 
-def _container(container: Object) -> Object:
+def _container(container: Object, *, has_requests: bool) -> Object:
     resources = dict(container.get("resources") or {})
     limits = _quantities(resources.get("limits") or {})
-    requests = limits | _quantities(resources.get("requests") or {})
+    requests = (limits if has_requests else {}) | _quantities(resources.get("requests") or {})
     resources |= {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
     return {**container, "resources": resources}
 
@@ -114,8 +125,8 @@ def _scheduled(status: Object, *, timestamp: str) -> Object:
     return {**rest, "conditions": [*others, condition]}
 
 
-def _fixed_spec(pod: Object) -> Object:
-    fixed = {key: value for key, value in (pod.get("spec") or {}).items() if key not in CHANGEABLE_SPEC}
+def _fixed_spec(spec: Object) -> Object:
+    fixed = {key: value for key, value in spec.items() if key not in CHANGEABLE_SPEC}
     for group in ("containers", "initContainers"):
         if group in fixed:
             fixed[group] = [{**container, "image": ""} for container in fixed[group]]

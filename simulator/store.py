@@ -9,21 +9,26 @@ still asks for one is told so (410), as by the real server. No network, no clock
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from simulator import creation, errors, pods
-from simulator.kinds import KINDS, NODE, POD, Kind, Object
+from simulator import apps, creation, errors, pods
+from simulator.kinds import KINDS, POD, WORKLOADS, Kind, Object
 from simulator.merge import Merge
 from simulator.paging import Page, Snapshot, Token
+from simulator.selectors import EVERYTHING, Selector
 
 Clock: TypeAlias = Callable[[], datetime]
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 LOG_LENGTH = 100_000
 """Changes kept for watches; more than any test makes, about 100 MB when every one is a whole pod."""
+BACKGROUND = "Background"
+HOLDS = {BACKGROUND: "", "Orphan": "orphan", "Foreground": "foregroundDeletion"}
+"""The finalizer by which a deletion's `propagationPolicy` waits for a controller."""
 KEPT_SNAPSHOTS = 64
 """Lists that may be paged on at the same time; a client holds one or two."""
 
@@ -36,6 +41,8 @@ class Change:
     type: ChangeType
     kind: Kind
     item: Object
+    before: Object | None = None
+    """What it was until then, for those who look at a part of the objects only."""
 
 
 class Store:
@@ -50,10 +57,23 @@ class Store:
         self._log: list[Change] = []
         self._compacted = 1  # version 0 means "any" on the wire: the first list must not answer it
         self._listeners: list[Callable[[], None]] = []
+        self._is_rehearsal = False
 
     @property
     def version(self) -> int:
         return self._compacted + len(self._log)
+
+    def now(self) -> datetime:
+        return self._now()
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Within it, changes are checked and answered as ever, but not made (`dryRun`). Do not await in it."""
+        self._is_rehearsal = True
+        try:
+            yield
+        finally:
+            self._is_rehearsal = False
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
@@ -65,7 +85,15 @@ class Store:
             raise errors.not_found(kind, name)
         return item
 
-    def page(self, kind: Kind, namespace: str | None, *, limit: int = 0, token: Token | None = None) -> Page:
+    def page(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        limit: int = 0,
+        token: Token | None = None,
+        selector: Selector = EVERYTHING,
+    ) -> Page:
         """Up to `limit` objects of one snapshot (0: all of them), of one namespace or of all."""
         snapshot = self._snapshot(kind) if token is None else self._snapshots.get((kind.plural, token.version))
         if snapshot is None:
@@ -73,7 +101,8 @@ class Store:
                 "The provided continue parameter is too old to display a consistent list result. "
                 "You can start a new list without the continue parameter."
             )
-        page = snapshot.page(f"{namespace}/" if namespace else "", limit=limit, start=token.start if token else "")
+        start = token.start if token else ""
+        page = snapshot.page(f"{namespace}/" if namespace else "", limit=limit, start=start, selector=selector)
         if page.token is not None:
             self._keep(kind, snapshot)
         return page
@@ -89,13 +118,13 @@ class Store:
         ]
 
     def create(self, kind: Kind, namespace: str, body: Object) -> Object:
-        item = creation.created(kind, namespace, body, uid=self._new_uid(), timestamp=_rfc3339(self._now()))
+        item = creation.created(kind, namespace, body, uid=self._new_uid(), timestamp=rfc3339(self._now()))
         return self._add(kind, item)
 
     def restore(self, kind: Kind, namespace: str, body: Object) -> Object:
         """Put back an object that lived before (uid, status, nodeName and all), as a backup of etcd would."""
         given = body.get("metadata") or {}
-        fresh = {"uid": self._new_uid(), "creationTimestamp": _rfc3339(self._now())}
+        fresh = {"uid": self._new_uid(), "creationTimestamp": rfc3339(self._now())}
         place = {"namespace": namespace} if kind.is_namespaced else {}
         content = {key: value for key, value in body.items() if key not in ("kind", "apiVersion")}
         return self._add(kind, {"spec": {}, "status": {}, **content, "metadata": fresh | given | place})
@@ -109,10 +138,12 @@ class Store:
         metadata = _kept_metadata(old["metadata"], wanted)
         if is_status:
             new = {**old, "status": new.get("status") or {}, "metadata": metadata}
-        elif kind in (POD, NODE):
+        elif kind.has_status:
             new = {**new, "status": old["status"], "metadata": metadata}
-        if kind is POD:
-            pods.check_update(old, new)
+        if kind is POD and not is_status:
+            new = pods.updated(old, new)
+        elif kind in WORKLOADS and not is_status:
+            new = apps.updated(kind, old, new)
         creation.check_patched(kind, metadata)
         if new == old:
             return old
@@ -125,7 +156,7 @@ class Store:
         creation.check_body("Binding", binding)
         pods.check_binding(binding, namespace=namespace, name=name)
         pod = self.get(POD, namespace, name)
-        self._commit("MODIFIED", POD, pods.bound(pod, binding, timestamp=_rfc3339(self._now())))
+        self._commit("MODIFIED", POD, pods.bound(pod, binding, timestamp=rfc3339(self._now())))
 
     def delete(self, kind: Kind, namespace: str, name: str, options: Object) -> Object | None:
         """Delete, or mark as leaving. The object as it is now; None where nothing but the name is worth telling.
@@ -134,6 +165,7 @@ class Store:
         """
         item = self.get(kind, namespace, name)
         _check_delete_preconditions(kind, item["metadata"], options.get("preconditions") or {})
+        item = _held_for_dependents(kind, item, options.get("propagationPolicy"))
         grace = pods.grace_seconds(item, options.get("gracePeriodSeconds")) if kind is POD else 0
         is_held = bool(item["metadata"].get("finalizers"))
         left = _grace_left(item["metadata"])
@@ -161,7 +193,7 @@ class Store:
     def _leaving(self, item: Object, grace: int) -> Object:
         metadata = item["metadata"]
         times = {
-            "deletionTimestamp": _rfc3339(self._now() + timedelta(seconds=grace)),
+            "deletionTimestamp": rfc3339(self._now() + timedelta(seconds=grace)),
             "deletionGracePeriodSeconds": grace,
         }
         if "generation" in metadata and "deletionTimestamp" not in metadata:
@@ -169,14 +201,17 @@ class Store:
         return {**item, "metadata": {**metadata, **times}}
 
     def _commit(self, type_: ChangeType, kind: Kind, item: Object) -> Object:
+        if self._is_rehearsal:
+            return item
         version = self.version + 1
         item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
         key = kind.key(item["metadata"].get("namespace", ""), item["metadata"]["name"])
-        if type_ == "DELETED":
-            del self._objects[kind.plural][key]
-        else:
+        before = (
+            self._objects[kind.plural].pop(key, None) if type_ == "DELETED" else self._objects[kind.plural].get(key)
+        )
+        if type_ != "DELETED":
             self._objects[kind.plural][key] = item
-        self._log.append(Change(version, type_, kind, item))
+        self._log.append(Change(version, type_, kind, item, before))
         self._trim()
         for listener in self._listeners:
             listener()
@@ -209,7 +244,7 @@ def _check_identity(kind: Kind, was: Object, now: Object) -> None:
         )
     if now.get("resourceVersion", was["resourceVersion"]) != was["resourceVersion"]:
         why = "the object has been modified; please apply your changes to the latest version and try again"
-        raise errors.conflict(kind.plural, was["name"], why)
+        raise errors.conflict(kind.plural, was["name"], why, group=kind.group)
     if now.get("uid", was["uid"]) != was["uid"]:
         why = f'Invalid value: "{now["uid"]}": field is immutable'
         raise errors.invalid(kind, was["name"], [("FieldValueInvalid", why, "metadata.uid")])
@@ -230,12 +265,24 @@ def _check_delete_preconditions(kind: Kind, metadata: Object, wanted: Object) ->
                 f"the {word} in the precondition ({wanted[field]}) does not match the {word} in record "
                 f"({metadata[field]}). The object might have been {hints[field]}"
             )
-            raise errors.conflict(kind.name, metadata["name"], why)
+            raise errors.conflict(kind.name, metadata["name"], why, group=kind.group)
+
+
+def _held_for_dependents(kind: Kind, item: Object, policy: str | None) -> Object:
+    """With the finalizer that has a controller look after the pods of a workload first; nothing else has any."""
+    finalizer = HOLDS.get(policy or BACKGROUND)
+    if finalizer is None:
+        supported = ", ".join(f'"{each}"' for each in ("Foreground", BACKGROUND, "Orphan", "nil"))
+        raise errors.invalid_option("DeleteOptions", "propagationPolicy", f'"{policy}"', supported)
+    known = item["metadata"].get("finalizers") or []
+    if not finalizer or kind not in WORKLOADS or finalizer in known:
+        return item
+    return {**item, "metadata": {**item["metadata"], "finalizers": [*known, finalizer]}}
 
 
 def _grace_left(metadata: Object) -> int:
     return int(metadata.get("deletionGracePeriodSeconds") or 0)
 
 
-def _rfc3339(moment: datetime) -> str:
+def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 import msgspec
 
 from simulator.errors import StatusError
+from simulator.forms import Form
 from simulator.kinds import Kind, Object
-from simulator.store import Store
+from simulator.selectors import Selector
+from simulator.store import Change, Store
 
 BOOKMARK_SECONDS = 60.0
 """The real server's period. It tells the version of all kinds together, so a quiet kind has bookmarks too."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark after which a watch tells changes."""
 LAST_BOOKMARK_SECONDS = 2.0
 """How long before its end a watch gets a last bookmark, as from the real server."""
 
@@ -33,6 +37,23 @@ class Wish:
     version: int
     timeout_seconds: float
     wants_bookmarks: bool
+    wants_initial: bool
+    """Whether it begins with everything that is there, and then says so, whatever its version."""
+    selector: Selector
+    form: Form
+
+    def told(self, change: Change) -> tuple[str, Object] | None:
+        """The change as it looks through the selector: what comes to match is added, what ceases to is deleted."""
+        was = change.before is not None and self.selector.matches(change.before)
+        stays = change.type != "DELETED" and self.selector.matches(change.item)
+        if stays:
+            return ("MODIFIED" if was else "ADDED"), change.item
+        if not was or change.before is None:
+            return None
+        if change.type == "DELETED":
+            return "DELETED", change.item
+        metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
+        return "DELETED", {**change.before, "metadata": metadata}
 
 
 class Watch:
@@ -47,11 +68,19 @@ class Watch:
         self._write = write
 
     async def tell(self, type_: str, item: Object) -> None:
-        await self._write(msgspec.json.encode({"type": type_, "object": item}) + b"\n")
+        await self._send(type_, self.wish.form.one(item))
 
-    async def tell_bookmark(self, version: int) -> None:
-        body = {"metadata": {"resourceVersion": str(version)}, "spec": {}, "status": {}}
-        await self.tell("BOOKMARK", self.wish.kind.tagged(body))
+    async def tell_bookmark(self, version: int, *, ends_initial: bool = False) -> None:
+        metadata: Object = {"resourceVersion": str(version)}
+        if ends_initial:
+            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        await self.tell("BOOKMARK", {"metadata": metadata, "spec": {}, "status": {}})
+
+    async def tell_refusal(self, refusal: StatusError) -> None:
+        await self._send("ERROR", refusal.status())
+
+    async def _send(self, type_: str, told: Object) -> None:
+        await self._write(msgspec.json.encode({"type": type_, "object": told}) + b"\n")
 
 
 class Watches:
@@ -90,18 +119,21 @@ class Watches:
             await self._tell_present(watch)
             await self._follow(watch)
         except StatusError as refusal:
-            await watch.tell("ERROR", refusal.status())
+            await watch.tell_refusal(refusal)
         finally:
             self._open.discard(watch)
 
     async def _tell_present(self, watch: Watch) -> None:
-        if watch.wish.version:
+        wish = watch.wish
+        if wish.version and not wish.wants_initial:
             return
         await self._flowing.wait()
-        page = self._store.page(watch.wish.kind, watch.wish.namespace)
+        page = self._store.page(wish.kind, wish.namespace, selector=wish.selector)
         watch.cursor = page.version
         for item in page.items:
-            await watch.tell("ADDED", watch.wish.kind.tagged(item))
+            await watch.tell("ADDED", item)
+        if wish.wants_bookmarks:
+            await watch.tell_bookmark(page.version, ends_initial=True)
 
     async def _follow(self, watch: Watch) -> None:
         loop = asyncio.get_running_loop()
@@ -125,8 +157,9 @@ class Watches:
         # Changes of other kinds are seen too: a quiet watch must not look as if it had fallen behind.
         watch.cursor = max(watch.cursor, self._store.version)
         for change in changes:
-            await watch.tell(change.type, watch.wish.kind.tagged(change.item))
-            await self._flowing.wait()
+            if told := watch.wish.told(change):
+                await watch.tell(*told)
+                await self._flowing.wait()
 
     def _next_bookmark(self, now: float, end: float) -> float:
         last = end - LAST_BOOKMARK_SECONDS

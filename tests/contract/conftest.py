@@ -6,6 +6,7 @@ seen plain, and it is restarted to make it forget.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import ssl
@@ -18,6 +19,7 @@ import aiohttp
 import pytest
 
 from simulator.apiserver import ApiServer
+from simulator.workloads import Workloads
 from tests.contract.server import Server
 from tests.e2e.cluster import Cluster
 
@@ -38,12 +40,22 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
         async with _real(request.getfixturevalue("plain_cluster")) as real:
             yield real
     else:
-        async with ApiServer() as api, aiohttp.ClientSession() as session:
+        async with _embedded() as embedded:
+            yield embedded
 
-            async def forget() -> None:
-                api.compact()
 
-            yield Server(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
+@asynccontextmanager
+async def _embedded() -> AsyncIterator[Server]:
+    """With the workloads' controllers and without a kubelet, as the real one."""
+    async with ApiServer() as api, aiohttp.ClientSession() as session:
+
+        async def forget() -> None:
+            api.compact()
+
+        controllers = asyncio.create_task(Workloads(api.store).run())
+        yield Server(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
+        assert not controllers.done(), controllers.exception()
+        controllers.cancel()
 
 
 @asynccontextmanager
@@ -58,7 +70,8 @@ async def _real(cluster: Cluster) -> AsyncIterator[Server]:
     async with aiohttp.ClientSession(headers=headers) as session:
         server = Server(session, cluster.api_url, namespace=namespace, forget=forget, tls=tls)
         yield server
-        await server.must("DELETE", server.pods, gracePeriodSeconds=0)
+        for collection in (server.statefulsets, server.deployments, server.pods):
+            await server.must("DELETE", collection, gracePeriodSeconds=0)
         for name in server.made_nodes:
             await server.call("DELETE", f"/api/v1/nodes/{name}")
         await server.must("DELETE", f"/api/v1/namespaces/{namespace}")

@@ -9,7 +9,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import aiohttp
 
@@ -18,6 +18,9 @@ Json: TypeAlias = Any
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+"""What kubectl takes when it prints."""
+Workload: TypeAlias = Literal["statefulsets", "deployments"]
 PATIENCE = aiohttp.ClientTimeout(total=30)
 
 
@@ -36,6 +39,8 @@ class Server:
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.events = f"/api/v1/namespaces/{namespace}/events"
+        self.statefulsets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+        self.deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         self.forget = forget
         """Lose the history: every resourceVersion that was ever answered is too old afterwards."""
         self.made_nodes: list[str] = []
@@ -45,7 +50,14 @@ class Server:
         self._count = itertools.count(1)
 
     async def call(
-        self, method: str, path: str, body: Json = None, *, content_type: str = "application/json", **query: object
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "*/*",
+        **query: object,
     ) -> tuple[int, Json]:
         """The status, and the answer parsed (as text where it is not JSON). `bytes` are sent as they are."""
         payload = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
@@ -54,7 +66,7 @@ class Server:
             self._url + path,
             data=None if payload is None else io.BytesIO(payload),
             params={key.rstrip("_"): str(value) for key, value in query.items()},
-            headers={"Content-Type": content_type},
+            headers={"Content-Type": content_type, "Accept": accept},
             ssl=self._tls,
             timeout=PATIENCE,
         ) as response:
@@ -82,9 +94,39 @@ class Server:
         self.made_nodes.append(name)
         return await self.must("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
+    async def a_workload(self, kind: Workload, name: str, **spec: object) -> Json:
+        """A new StatefulSet or Deployment whose pods carry the label `app` with its name."""
+        return await self.must("POST", self.workloads(kind), workload(name, **spec))
+
+    def workloads(self, kind: Workload) -> str:
+        return {"statefulsets": self.statefulsets, "deployments": self.deployments}[kind]
+
+    async def pods_become(self, condition: Callable[[list[Json]], bool], **query: Json) -> list[Json]:
+        """The namespace's pods, sorted by name, as soon as they satisfy the condition."""
+        return await self.become(self.pods, condition, **query)
+
+    async def become(self, path: str, condition: Callable[[list[Json]], bool], **query: Json) -> list[Json]:
+        """Follow a collection from now on until its objects satisfy the condition."""
+        page = await self.must("GET", path, **query)
+        known = {item["metadata"]["name"]: item for item in page["items"]}
+        async with self.watch(path, resourceVersion=page["metadata"]["resourceVersion"], **query) as watch:
+            while not condition(items := [known[name] for name in sorted(known)]):
+                event = await watch.next()
+                known[event["object"]["metadata"]["name"]] = event["object"]
+                if event["type"] == "DELETED":
+                    del known[event["object"]["metadata"]["name"]]
+        return items
+
+    async def make_ready(self, item: Json) -> None:
+        """What a kubelet would say of a pod whose containers run."""
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await self.must("PATCH", f"{self.path(item)}/status", {"status": status}, content_type=STRATEGIC)
+
     def path(self, item: Json) -> str:
-        """Where a pod of this namespace, or a node, is found."""
+        """Where a pod or a workload of this namespace, or a node, is found."""
         name = item["metadata"]["name"]
+        if item.get("kind") in ("StatefulSet", "Deployment"):
+            return f"{self.statefulsets if item['kind'] == 'StatefulSet' else self.deployments}/{name}"
         return f"{self.pods}/{name}" if "namespace" in item["metadata"] else f"/api/v1/nodes/{name}"
 
     async def annotate(self, item: Json, **annotations: str | None) -> Json:
@@ -99,12 +141,13 @@ class Server:
         return str((await self.must("GET", self.pods))["metadata"]["resourceVersion"])
 
     @asynccontextmanager
-    async def watch(self, path: str, **query: object) -> AsyncIterator[Lines]:
+    async def watch(self, path: str, *, accept: str = "*/*", **query: Json) -> AsyncIterator[Lines]:
         """An open watch; it ends by itself after 20 s, long after any test is done with it."""
         params = {"watch": "true", "timeoutSeconds": 20} | query
         async with self._session.get(
             self._url + path,
             params={key: str(value) for key, value in params.items()},
+            headers={"Accept": accept},
             ssl=self._tls,
             timeout=PATIENCE,
         ) as response:
@@ -139,6 +182,15 @@ def pod(name: str, **metadata: object) -> Json:
         "kind": "Pod",
         "metadata": {"name": name, **metadata},
         "spec": {"containers": [container]},
+    }
+
+
+def workload(name: str, **spec: object) -> Json:
+    """The body of a StatefulSet or a Deployment, asking for 4 units a pod; the URL says which of the two."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": pod("")["spec"]}
+    return {
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template, **spec},
     }
 
 

@@ -1,26 +1,33 @@
-"""The contract: lists, watches, writes, the Binding and every refusal, as the real API server answers them.
+"""The contract: two lists of calls, and every refusal, as the real API server answers them.
 
-Top to bottom: lists, watches, creation, patches, deletion, the Binding, events, and what is not there.
+What `kube/` calls, top to bottom: lists, watches, creation, patches, deletion, the Binding, events, and what is not
+there. Then what people with kubectl need: discovery, tables, selectors, patches with directives, dry runs,
+StatefulSets and Deployments, and the pods that controllers make of them.
 Messages are checked by a piece that a person would look for; `code`, `reason` and `details` exactly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 
 import pytest
 
 from tests.contract.server import (
     MERGE,
     STRATEGIC,
+    TABLE,
     Json,
     Server,
+    Workload,
     assert_refused,
     binding,
     names,
     pod,
     told,
     without_managed_fields,
+    workload,
 )
 
 NOT_FOUND = "the server could not find the requested resource"
@@ -209,7 +216,7 @@ async def test_a_watch_of_nodes_tells_of_a_node_s_life(server: Server) -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": 0}], ids=["no version", "version 0"])
-async def test_a_watch_from_no_version_begins_with_what_is_there(server: Server, query: dict[str, object]) -> None:
+async def test_a_watch_from_no_version_begins_with_what_is_there(server: Server, query: dict[str, Json]) -> None:
     for name in ("b", "a"):
         await server.a_pod(name)
     await server.must("GET", server.pods)  # has the real server's cache catch up
@@ -234,7 +241,7 @@ async def test_a_bookmark_names_the_version_to_go_on_from(server: Server) -> Non
     """The last one comes two seconds before the end of the watch."""
     start = await server.version()
 
-    query = {"resourceVersion": start, "timeoutSeconds": 4, "allowWatchBookmarks": "true"}
+    query: dict[str, Json] = {"resourceVersion": start, "timeoutSeconds": 4, "allowWatchBookmarks": "true"}
     async with server.watch(server.pods, **query) as watch:
         made = await server.a_pod("a")
         event, *bookmarks = await watch.rest()
@@ -847,3 +854,1196 @@ async def test_a_body_may_be_three_mebibytes(server: Server) -> None:
 
 async def test_an_unknown_path_is_plain_text(server: Server) -> None:
     assert await server.call("GET", "/nonsense") == (404, "404 page not found\n")
+
+
+# For people with kubectl: what the server says about itself.
+
+
+async def test_the_groups_are_named(server: Server) -> None:
+    core, groups, apps = [await server.must("GET", path) for path in ("/api", "/apis", "/apis/apps")]
+
+    assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
+    assert (groups["kind"], apps["kind"], apps["name"]) == ("APIGroupList", "APIGroup", "apps")
+    version = {"groupVersion": "apps/v1", "version": "v1"}
+    assert (apps["versions"], apps["preferredVersion"]) == ([version], version)
+    about = {key: apps[key] for key in ("name", "versions", "preferredVersion")}
+    assert about in groups["groups"]
+
+
+RESOURCES: dict[str, tuple[str, dict[str, Json]]] = {
+    "pods": ("/api/v1", {"kind": "Pod", "singularName": "pod", "shortNames": ["po"], "categories": ["all"]}),
+    "nodes": ("/api/v1", {"kind": "Node", "singularName": "node", "shortNames": ["no"], "namespaced": False}),
+    "events": ("/api/v1", {"kind": "Event", "singularName": "event", "shortNames": ["ev"]}),
+    "statefulsets": (
+        "/apis/apps/v1",
+        {"kind": "StatefulSet", "singularName": "statefulset", "shortNames": ["sts"], "categories": ["all"]},
+    ),
+    "deployments": (
+        "/apis/apps/v1",
+        {"kind": "Deployment", "singularName": "deployment", "shortNames": ["deploy"], "categories": ["all"]},
+    ),
+    "pods/binding": ("/api/v1", {"kind": "Binding", "singularName": ""}),
+    "pods/status": ("/api/v1", {"kind": "Pod", "singularName": ""}),
+    "nodes/status": ("/api/v1", {"kind": "Node", "singularName": "", "namespaced": False}),
+    "statefulsets/status": ("/apis/apps/v1", {"kind": "StatefulSet", "singularName": ""}),
+    "statefulsets/scale": ("/apis/apps/v1", {"kind": "Scale", "group": "autoscaling", "version": "v1"}),
+    "deployments/status": ("/apis/apps/v1", {"kind": "Deployment", "singularName": ""}),
+    "deployments/scale": ("/apis/apps/v1", {"kind": "Scale", "group": "autoscaling", "version": "v1"}),
+}
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+async def test_discovery_describes(server: Server, name: str) -> None:
+    path, described = RESOURCES[name]
+
+    answer = await server.must("GET", path)
+
+    assert (answer["kind"], answer["groupVersion"]) == ("APIResourceList", path.removeprefix("/api").lstrip("s/"))
+    (entry,) = [each for each in answer["resources"] if each["name"] == name]
+    described = {"namespaced": True, "categories": None, "shortNames": None, "group": None} | described
+    assert {key: entry.get(key) for key in described} == described
+    half = {"pods/binding": {"create"}}.get(name, {"get", "patch"})
+    assert (half if "/" in name else {"create", "delete", "get", "list", "patch", "watch"}) <= {*entry["verbs"]}
+
+
+@pytest.mark.parametrize("name", [name for name in RESOURCES if "/" not in name])
+async def test_the_schema_says_that_the_server_validates(server: Server, name: str) -> None:
+    """Where it does not, kubectl wants to know every field and refuses what it does not find."""
+    root, described = RESOURCES[name]
+    index = await server.must("GET", "/openapi/v3")
+    # the real server says of this one that it is plain text
+    place = (json.loads(index) if isinstance(index, str) else index)["paths"][root.lstrip("/")]["serverRelativeURL"]
+
+    address, _, query = place.partition("?")
+    schema = await server.must(
+        "GET", address, accept="application/json", **dict(pair.split("=") for pair in query.split("&") if pair)
+    )
+
+    namespace = "/namespaces/{namespace}" if described.get("namespaced", True) else ""
+    one = schema["paths"][f"{root}{namespace}/{name}/{{name}}"]
+    meaning = {"group": "apps" if "apps" in root else "", "kind": described["kind"], "version": "v1"}
+    for method, options in (("patch", {"dryRun", "fieldManager", "fieldValidation"}), ("delete", {"dryRun"})):
+        assert one[method]["x-kubernetes-group-version-kind"] == meaning
+        assert options <= {parameter["name"] for parameter in one[method]["parameters"]}
+
+
+# Tables: what kubectl prints.
+
+COLUMNS = {
+    "pods": "Name Ready Status Restarts Age | IP Node Nominated_Node Readiness_Gates",
+    "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
+    "events": "Last_Seen Type Reason Object | Subobject Source | Message | First_Seen Count Name",
+    "statefulsets": "Name Ready Age | Containers Images",
+    "deployments": "Name Ready Up-to-date Available Age | Containers Images Selector",
+}
+"""Each column, those that only `-o wide` shows between bars."""
+
+
+@pytest.mark.parametrize(("kind", "columns"), COLUMNS.items(), ids=COLUMNS)
+async def test_a_table_has_the_columns_of(server: Server, kind: str, columns: str) -> None:
+    answer = await server.must("GET", f"{RESOURCES[kind][0]}/{kind}", accept=TABLE, fieldSelector="metadata.name=none")
+
+    assert (answer["kind"], answer["apiVersion"], answer["rows"]) == ("Table", "meta.k8s.io/v1", [])
+    parts = columns.split(" | ")
+    wanted = [(name.replace("_", " "), place % 2) for place, part in enumerate(parts) for name in part.split()]
+    assert [(column["name"], column["priority"]) for column in answer["columnDefinitions"]] == wanted
+    assert {column["type"] for column in answer["columnDefinitions"]} == {"string"}
+    assert [column["name"] for column in answer["columnDefinitions"] if column["format"] == "name"] == ["Name"]
+
+
+async def cells(server: Server, path: str) -> dict[str, Json]:
+    """The first row, by the names of its columns; ages of up to 9 s are `now`."""
+    table = await server.must("GET", path, accept=TABLE)
+    names = [column["name"] for column in table["columnDefinitions"]]
+    row = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    return {key: "now" if isinstance(cell, str) and cell in SECONDS else cell for key, cell in row.items()}
+
+
+SECONDS = {f"{seconds}s" for seconds in range(10)}
+
+
+async def test_a_new_pod_in_a_table(server: Server) -> None:
+    made = await server.a_pod("a")
+
+    assert await cells(server, server.path(made)) == {
+        "Name": "a",
+        "Ready": "0/1",
+        "Status": "Pending",
+        "Restarts": "0",
+        "Age": "now",
+        "IP": "<none>",
+        "Node": "<none>",
+        "Nominated Node": "<none>",
+        "Readiness Gates": "<none>",
+    }
+
+
+def _container(state: Json, *, ready: bool = False, restarts: int = 0) -> Json:
+    return {"name": "main", "image": "", "imageID": "", "state": state, "ready": ready, "restartCount": restarts}
+
+
+COMPLETED = _container({"terminated": {"exitCode": 0, "reason": "Completed"}})
+POD_CELLS: dict[str, tuple[Json, dict[str, str]]] = {
+    "running": (
+        {
+            "phase": "Running",
+            "podIP": "10.0.0.7",
+            "podIPs": [{"ip": "10.0.0.7"}],
+            "containerStatuses": [_container({"running": {}}, ready=True)],
+        },
+        {"Ready": "1/1", "Status": "Running", "IP": "10.0.0.7"},
+    ),
+    "running but not ready": (
+        {"phase": "Running", "containerStatuses": [_container({"running": {}})]},
+        {"Ready": "0/1", "Status": "Running"},
+    ),
+    "waiting after restarts": (
+        {
+            "phase": "Running",
+            "containerStatuses": [_container({"waiting": {"reason": "CrashLoopBackOff"}}, restarts=3)],
+        },
+        {"Ready": "0/1", "Status": "CrashLoopBackOff", "Restarts": "3"},
+    ),
+    "completed": (
+        {"phase": "Succeeded", "containerStatuses": [COMPLETED]},
+        {"Ready": "0/1", "Status": "Completed"},
+    ),
+    "ended by a signal": (
+        {"phase": "Failed", "containerStatuses": [_container({"terminated": {"exitCode": 1, "signal": 9}})]},
+        {"Status": "Signal:9"},
+    ),
+    "ended with a code": (
+        {"phase": "Failed", "containerStatuses": [_container({"terminated": {"exitCode": 3}})]},
+        {"Status": "ExitCode:3"},
+    ),
+    "one over, another running and ready": (
+        {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [COMPLETED, _container({"running": {}}, ready=True) | {"name": "other"}],
+        },
+        {"Status": "Running"},
+    ),
+    "one over, another running but not ready": (
+        {
+            "phase": "Running",
+            "containerStatuses": [COMPLETED, _container({"running": {}}, ready=True) | {"name": "other"}],
+        },
+        {"Status": "NotReady"},
+    ),
+    "two reasons": (
+        {
+            "phase": "Pending",
+            "containerStatuses": [
+                _container({"waiting": {"reason": "ErrImagePull"}}),
+                _container({"waiting": {"reason": "CrashLoopBackOff"}}) | {"name": "other"},
+            ],
+        },
+        {"Status": "ErrImagePull"},
+    ),
+    "evicted": ({"phase": "Failed", "reason": "Evicted"}, {"Status": "Evicted"}),
+    "nominated": ({"phase": "Pending", "nominatedNodeName": "n"}, {"Status": "Pending", "Nominated Node": "n"}),
+}
+
+
+@pytest.mark.parametrize(("status", "wanted"), POD_CELLS.values(), ids=POD_CELLS)
+async def test_a_pod_in_a_table(server: Server, status: Json, wanted: dict[str, str]) -> None:
+    made = await server.a_pod("a")
+    await server.must("PATCH", f"{server.path(made)}/status", {"status": status}, content_type=MERGE)
+
+    row = await cells(server, server.path(made))
+
+    assert {name: row[name] for name in wanted} == wanted
+
+
+async def test_a_bound_pod_that_is_leaving_in_a_table(server: Server) -> None:
+    made = await server.a_bound_pod("a")
+    await server.must("DELETE", server.path(made))
+
+    row = await cells(server, server.path(made))
+
+    assert (row["Status"], row["Node"]) == ("Terminating", "nowhere")
+
+
+NODE_CELLS: dict[str, tuple[Json, Json, Json, dict[str, str]]] = {
+    "nothing known": (
+        {},
+        {},
+        {},
+        {
+            "Status": "Unknown",
+            "Roles": "<none>",
+            "Version": "",
+            "Internal-IP": "<none>",
+            "External-IP": "<none>",
+            "OS-Image": "<unknown>",
+            "Kernel-Version": "<unknown>",
+            "Container-Runtime": "<unknown>",
+        },
+    ),
+    "ready": ({}, {}, {"conditions": [{"type": "Ready", "status": "True"}]}, {"Status": "Ready"}),
+    "not ready": ({}, {}, {"conditions": [{"type": "Ready", "status": "False"}]}, {"Status": "NotReady"}),
+    "not heard of": ({}, {}, {"conditions": [{"type": "Ready", "status": "Unknown"}]}, {"Status": "NotReady"}),
+    "cordoned": (
+        {},
+        {"unschedulable": True},
+        {"conditions": [{"type": "Ready", "status": "True"}]},
+        {"Status": "Ready,SchedulingDisabled"},
+    ),
+    "with roles": ({"node-role.kubernetes.io/gpu": "", "kubernetes.io/role": "edge"}, {}, {}, {"Roles": "edge,gpu"}),
+    "with an address": (
+        {},
+        {},
+        {"addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]},
+        {"Internal-IP": "10.0.0.1", "External-IP": "<none>"},
+    ),
+    "with a kubelet": ({}, {}, {"nodeInfo": {"kubeletVersion": "v1.36.3"}}, {"Version": "v1.36.3"}),
+}
+
+
+@pytest.mark.parametrize(("labels", "spec", "status", "wanted"), NODE_CELLS.values(), ids=NODE_CELLS)
+async def test_a_node_in_a_table(
+    server: Server, labels: Json, spec: Json, status: Json, wanted: dict[str, str]
+) -> None:
+    made = await server.a_node(**status)
+    patch = {"metadata": {"labels": labels}, "spec": spec}
+    await server.must("PATCH", server.path(made), patch, content_type=MERGE)
+
+    row = await cells(server, server.path(made))
+
+    assert {name: row[name] for name in wanted} == wanted
+    assert (row["Name"], row["Age"]) == (made["metadata"]["name"], "now")
+
+
+async def test_an_event_in_a_table(server: Server) -> None:
+    await server.must("POST", server.events, _event("a.1", kind="Pod", namespace=server.namespace, name="a"))
+
+    row = await cells(server, f"{server.events}/a.1")
+
+    assert row.pop("Last Seen") == row.pop("First Seen")
+    assert row == {
+        "Type": "Normal",
+        "Reason": "GPUMemoryBound",
+        "Object": "pod/a",
+        "Subobject": "",
+        "Source": "vrampack",
+        "Message": "card 0",
+        "Count": 1,
+        "Name": "a.1",
+    }
+
+
+async def test_workloads_in_a_table(server: Server) -> None:
+    stateful = await server.a_workload("statefulsets", "s", replicas=2)
+    deployed = await server.a_workload("deployments", "d", replicas=0)
+    await server.become(server.deployments, lambda items: items[0]["status"].get("observedGeneration") == 1)
+
+    containers = {"Age": "now", "Containers": "main", "Images": "example.com/app:1"}
+    assert await cells(server, server.path(stateful)) == {"Name": "s", "Ready": "0/2", **containers}
+    wanted = {"Name": "d", "Ready": "0/0", "Up-to-date": 0, "Available": 0, **containers, "Selector": "app=d"}
+    assert await cells(server, server.path(deployed)) == wanted
+
+
+async def test_a_table_of_a_list_goes_on_where_the_list_does(server: Server) -> None:
+    for name in ("a", "b", "c"):
+        await server.a_pod(name)
+
+    first = await server.must("GET", server.pods, accept=TABLE, limit=2)
+    second = await server.must("GET", server.pods, accept=TABLE, limit=2, continue_=first["metadata"]["continue"])
+
+    assert [[row["cells"][0] for row in page["rows"]] for page in (first, second)] == [["a", "b"], ["c"]]
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert int(first["metadata"]["resourceVersion"]) > 0
+
+
+INCLUDED = {"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "Object": "Pod", "None": None}
+
+
+@pytest.mark.parametrize(("include", "kind"), INCLUDED.items(), ids=[word or "nothing said" for word in INCLUDED])
+async def test_a_row_carries_as_much_of_the_object_as_is_asked(server: Server, include: str, kind: str | None) -> None:
+    made = await server.a_pod("a")
+
+    table = await server.must("GET", server.path(made), accept=TABLE, includeObject=include)
+
+    included = table["rows"][0]["object"]
+    assert (included and included["kind"]) == kind
+    if included is not None:
+        assert included["metadata"]["uid"] == made["metadata"]["uid"]
+        assert ("spec" in included) == (kind == "Pod")
+
+
+async def test_a_row_carries_nothing_that_is_not_known(server: Server) -> None:
+    answer = await server.call("GET", server.pods, accept=TABLE, includeObject="All")
+
+    assert_refused(answer, 400, "BadRequest", "includeObject")
+
+
+async def test_a_watch_of_a_table_tells_its_columns_once(server: Server) -> None:
+    start = await server.version()
+
+    async with server.watch(server.pods, accept=TABLE, resourceVersion=start) as watch:
+        made = await server.a_pod("a")
+        await server.annotate(made, x="1")
+        await server.remove(made)
+        added, modified, _, deleted = await watch.take(4)
+
+    assert [event["type"] for event in (added, modified, deleted)] == ["ADDED", "MODIFIED", "DELETED"]
+    assert len(added["object"]["columnDefinitions"]) == len(added["object"]["rows"][0]["cells"])
+    assert modified["object"]["columnDefinitions"] is None
+    assert [event["object"]["rows"][0]["cells"][0] for event in (added, modified, deleted)] == ["a"] * 3
+    version = modified["object"]["rows"][0]["object"]["metadata"]["resourceVersion"]
+    assert modified["object"]["metadata"]["resourceVersion"] == version
+
+
+async def test_an_answer_has_a_form_that_is_taken(server: Server) -> None:
+    made = await server.a_pod("a")
+
+    old_form = await server.must("GET", server.path(made), accept="application/json;as=Table;v=v0,application/json")
+    answer = await server.call("GET", server.path(made), accept="text/plain")
+
+    assert old_form["kind"] == "Pod"
+    assert answer[0] == 406
+    assert answer[1]["reason"] == "NotAcceptable"
+
+
+# Selectors: what is asked for, on a list and on a watch.
+
+SELECTED: dict[str, tuple[dict[str, str], str]] = {
+    "equal": ({"labelSelector": "app=a"}, "a1 a2"),
+    "equal, written twice": ({"labelSelector": "app==a"}, "a1 a2"),
+    "not equal": ({"labelSelector": "app!=a"}, "b1 none"),
+    "in": ({"labelSelector": "app in (a, b)"}, "a1 a2 b1"),
+    "not in": ({"labelSelector": "app notin (a)"}, "b1 none"),
+    "exists": ({"labelSelector": "app"}, "a1 a2 b1"),
+    "does not exist": ({"labelSelector": "!app"}, "none"),
+    "both": ({"labelSelector": "app in (a,b),tier=2"}, "a2"),
+    "a key with a domain": ({"labelSelector": "example.com/odd=yes"}, "a1"),
+    "nothing": ({"labelSelector": "app=none"}, ""),
+    "an empty selector": ({"labelSelector": "", "fieldSelector": ""}, "a1 a2 b1 none"),
+    "a name": ({"fieldSelector": "metadata.name=a1"}, "a1"),
+    "not a name": ({"fieldSelector": "metadata.name!=a1"}, "a2 b1 none"),
+    "bound": ({"fieldSelector": "spec.nodeName=nowhere"}, "b1"),
+    "not bound": ({"fieldSelector": "spec.nodeName="}, "a1 a2 none"),
+    "a phase": ({"fieldSelector": "status.phase=Pending"}, "a1 b1 none"),
+    "not over": ({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}, "a1 b1 none"),
+    "a scheduler": ({"fieldSelector": "spec.schedulerName==default-scheduler"}, "a1 a2 b1 none"),
+    "both selectors": ({"fieldSelector": "spec.nodeName=", "labelSelector": "app=a,tier"}, "a2"),
+}
+
+
+@pytest.mark.parametrize(("query", "wanted"), SELECTED.values(), ids=SELECTED)
+async def test_a_list_takes_what_is_selected(server: Server, query: dict[str, str], wanted: str) -> None:
+    await server.a_pod("a1", labels={"app": "a", "example.com/odd": "yes"})
+    over = await server.a_pod("a2", labels={"app": "a", "tier": "2"})
+    await server.must("PATCH", f"{server.path(over)}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
+    await server.a_bound_pod("b1", labels={"app": "b"})
+    await server.a_pod("none")
+
+    assert names(await server.must("GET", server.pods, **query)) == wanted.split()
+
+
+async def test_events_are_found_by_what_they_are_about(server: Server) -> None:
+    for name in ("a", "b"):
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": server.namespace, "name": name, "uid": f"uid-{name}"}
+        await server.must("POST", server.events, _event(f"{name}.1", **about))
+
+    selected = f"involvedObject.name=a,involvedObject.namespace={server.namespace},involvedObject.uid=uid-a"
+    for selector in (
+        selected,
+        "involvedObject.kind=Pod,involvedObject.apiVersion=v1,reason=GPUMemoryBound,type!=Warning,involvedObject.name!=b",
+    ):
+        assert names(await server.must("GET", server.events, fieldSelector=selector)) == ["a.1"]
+
+
+@pytest.mark.parametrize("kind", ["statefulsets", "deployments"])
+async def test_workloads_are_selected_by_name_and_label(server: Server, kind: Workload) -> None:
+    await server.a_workload(kind, "a", replicas=0)
+    labelled = await server.a_workload(kind, "b", replicas=0)
+    patch = {"metadata": {"labels": {"x": "1"}}}
+    await server.must("PATCH", server.path(labelled), patch, content_type=MERGE)
+
+    by_name = await server.must("GET", server.workloads(kind), fieldSelector="metadata.name=a")
+    by_label = await server.must("GET", server.workloads(kind), labelSelector="x=1")
+
+    assert (names(by_name), names(by_label)) == (["a"], ["b"])
+    assert by_name["kind"] == f"{labelled['kind']}List"
+
+
+async def test_pages_hold_what_is_selected(server: Server) -> None:
+    for number in range(6):
+        await server.a_pod(f"p-{number}", labels={"odd": "yes"} if number % 2 else {})
+
+    first = await server.must("GET", server.pods, limit=2, labelSelector="odd")
+    again = {"limit": 2, "labelSelector": "odd", "continue_": first["metadata"]["continue"]}
+    second = await server.must("GET", server.pods, **again)
+
+    assert [names(first), names(second)] == [["p-1", "p-3"], ["p-5"]]
+    assert "remainingItemCount" not in first["metadata"]
+
+
+async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server: Server) -> None:
+    start = await server.version()
+
+    async def relabel(item: Json, label: str) -> None:
+        await server.must("PATCH", server.path(item), {"metadata": {"labels": {"app": label}}}, content_type=MERGE)
+
+    async with server.watch(server.pods, resourceVersion=start, labelSelector="app=x") as watch:
+        made = await server.a_pod("a", labels={"app": "y"})
+        await relabel(made, "x")
+        await server.annotate(made, n="1")
+        await relabel(made, "y")
+        await server.annotate(made, n="2")
+        await server.remove(made)
+        await server.a_pod("b", labels={"app": "x"})
+        events = await watch.take(4)
+
+    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+
+
+async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: Server) -> None:
+    start = await server.version()
+
+    async with (
+        server.watch(server.pods, resourceVersion=start, fieldSelector="spec.nodeName=") as unbound,
+        server.watch(server.pods, resourceVersion=start, fieldSelector="spec.nodeName=nowhere") as bound,
+    ):
+        made = await server.a_bound_pod("a")
+        added, gone = await unbound.take(2)
+        come = await bound.next()
+
+    assert told([added, gone, come]) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+    # it is told as it was, with the version at which it went
+    assert "nodeName" not in gone["object"]["spec"]
+    assert gone["object"]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+async def test_a_watch_begins_with_what_is_selected(server: Server) -> None:
+    await server.a_pod("a", labels={"app": "x"})
+    await server.a_pod("b")
+    await server.must("GET", server.pods)  # has the real server's cache catch up
+
+    async with server.watch(server.pods, labelSelector="app=x") as watch:
+        first = await watch.next()
+        await server.a_pod("c", labels={"app": "x"})
+        assert told([first, await watch.next()]) == [("ADDED", "a"), ("ADDED", "c")]
+
+
+SELECTOR_REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
+    "an unknown field of a pod": ("pods", {"fieldSelector": "spec.color=red"}, "field label not supported: spec.color"),
+    "an unknown field of a node": (
+        "nodes",
+        {"fieldSelector": "metadata.namespace=a"},
+        "field label not supported: metadata.namespace",
+    ),
+    "an unknown field of an event": ("events", {"fieldSelector": "count=1"}, "field label not supported: count"),
+    "an unknown field of a workload": (
+        "deployments",
+        {"fieldSelector": "spec.replicas=1"},
+        '"spec.replicas" is not a known field selector: only "metadata.name", "metadata.namespace"',
+    ),
+    "a field without a value": ("pods", {"fieldSelector": "rubbish"}, "can't understand 'rubbish'"),
+    "a set without parentheses": ("pods", {"labelSelector": "a in b"}, "unable to parse requirement"),
+    "a key that is none": ("pods", {"labelSelector": "-a=b"}, "unable to parse requirement"),
+    "a value that is none": ("pods", {"labelSelector": "a=*"}, "unable to parse requirement"),
+    "two values": ("pods", {"labelSelector": "a=b c"}, ""),
+}
+
+
+@pytest.mark.parametrize("watch", [{}, {"watch": "true"}], ids=["list", "watch"])
+@pytest.mark.parametrize(("kind", "query", "text"), SELECTOR_REFUSALS.values(), ids=SELECTOR_REFUSALS)
+async def test_a_selector_is_refused(
+    server: Server, kind: str, query: dict[str, str], text: str, watch: dict[str, str]
+) -> None:
+    answer = await server.call("GET", f"{RESOURCES[kind][0]}/{kind}", **query, **watch)
+
+    assert_refused(answer, 400, "BadRequest", text)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, {}, {"resourceVersion": 0}],
+    ids=["asked for", "no version", "version 0"],
+)
+async def test_a_watch_says_when_everything_is_told(server: Server, query: dict[str, Json]) -> None:
+    """To who takes bookmarks. It is what client-go asks for instead of a list."""
+    for name in ("a", "b"):
+        await server.a_pod(name, labels={"app": "x"})
+    await server.a_pod("c")
+    await server.must("GET", server.pods)  # has the real server's cache catch up
+
+    async with server.watch(server.pods, labelSelector="app=x", allowWatchBookmarks="true", **query) as watch:
+        *present, end = await watch.take(3)
+        await server.a_pod("d", labels={"app": "x"})
+        later = await watch.next()
+
+    assert sorted(told(present)) == [("ADDED", "a"), ("ADDED", "b")]
+    marked = end["object"]["metadata"]["annotations"]
+    assert (end["type"], marked) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
+    assert told([later]) == [("ADDED", "d")]
+
+
+async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(server: Server) -> None:
+    await server.a_pod("a")
+    start = await server.version()
+
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": start}
+    async with server.watch(server.pods, **query) as watch:
+        assert told([await watch.next()]) == [("ADDED", "a")]
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"sendInitialEvents": "true"}, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ({"sendInitialEvents": "false"}, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        ({"resourceVersionMatch": "NotOlderThan"}, "forbidden for watch unless sendInitialEvents is provided"),
+    ],
+    ids=["without its match", "a no without its match", "a match alone"],
+)
+async def test_a_watch_does_not_begin_by_halves(server: Server, query: dict[str, str], text: str) -> None:
+    answer = await server.call("GET", server.pods, watch="true", **query)
+
+    details = {"kind": "ListOptions", "group": "meta.k8s.io"}
+    assert_refused(answer, 422, "Invalid", text, details=details)
+
+
+# Patches with the directives that kubectl writes.
+
+STRATEGIC_PATCHES: dict[str, tuple[Json, Json]] = {
+    "an item changed and one added, in the order that is told": (
+        {
+            "$setElementOrder/containers": [{"name": "new"}, {"name": "main"}, {"name": "side"}],
+            "containers": [{"name": "new", "image": "new:1"}, {"name": "main", "image": "main:2"}],
+        },
+        [("new", "new:1"), ("main", "main:2"), ("side", "side:1")],
+    ),
+    "an item deleted": (
+        {"containers": [{"$patch": "delete", "name": "main"}]},
+        [("side", "side:1")],
+    ),
+    "another order": (
+        {"$setElementOrder/containers": [{"name": "side"}, {"name": "main"}]},
+        [("side", "side:1"), ("main", "main:1")],
+    ),
+    "the list replaced": (
+        {"containers": [{"$patch": "replace"}, {"name": "only", "image": "only:1"}]},
+        [("only", "only:1")],
+    ),
+    "an item ahead of the one it was ahead of": (
+        {"containers": [{"name": "side", "image": "side:2"}, {"name": "new", "image": "new:1"}]},
+        [("main", "main:1"), ("side", "side:2"), ("new", "new:1")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("patch", "wanted"), STRATEGIC_PATCHES.values(), ids=STRATEGIC_PATCHES)
+async def test_a_strategic_patch_leaves(server: Server, patch: Json, wanted: Json) -> None:
+    body = workload("a", replicas=0)
+    body["spec"]["template"]["spec"]["containers"] = [{"name": name, "image": f"{name}:1"} for name in ("main", "side")]
+    made = await server.must("POST", server.deployments, body)
+
+    template = {"spec": {"template": {"spec": patch}}}
+    patched = await server.must("PATCH", server.path(made), template, content_type=STRATEGIC)
+
+    containers = patched["spec"]["template"]["spec"]["containers"]
+    assert [(container["name"], container["image"]) for container in containers] == wanted
+
+
+async def test_a_strategic_patch_keeps_and_drops_keys_of_an_object(server: Server) -> None:
+    made = await server.a_workload("deployments", "a", replicas=0)
+
+    patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
+    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC)
+
+    assert patched["spec"]["strategy"] == {"type": "Recreate"}
+
+
+async def test_a_strategic_patch_joins_finalizers(server: Server) -> None:
+    made = await server.a_pod("a", finalizers=["example.com/one", "example.com/two"])
+
+    more = {"metadata": {"finalizers": ["example.com/three"]}}
+    less = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/one", "example.com/three"]}}
+    joined = await server.must("PATCH", server.path(made), more, content_type=STRATEGIC)
+    left = await server.must("PATCH", server.path(made), less, content_type=STRATEGIC)
+    await server.must("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
+
+    assert sorted(joined["metadata"]["finalizers"]) == ["example.com/one", "example.com/three", "example.com/two"]
+    assert left["metadata"]["finalizers"] == ["example.com/two"]
+
+
+async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: Server) -> None:
+    """As `kubectl apply` does with a manifest that says `gpu-mem: 4`, every time."""
+    made = await server.a_pod("a")
+
+    patch = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": 4}}}]}}
+    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC)
+
+    assert patched["spec"] == made["spec"]
+
+
+# Dry runs: everything but the writing.
+
+
+async def test_a_dry_creation_makes_nothing(server: Server) -> None:
+    status, made = await server.call("POST", server.pods, pod("a"), dryRun="All", fieldManager="x")
+
+    assert (status, made["metadata"]["name"]) == (201, "a")
+    assert len(made["metadata"]["uid"]) == 36
+    assert "resourceVersion" not in made["metadata"]
+    assert names(await server.must("GET", server.pods)) == []
+
+
+async def test_a_dry_patch_changes_nothing(server: Server) -> None:
+    made = await server.a_pod("a")
+    patch = {"metadata": {"labels": {"x": "1"}}}
+
+    patched = await server.must("PATCH", server.path(made), patch, content_type=MERGE, dryRun="All")
+
+    assert patched["metadata"]["labels"] == {"x": "1"}
+    assert patched["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    assert await server.must("GET", server.path(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("body", "query"), [(None, {"dryRun": "All"}), ({"dryRun": ["All"]}, {})], ids=["in the query", "in the body"]
+)
+async def test_a_dry_deletion_deletes_nothing(server: Server, body: Json, query: dict[str, str]) -> None:
+    made = await server.a_pod("a")
+
+    answer = await server.must("DELETE", server.path(made), body, **query)
+
+    assert answer["metadata"]["name"] == "a"
+    assert await server.must("GET", server.path(made)) == made
+
+
+async def test_a_dry_binding_binds_nothing(server: Server) -> None:
+    made = await server.a_pod("a")
+
+    status, _ = await server.call("POST", f"{server.path(made)}/binding", binding(made), dryRun="All")
+
+    assert status == 201
+    assert await server.must("GET", server.path(made)) == made
+
+
+async def test_a_dry_run_is_refused_as_a_wet_one(server: Server) -> None:
+    await server.a_pod("a")
+
+    answer = await server.call("POST", server.pods, pod("a"), dryRun="All")
+
+    assert_refused(answer, 409, "AlreadyExists", "", details={"name": "a", "kind": "pods"})
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+async def test_a_half_dry_run_is_refused(server: Server, method: str) -> None:
+    made = await server.a_pod("a")
+    path = server.pods if method == "POST" else server.path(made)
+    body = {"POST": pod("b"), "PATCH": {"metadata": {"labels": {"x": "1"}}}, "DELETE": None}[method]
+
+    answer = await server.call(
+        method, path, body, content_type=MERGE if method == "PATCH" else "application/json", dryRun="Some"
+    )
+
+    options = {"POST": "CreateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}[method]
+    assert_refused(answer, 422, "Invalid", 'dryRun: Unsupported value: ["Some"]', details={"kind": options})
+    assert await server.must("GET", server.path(made)) == made
+
+
+async def test_a_writer_may_name_itself_and_its_strictness(server: Server) -> None:
+    query = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
+
+    made = await server.must("POST", server.pods, pod("a"), **query)
+    patch = {"metadata": {"labels": {"x": "1"}}}
+    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC, **query)
+
+    assert patched["metadata"]["labels"] == {"x": "1"}
+
+
+# StatefulSets and Deployments as objects.
+
+WORKLOADS: tuple[Workload, ...] = ("statefulsets", "deployments")
+TEMPLATE_DEFAULTS = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+}
+WORKLOAD_DEFAULTS: dict[Workload, Json] = {
+    "statefulsets": {
+        "replicas": 1,
+        "serviceName": "",
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+    },
+    "deployments": {
+        "replicas": 1,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_new_workload_has_defaults(server: Server, kind: Workload) -> None:
+    body = workload("a") | {"status": {"replicas": 7}}
+
+    status, made = await server.call("POST", server.workloads(kind), body)
+
+    assert (status, made["apiVersion"], made["metadata"]["generation"]) == (201, "apps/v1", 1)
+    template = made["spec"].pop("template")
+    assert made["spec"] == {"selector": {"matchLabels": {"app": "a"}}, **WORKLOAD_DEFAULTS[kind]}
+    assert template["metadata"] == {"labels": {"app": "a"}}
+    (container,) = template["spec"].pop("containers")
+    assert template["spec"] == TEMPLATE_DEFAULTS
+    # posted as the number 4; requests are a pod's to derive
+    assert container["resources"] == {"limits": {"aliyun.com/gpu-mem": "4"}}
+    assert made["status"].get("replicas", 0) == 0
+
+
+def _change(**changes: Json) -> Callable[[Json], None]:
+    """Sets fields of the spec; None takes one away."""
+
+    def change(spec: Json) -> None:
+        for path, value in changes.items():
+            *way, last = path.split("__")
+            place = spec
+            for word in way:
+                place = place[word]
+            if value is None:
+                del place[last]
+            else:
+                place[last] = value
+
+    return change
+
+
+MISMATCH = "`selector` does not match template `labels`"
+WORKLOAD_REFUSALS: dict[str, tuple[Callable[[Json], None], list[tuple[str, str, str]]]] = {
+    "another selector": (
+        _change(selector={"matchLabels": {"app": "b"}}),
+        [("FieldValueInvalid", f'Invalid value: {{"app":"a"}}: {MISMATCH}', "spec.template.metadata.labels")],
+    ),
+    "an expression that does not hold": (
+        _change(selector={"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}),
+        [("FieldValueInvalid", f'Invalid value: {{"app":"a"}}: {MISMATCH}', "spec.template.metadata.labels")],
+    ),
+    "no selector": (
+        _change(selector=None),
+        [
+            ("FieldValueRequired", "Required value", "spec.selector"),
+            ("FieldValueInvalid", f'Invalid value: {{"app":"a"}}: {MISMATCH}', "spec.template.metadata.labels"),
+        ],
+    ),
+    "fewer than none": (
+        _change(replicas=-1),
+        [("FieldValueInvalid", "Invalid value: -1: must be greater than or equal to 0", "spec.replicas")],
+    ),
+    "no container": (
+        _change(template__spec__containers=[]),
+        [("FieldValueRequired", "Required value", "spec.template.spec.containers")],
+    ),
+    "pods that end": (
+        _change(template__spec__restartPolicy="Never"),
+        [
+            (
+                "FieldValueNotSupported",
+                'Unsupported value: "Never": supported values: "Always"',
+                "spec.template.spec.restartPolicy",
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize(("change", "causes"), WORKLOAD_REFUSALS.values(), ids=WORKLOAD_REFUSALS)
+async def test_a_workload_is_refused_with(
+    server: Server, kind: Workload, change: Callable[[Json], None], causes: list[tuple[str, str, str]]
+) -> None:
+    body = workload("a")
+    change(body["spec"])
+
+    answer = await server.call("POST", server.workloads(kind), body)
+
+    listed = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
+    name = {"statefulsets": "StatefulSet", "deployments": "Deployment"}[kind]
+    details = {"name": "a", "group": "apps", "kind": name, "causes": listed}
+    assert_refused(answer, 422, "Invalid", f'{name}.apps "a" is invalid: ', details=details)
+    assert names(await server.must("GET", server.workloads(kind))) == []
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_without_selector_by_which_to_find_its_pods(server: Server, kind: Workload) -> None:
+    answer = await server.call("POST", server.workloads(kind), workload("a", selector={}))
+
+    text = f"spec.selector: Invalid value: {{}}: empty selector is invalid for {kind.removesuffix('s')}"
+    assert_refused(answer, 422, "Invalid", text)
+
+
+async def test_a_stateful_set_s_own_refusals(server: Server) -> None:
+    policy = await server.call("POST", server.statefulsets, workload("a", podManagementPolicy="Random"))
+    dotted = await server.call("POST", server.statefulsets, workload("a.b"))
+
+    text = "spec.podManagementPolicy: Invalid value: \"Random\": must be 'OrderedReady' or 'Parallel'"
+    assert_refused(policy, 422, "Invalid", text)
+    assert_refused(dotted, 422, "Invalid", 'metadata.name: Invalid value: "a.b"')
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_refusal_about_a_workload_names_its_group(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+    path = server.workloads(kind)
+
+    missing = await server.call("GET", f"{path}/nobody")
+    taken = await server.call("POST", path, workload("a"))
+    stale = {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 0}}
+    old = await server.call("PATCH", server.path(made), stale, content_type=MERGE)
+    pods = await server.call("POST", path, pod("b"))
+
+    details = {"group": "apps", "kind": kind}
+    assert_refused(missing, 404, "NotFound", f'{kind}.apps "nobody" not found', details=details)
+    assert_refused(taken, 409, "AlreadyExists", f'{kind}.apps "a" already exists', details=details)
+    assert_refused(old, 409, "Conflict", f'on {kind}.apps "a": the object has been modified', details=details)
+    assert_refused(pods, 400, "BadRequest", 'Pod in version "v1" cannot be handled as a')
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_patch_of_the_spec_is_a_generation(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+    quiet = {"metadata": {"labels": {"x": "1"}}, "spec": {"replicas": 0}}
+    loud = {"spec": {"template": {"metadata": {"labels": {"more": "1"}}}}}
+
+    same = await server.must("PATCH", server.path(made), quiet, content_type=MERGE)
+    other = await server.must("PATCH", server.path(made), loud, content_type=MERGE)
+    default = await server.must("PATCH", server.path(made), {"spec": {"replicas": None}}, content_type=MERGE)
+
+    assert [item["metadata"]["generation"] for item in (same, other, default)] == [1, 2, 3]
+    assert default["spec"]["replicas"] == 1
+
+
+FIXED: dict[str, tuple[Workload, Json, str]] = {
+    "a stateful set's service": (
+        "statefulsets",
+        {"serviceName": "other"},
+        "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template'",
+    ),
+    "a stateful set's policy": ("statefulsets", {"podManagementPolicy": "Parallel"}, "spec: Forbidden: updates to"),
+    "a deployment's selector": (
+        "deployments",
+        {"selector": {"matchLabels": {"app": "b"}}, "template": {"metadata": {"labels": {"app": "b"}}}},
+        'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable',
+    ),
+    "labels that the selector no longer takes": (
+        "deployments",
+        {"template": {"metadata": {"labels": {"app": "b"}}}},
+        MISMATCH,
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "text"), FIXED.values(), ids=FIXED)
+async def test_a_workload_keeps(server: Server, kind: Workload, spec: Json, text: str) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+
+    answer = await server.call("PATCH", server.path(made), {"spec": spec}, content_type=MERGE)
+
+    assert_refused(answer, 422, "Invalid", text)
+    assert (await server.must("GET", server.path(made)))["spec"] == made["spec"]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_s_status_is_patched_by_itself(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+    condition = {"type": "Seen", "status": "True", "lastTransitionTime": None}
+    patch = {"status": {"conditions": [condition]}, "spec": {"replicas": 9}}
+
+    patched = await server.must("PATCH", f"{server.path(made)}/status", patch, content_type=STRATEGIC)
+
+    assert "Seen" in [each["type"] for each in patched["status"]["conditions"]]
+    assert (patched["spec"], patched["metadata"]["generation"]) == (made["spec"], 1)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_is_scaled(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+    path = f"{server.path(made)}/scale"
+    patch = {"spec": {"replicas": 2}}
+
+    dry = await server.must("PATCH", path, patch, content_type=MERGE, dryRun="All")
+    before = await server.must("GET", path)
+    scaled = await server.must("PATCH", path, patch, content_type=MERGE)
+
+    # a zero is left out
+    assert (dry["spec"], before["spec"], scaled["spec"]) == ({"replicas": 2}, {}, {"replicas": 2})
+    assert (scaled["kind"], scaled["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert scaled["metadata"]["uid"] == made["metadata"]["uid"]
+    assert scaled["status"]["selector"] == "app=a"
+    assert (await server.must("GET", server.path(made)))["spec"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_scale_is_refused(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+
+    negative = {"spec": {"replicas": -1}}
+    answer = await server.call("PATCH", f"{server.path(made)}/scale", negative, content_type=MERGE)
+    missing = await server.call("PATCH", f"{server.workloads(kind)}/nobody/scale", negative, content_type=MERGE)
+
+    details = {"name": "a", "group": "autoscaling", "kind": "Scale"}
+    assert_refused(answer, 422, "Invalid", "must be greater than or equal to 0", details=details)
+    assert_refused(missing, 404, "NotFound", f'{kind}.apps "nobody" not found')
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_is_deleted_in_one_step(server: Server, kind: Workload) -> None:
+    made = await server.a_workload(kind, "a", replicas=0)
+
+    answer = await server.must("DELETE", server.path(made), {"propagationPolicy": "Background"})
+
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    details = {"name": "a", "group": "apps", "kind": kind, "uid": made["metadata"]["uid"]}
+    assert answer["details"] == details
+    assert_refused(await server.call("GET", server.path(made)), 404, "NotFound", "")
+
+
+async def test_a_deletion_with_an_unknown_policy_is_refused(server: Server) -> None:
+    made = await server.a_workload("deployments", "a", replicas=0)
+
+    answer = await server.call("DELETE", server.path(made), {"propagationPolicy": "Sideways"})
+
+    assert_refused(answer, 422, "Invalid", "propagationPolicy: Unsupported value", details={"kind": "DeleteOptions"})
+
+
+# The pods of workloads, as controllers make them. No kubelet runs: a pod is ready when a test says so.
+
+
+def _owner(item: Json) -> Json:
+    (owner,) = item["metadata"]["ownerReferences"]
+    return owner
+
+
+def _names(items: list[Json]) -> list[str]:
+    return [item["metadata"]["name"] for item in items]
+
+
+async def _observed(server: Server, path: str, *, generation: int, replicas: int) -> Json:
+    """The workload after its controller has seen this generation and counted so many pods."""
+    (item,) = await server.become(
+        path,
+        lambda items: (
+            [(each["status"].get("observedGeneration"), each["status"].get("replicas", 0)) for each in items]
+            == [(generation, replicas)]
+        ),
+    )
+    return item
+
+
+async def test_a_parallel_set_has_all_its_pods_at_once(server: Server) -> None:
+    made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel", serviceName="svc")
+
+    pods = await server.pods_become(lambda pods: len(pods) == 3)
+
+    assert _names(pods) == ["s-0", "s-1", "s-2"]
+    first = pods[0]
+    assert _owner(first) == {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "name": "s",
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    (revision,) = {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods}
+    assert revision.startswith("s-")
+    assert first["metadata"]["labels"] == {
+        "app": "s",
+        "apps.kubernetes.io/pod-index": "0",
+        "controller-revision-hash": revision,
+        "statefulset.kubernetes.io/pod-name": "s-0",
+    }
+    assert (first["metadata"]["generateName"], first["spec"]["hostname"], first["spec"]["subdomain"]) == (
+        "s-",
+        "s-0",
+        "svc",
+    )
+    assert first["spec"]["containers"][0]["resources"]["requests"] == {"aliyun.com/gpu-mem": "4"}
+
+
+async def test_a_set_without_a_service_has_no_subdomain(server: Server) -> None:
+    await server.a_workload("statefulsets", "s")
+
+    (first,) = await server.pods_become(lambda pods: len(pods) == 1)
+
+    assert "subdomain" not in first["spec"]
+
+
+async def test_an_ordered_set_waits_for_each_pod(server: Server) -> None:
+    await server.a_workload("statefulsets", "s", replicas=3)
+
+    for count in (1, 2, 3):
+        pods = await server.pods_become(lambda pods, count=count: len(pods) == count)  # type: ignore[misc]
+        item = await _observed(server, server.statefulsets, generation=1, replicas=count)
+        assert item["status"].get("readyReplicas", 0) == count - 1
+        assert names(await server.must("GET", server.pods)) == [f"s-{number}" for number in range(count)]
+        await server.make_ready(pods[-1])
+
+    (item,) = await server.become(server.statefulsets, lambda items: items[0]["status"].get("readyReplicas") == 3)
+    row = await cells(server, server.path(item | {"kind": "StatefulSet"}))
+    assert row["Ready"] == "3/3"
+
+
+async def test_a_set_shrinks_from_its_end(server: Server) -> None:
+    made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel")
+    await server.pods_become(lambda pods: len(pods) == 3)
+
+    await server.must("PATCH", server.path(made), {"spec": {"replicas": 1}}, content_type=MERGE)
+
+    assert _names(await server.pods_become(lambda pods: len(pods) == 1)) == ["s-0"]
+
+
+async def test_a_set_starts_where_it_is_told_to(server: Server) -> None:
+    await server.a_workload("statefulsets", "s", replicas=2, podManagementPolicy="Parallel", ordinals={"start": 5})
+
+    pods = await server.pods_become(lambda pods: len(pods) == 2)
+
+    assert _names(pods) == ["s-5", "s-6"]
+    assert [pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] for pod in pods] == ["5", "6"]
+
+
+async def test_a_deployment_has_so_many_pods_of_one_template(server: Server) -> None:
+    await server.a_workload("deployments", "d", replicas=3)
+
+    pods = await server.pods_become(lambda pods: len(pods) == 3)
+
+    (template,) = {each["metadata"]["labels"]["pod-template-hash"] for each in pods}
+    for each in pods:
+        assert each["metadata"]["labels"] == {"app": "d", "pod-template-hash": template}
+        assert each["metadata"]["generateName"] == f"d-{template}-"
+        assert each["metadata"]["name"].startswith(f"d-{template}-")
+        # a ReplicaSet's in the real cluster
+        assert _owner(each)["controller"] is True
+        assert "hostname" not in each["spec"]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_workload_is_scaled_up_and_down(server: Server, kind: Workload) -> None:
+    policy = {"podManagementPolicy": "Parallel"} if kind == "statefulsets" else {}
+    made = await server.a_workload(kind, "a", replicas=1, **policy)
+    before = await server.pods_become(lambda pods: len(pods) == 1)
+
+    for replicas, generation in ((3, 2), (0, 3)):
+        patch = {"spec": {"replicas": replicas}}
+        await server.must("PATCH", f"{server.path(made)}/scale", patch, content_type=MERGE)
+        pods = await server.pods_become(lambda pods, replicas=replicas: len(pods) == replicas)  # type: ignore[misc]
+        await _observed(server, server.workloads(kind), generation=generation, replicas=replicas)
+        if pods:
+            assert before[0]["metadata"]["uid"] in [pod["metadata"]["uid"] for pod in pods]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_deleted_pod_is_made_again(server: Server, kind: Workload) -> None:
+    await server.a_workload(kind, "a", replicas=1)
+    (first,) = await server.pods_become(lambda pods: len(pods) == 1)
+
+    await server.remove(first)
+
+    (second,) = await server.pods_become(
+        lambda pods: [pod["metadata"]["uid"] != first["metadata"]["uid"] for pod in pods] == [True]
+    )
+    assert second["metadata"]["labels"] == first["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_bound_pod_that_leaves_frees_its_place(server: Server, kind: Workload) -> None:
+    """A StatefulSet waits until it is gone: there is one of each name. A Deployment does not."""
+    await server.a_workload(kind, "a", replicas=1)
+    (first,) = await server.pods_become(lambda pods: len(pods) == 1)
+    await server.must("POST", f"{server.path(first)}/binding", binding(first))
+
+    await server.must("DELETE", server.path(first))
+    if kind == "deployments":
+        await server.pods_become(lambda pods: len(pods) == 2)
+    await server.remove(first)
+
+    (second,) = await server.pods_become(
+        lambda pods: [pod["metadata"]["uid"] != first["metadata"]["uid"] for pod in pods] == [True]
+    )
+    assert "nodeName" not in second["spec"]
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_ready_pod_is_counted(server: Server, kind: Workload) -> None:
+    await server.a_workload(kind, "a", replicas=1)
+    (only,) = await server.pods_become(lambda pods: len(pods) == 1)
+
+    await server.make_ready(only)
+
+    (item,) = await server.become(
+        server.workloads(kind), lambda items: items[0]["status"].get("availableReplicas") == 1
+    )
+    status = item["status"]
+    assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (1, 1, 1)
+    if kind == "deployments":
+        conditions = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+        assert conditions["Available"] == ("True", "MinimumReplicasAvailable")
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+async def test_pods_go_with_their_owner(server: Server, kind: Workload, policy: str) -> None:
+    made = await server.a_workload(kind, "a", replicas=1)
+    await server.pods_become(lambda pods: len(pods) == 1)
+
+    await server.must("DELETE", server.path(made), {"propagationPolicy": policy})
+
+    await server.become(server.workloads(kind), lambda items: not items)
+    assert await server.pods_become(lambda pods: not pods) == []
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+async def test_a_ready_pod_that_leaves_is_counted_as(server: Server, kind: Workload) -> None:
+    """A StatefulSet counts it until it is gone, a Deployment only the one made in its place."""
+    await server.a_workload(kind, "a", replicas=1)
+    (first,) = await server.pods_become(lambda pods: len(pods) == 1)
+    await server.must("POST", f"{server.path(first)}/binding", binding(first))
+    await server.make_ready(first)
+    await server.become(server.workloads(kind), lambda items: items[0]["status"].get("readyReplicas") == 1)
+
+    await server.must("DELETE", server.path(first))
+
+    def is_counted(items: list[Json]) -> bool:
+        status = items[0]["status"]
+        if kind == "deployments":
+            return (status["replicas"], status.get("readyReplicas")) == (1, None)
+        return (status.get("updatedReplicas"), status["replicas"], status.get("readyReplicas")) == (None, 1, 1)
+
+    await server.become(server.workloads(kind), is_counted)
+    await server.remove(first)
+
+
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+async def test_a_pod_has_nothing_that_depends_on_it(server: Server, policy: str) -> None:
+    made = await server.a_pod("a")
+
+    await server.must("DELETE", server.path(made), {"propagationPolicy": policy})
+
+    assert await server.pods_become(lambda pods: not pods) == []
+
+
+async def test_orphans_stay_and_are_taken_in_by_the_next_of_the_name(server: Server) -> None:
+    made = await server.a_workload("statefulsets", "s")
+    (first,) = await server.pods_become(lambda pods: len(pods) == 1)
+
+    leaving = await server.must("DELETE", server.path(made), {"propagationPolicy": "Orphan"})
+    await server.become(server.statefulsets, lambda items: not items)
+    (orphan,) = (await server.must("GET", server.pods))["items"]
+    again = await server.a_workload("statefulsets", "s")
+    (adopted,) = await server.pods_become(lambda pods: "ownerReferences" in pods[0]["metadata"])
+
+    assert leaving["metadata"]["finalizers"] == ["orphan"]
+    assert "ownerReferences" not in orphan["metadata"]
+    assert adopted["metadata"]["uid"] == first["metadata"]["uid"]
+    assert _owner(adopted)["uid"] == again["metadata"]["uid"]

@@ -90,8 +90,30 @@ def test_a_restored_object_keeps_its_identity() -> None:
     assert (restored["spec"]["nodeName"], restored["status"]["phase"]) == ("n", "Running")
 
 
+def test_a_restored_object_may_lack_what_a_new_one_is_given() -> None:
+    """A recorded pod without the requests that its limits imply is no pod whose spec was changed."""
+    api = ApiServer()
+    body = a_pod("a")
+    body["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": 4}}
+    api.restore(body)
+
+    patched = api.patch("pods", "a", {"metadata": {"labels": {"x": "1"}}})
+
+    assert (patched["metadata"]["labels"], patched["spec"]) == ({"x": "1"}, body["spec"])
+
+
+def test_workloads_are_made_as_other_objects_are() -> None:
+    template = {"metadata": {"labels": {"app": "s"}}, "spec": {"containers": [{"name": "main"}]}}
+    spec = {"selector": {"matchLabels": {"app": "s"}}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s", "namespace": "ml"}, "spec": spec}
+
+    made = ApiServer().create(body)
+
+    assert (made["apiVersion"], made["kind"], made["spec"]["replicas"]) == ("apps/v1", "StatefulSet", 1)
+
+
 def test_a_kind_that_is_not_kept_is_named() -> None:
-    with pytest.raises(ValueError, match="'Service' is not one of Pod, Node, Event"):
+    with pytest.raises(ValueError, match="'Service' is not one of Pod, Node, Event, Deployment, StatefulSet"):
         ApiServer().create({"kind": "Service"})
 
 
@@ -201,8 +223,41 @@ async def test_a_server_left_and_entered_again_is_the_same_cluster(client: aioht
         assert [item["metadata"]["name"] for item in (await response.json())["items"]] == ["a"]
 
 
-@pytest.mark.parametrize("parameter", ["fieldSelector", "labelSelector", "sendInitialEvents", "resourceVersionMatch"])
-async def test_what_is_not_served_is_refused(api: ApiServer, client: aiohttp.ClientSession, parameter: str) -> None:
-    async with client.get(f"{api.url}/api/v1/pods?{parameter}=x") as response:
-        assert response.status == 400
-        assert parameter in (await response.json())["message"]
+NOT_SERVED: dict[str, tuple[str, str, str, int]] = {
+    "a match of versions": ("GET", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1", "", 400),
+    "initial events of a list": ("GET", "/api/v1/pods?sendInitialEvents=true", "", 400),
+    "server-side apply": ("PATCH", "/api/v1/nodes/n?fieldManager=me", "application/apply-patch+yaml", 415),
+    "a JSON patch": ("PATCH", "/api/v1/nodes/n", "application/json-patch+json", 415),
+    "a body in YAML": ("POST", "/api/v1/nodes", "application/yaml", 415),
+    "a body in protobuf": ("POST", "/api/v1/nodes", "application/vnd.kubernetes.protobuf", 415),
+    "an update": ("PUT", "/api/v1/nodes/n", "application/json", 405),
+    "an update of the scale": ("PUT", "/apis/apps/v1/namespaces/a/deployments/d/scale", "application/json", 405),
+    "deletion of a collection": ("DELETE", "/api/v1/namespaces/a/pods", "", 405),
+    "an eviction": ("POST", "/api/v1/namespaces/a/pods/p/eviction", "application/json", 404),
+    "logs": ("GET", "/api/v1/namespaces/a/pods/p/log", "", 404),
+    "namespaces": ("GET", "/api/v1/namespaces", "", 404),
+    "replica sets": ("GET", "/apis/apps/v1/replicasets", "", 404),
+    "leases": ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n", "", 404),
+    "the older schema": ("GET", "/openapi/v2", "", 404),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "form", "code"), NOT_SERVED.values(), ids=NOT_SERVED)
+async def test_what_is_not_served_is_refused(
+    api: ApiServer, client: aiohttp.ClientSession, method: str, path: str, form: str, code: int
+) -> None:
+    node = api.create({"kind": "Node", "metadata": {"name": "n"}})
+
+    headers = {"Content-Type": form} if form else {}
+    async with client.request(method, api.url + path, data=b"{}" if form else None, headers=headers) as response:
+        assert response.status == code
+
+    assert api.nodes() == [node]
+
+
+async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
+    api: ApiServer, client: aiohttp.ClientSession
+) -> None:
+    headers = {"Accept": "application/json;as=Table;v=v9;g=meta.k8s.io"}
+    async with client.get(f"{api.url}/api/v1/pods", headers=headers) as response:
+        assert response.status == 406

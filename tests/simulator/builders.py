@@ -1,0 +1,59 @@
+"""Stores and objects for tests of what lives on a store: a fixed clock, uids that count."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+
+from simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Kind, Object
+from simulator.merge import merge
+from simulator.store import Store
+
+NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
+
+
+def a_store(*, log_length: int = 1000) -> Store:
+    uids = (f"uid-{number:05}" for number in itertools.count(1))
+    return Store(now=lambda: NOON, new_uid=lambda: next(uids), log_length=log_length)
+
+
+def a_workload(name: str, **spec: object) -> Object:
+    """The body of a StatefulSet or Deployment whose pods carry the label `app` with its name."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template, **spec},
+    }
+
+
+def pods(store: Store) -> list[Object]:
+    return list(store.page(POD, None).items)
+
+
+def names(store: Store) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods(store)]
+
+
+def bind(store: Store, name: str, node: str = "n") -> None:
+    store.bind("default", name, {"metadata": {"name": name}, "target": {"name": node}})
+
+
+def a_node(store: Store, name: str = "n", **status: object) -> Object:
+    return store.create(NODE, "", {"metadata": {"name": name}, "status": status})
+
+
+def change(store: Store, kind: Kind, name: str, patch: Object, *, is_status: bool = False) -> Object:
+    return store.patch(kind, "default", name, patch, merge=merge, is_status=is_status)
+
+
+def make_ready(store: Store, name: str) -> None:
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    change(store, POD, name, {"status": status}, is_status=True)
+
+
+def a_stateful_set(store: Store, name: str, **spec: object) -> Object:
+    return store.create(STATEFUL_SET, "default", a_workload(name, **spec))
+
+
+def a_deployment(store: Store, name: str, **spec: object) -> Object:
+    return store.create(DEPLOYMENT, "default", a_workload(name, **spec))

@@ -1,0 +1,207 @@
+"""The nodes' side: what is bound runs, what is told to go goes, and nothing else is touched."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from simulator.kinds import POD, Object
+from simulator.kubelet import Kubelet
+from simulator.store import Store
+from tests.simulator.builders import a_node, a_store, bind, change, names, pods
+
+ADDRESS = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+
+
+def a_pod(store: Store, name: str, **spec: object) -> Object:
+    body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "app:1"}], **spec}}
+    return store.create(POD, "default", body)
+
+
+def status(store: Store, name: str) -> Object:
+    found: Object = store.get(POD, "default", name)["status"]
+    return found
+
+
+def test_a_bound_pod_runs() -> None:
+    store = a_store()
+    a_node(store, addresses=ADDRESS)
+    a_pod(store, "a")
+    bind(store, "a")
+
+    Kubelet(store).step()
+
+    now = "2026-01-02T12:00:00Z"
+    told = status(store, "a")
+    assert (told["phase"], told["startTime"], told["hostIP"]) == ("Running", now, "10.0.0.1")
+    assert (told["podIP"], told["podIPs"]) == ("10.244.0.1", [{"ip": "10.244.0.1"}])
+    conditions = {each["type"]: each["status"] for each in told["conditions"]}
+    assert conditions == dict.fromkeys(("Initialized", "Ready", "ContainersReady", "PodScheduled"), "True")
+    (container,) = told["containerStatuses"]
+    assert (container["name"], container["ready"], container["restartCount"]) == ("main", True, 0)
+    assert container["state"] == {"running": {"startedAt": now}}
+
+
+def test_init_containers_have_passed_and_sidecars_run() -> None:
+    store = a_store()
+    a_node(store)
+    a_pod(store, "a", initContainers=[{"name": "once"}, {"name": "side", "restartPolicy": "Always"}])
+    bind(store, "a")
+
+    Kubelet(store).step()
+
+    once, side = status(store, "a")["initContainerStatuses"]
+    assert (once["name"], once["state"]["terminated"]["reason"]) == ("once", "Completed")
+    assert (side["name"], list(side["state"])) == ("side", ["running"])
+
+
+def test_what_a_pod_was_told_before_it_ran_stays() -> None:
+    store = a_store()
+    a_node(store)
+    a_pod(store, "a")
+    bind(store, "a")
+    own = {"conditions": [*status(store, "a")["conditions"], {"type": "example.com/own", "status": "True"}]}
+    change(store, POD, "a", {"status": own}, is_status=True)
+
+    Kubelet(store).step()
+
+    assert "example.com/own" in [each["type"] for each in status(store, "a")["conditions"]]
+
+
+def test_every_pod_has_an_address_of_its_own() -> None:
+    store = a_store()
+    a_node(store)
+    kubelet = Kubelet(store)
+    for number in range(300):
+        a_pod(store, f"p-{number:03}")
+        bind(store, f"p-{number:03}")
+    kubelet.step()
+
+    addresses = [pod["status"]["podIP"] for pod in pods(store)]
+
+    assert len(set(addresses)) == 300
+    # 254 to a block: the last is number 300 - 254 = 46 of the next
+    assert (addresses[0], addresses[-1]) == ("10.244.0.1", "10.244.1.46")
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed", "Unknown"])
+def test_a_pod_that_has_lived_is_left_alone(phase: str) -> None:
+    store = a_store()
+    a_node(store)
+    a_pod(store, "a")
+    bind(store, "a")
+    change(store, POD, "a", {"status": {"phase": phase}}, is_status=True)
+    version = store.version
+
+    Kubelet(store).step()
+
+    assert store.version == version
+
+
+def test_an_unbound_pod_is_left_alone() -> None:
+    store = a_store()
+    a_node(store)
+    a_pod(store, "a")
+
+    Kubelet(store).step()
+
+    assert status(store, "a") == {"phase": "Pending"}
+
+
+def test_a_pod_waits_for_its_node() -> None:
+    store = a_store()
+    a_pod(store, "a")
+    bind(store, "a")
+    kubelet = Kubelet(store)
+
+    kubelet.step()
+    assert status(store, "a")["phase"] == "Pending"
+    a_node(store)
+    kubelet.step()
+
+    assert status(store, "a")["phase"] == "Running"
+
+
+def test_a_pod_that_is_told_to_go_is_gone() -> None:
+    store = a_store()
+    a_node(store)
+    for name in ("a", "b"):
+        a_pod(store, name)
+        bind(store, name)
+    kubelet = Kubelet(store)
+    kubelet.step()
+
+    store.delete(POD, "default", "a", {})
+    kubelet.step()
+
+    assert names(store) == ["b"]
+
+
+def test_a_pod_on_no_node_stays_when_told_to_go() -> None:
+    store = a_store()
+    a_pod(store, "a")
+    bind(store, "a", node="nowhere")
+    store.delete(POD, "default", "a", {})
+
+    Kubelet(store).step()
+
+    assert names(store) == ["a"]
+
+
+def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
+    store = a_store()
+    a_node(store)
+    store.create(
+        POD,
+        "default",
+        {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}, "spec": {"containers": [{"name": "main"}]}},
+    )
+    bind(store, "a")
+    store.delete(POD, "default", "a", {})
+    kubelet = Kubelet(store)
+
+    kubelet.step()
+    version = store.version
+    kubelet.step()
+
+    assert (names(store), store.version) == (["a"], version)
+    change(store, POD, "a", {"metadata": {"finalizers": None}})
+    assert names(store) == []
+
+
+def test_a_kubelet_that_missed_everything_looks_again() -> None:
+    store = a_store(log_length=4)
+    kubelet = Kubelet(store)
+    kubelet.step()
+    a_node(store)
+    a_pod(store, "a")
+    bind(store, "a")
+    for number in range(9):
+        a_node(store, f"other-{number}")
+
+    kubelet.step()
+
+    assert status(store, "a")["phase"] == "Running"
+
+
+async def test_changes_wake_it() -> None:
+    store = a_store()
+    running = asyncio.Event()
+    task = asyncio.create_task(Kubelet(store).run())
+
+    def look() -> None:
+        if any(pod["status"]["phase"] == "Running" for pod in pods(store)):
+            running.set()
+
+    store.subscribe(look)
+    await asyncio.sleep(0)
+    a_node(store)
+    a_pod(store, "a")
+    bind(store, "a")
+
+    await asyncio.wait_for(running.wait(), timeout=5)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

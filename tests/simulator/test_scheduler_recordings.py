@@ -1,0 +1,79 @@
+"""The embedded scheduler does what the real one was recorded doing, scenario by scenario.
+
+`tests/e2e/test_scheduler_recordings.py` plays the same on the real one, and records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from simulator.apiserver import ApiServer
+from simulator.scheduler import Scheduler, SchedulerSettings
+from tests.fakes.scripted_extender import ScriptedExtender
+from tests.simulator.scheduler_player import Player
+from tests.simulator.scheduler_recorded import recorded, recorded_names, without_ports
+from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
+
+HASTE = 20
+"""How much faster the scheduler's clock runs: its back-off of 1 s takes 50 ms."""
+
+
+class EmbeddedWorld:
+    """The embedded cluster, as the player wants it."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    def create(self, kind: str, name: str, body: dict[str, Any]) -> None:
+        self._api.create({**body, "kind": kind, "metadata": {**body.get("metadata", {}), "name": name}})
+
+    def patch(self, plural: str, name: str, patch: dict[str, Any], *, is_status: bool = False) -> None:
+        self._api.patch(plural, name, patch, is_status=is_status)
+
+    def delete(self, pod: str) -> None:
+        self._api.delete("pods", pod, grace_seconds=0)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self._api.pods()
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._api.events()
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Player]:
+    async with ApiServer() as api, ScriptedExtender(api.url) as extender:
+        settings = SchedulerSettings.from_yaml(CONFIGURATION.format(url=extender.url))
+        scheduler = Scheduler(api.store, settings, now=_hasty_now, sleep=_hasty_sleep)
+        task = asyncio.create_task(scheduler.run())
+        yield Player(EmbeddedWorld(api), extender)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _hasty_now() -> datetime:
+    return datetime.fromtimestamp(time.monotonic() * HASTE, tz=UTC)
+
+
+async def _hasty_sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds / HASTE)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_does_as_recorded(name: str) -> None:
+    async with embedded() as player:
+        player.prepare(SCENARIOS[name])
+        seen = await player.play(SCENARIOS[name])
+    assert without_ports(seen) == recorded(name)
+
+
+def test_every_recording_belongs_to_a_scenario() -> None:
+    assert recorded_names() == set(SCENARIOS)

@@ -1,0 +1,71 @@
+"""One list says what is served: in code, in the routes the application really has, and in the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from aiohttp import web
+
+from simulator.apiserver import ApiServer
+from simulator.columns import COLUMNS
+from simulator.discovery import resources
+from simulator.kinds import KINDS
+from simulator.routes import application
+from simulator.surface import surface
+from simulator.watches import Watches
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "embedded-cluster.md"
+ROW = re.compile(r"^\| `(?P<path>/[^`]*)` \| (?P<methods>[A-Z, ]+) \|", re.MULTILINE)
+
+
+def an_application() -> web.Application:
+    store = ApiServer().store
+    return application(store, Watches(store))
+
+
+def listed() -> set[tuple[str, str]]:
+    return {(route.method, route.path) for route in surface()}
+
+
+def test_the_application_serves_what_is_listed_and_nothing_else() -> None:
+    routes = [(route.method, route.resource.canonical) for route in an_application().router.routes() if route.resource]
+
+    assert len(routes) == len(surface())
+    assert set(routes) == listed()
+
+
+def test_the_documentation_lists_the_same() -> None:
+    rows = ROW.finditer(DOCUMENT.read_text())
+
+    documented = [(method, row["path"]) for row in rows for method in row["methods"].strip().split(", ")]
+
+    assert sorted(documented) == sorted(listed())
+
+
+def test_discovery_names_what_is_served() -> None:
+    verbs = {
+        "list_or_watch": {"list", "watch"},
+        "patch_status": {"patch"},
+        "patch_scale": {"patch"},
+        "get_scale": {"get"},
+        "bind": {"create"},
+    }
+    served: dict[str, set[str]] = {}
+    for route in surface():
+        if route.kind is not None:
+            half = route.path.rpartition("{name}/")[2] if "{name}/" in route.path else ""
+            name = f"{route.kind.plural}/{half}".rstrip("/")
+            served.setdefault(name, set()).update(verbs.get(route.answer, {route.answer}))
+
+    told = {
+        entry["name"]: set(entry["verbs"])
+        for root in ("/api/v1", "/apis/apps/v1")
+        for entry in resources(root)["resources"]
+    }
+
+    assert told == served
+
+
+def test_every_kind_has_a_table() -> None:
+    assert COLUMNS.keys() == KINDS.keys()
