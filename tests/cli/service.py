@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import sys
@@ -14,23 +13,10 @@ from pathlib import Path
 
 import aiohttp
 
+from simulator.kubeconfig import write_kubeconfig
+
 WITHIN_SECONDS = 20
 """Longer than a Python process takes to start on a busy machine."""
-
-
-def a_kubeconfig(folder: Path, server: str) -> Path:
-    """The way to one API server, without a login."""
-    path = folder / "kubeconfig.json"
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
 
 
 def free_ports(count: int) -> list[int]:
@@ -87,21 +73,24 @@ class Running:
 @asynccontextmanager
 async def serving(folder: Path, api_url: str, *arguments: str) -> AsyncIterator[Running]:
     """A service of that API server; killed when the block ends, if it still runs."""
+    async with _started("--kubeconfig", str(write_kubeconfig(folder, api_url)), *arguments) as running:
+        yield running
+
+
+@asynccontextmanager
+async def serving_file(file: Path) -> AsyncIterator[Running]:
+    """A service on the objects of a file."""
+    async with _started("--embedded", str(file)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def _started(*arguments: str) -> AsyncIterator[Running]:
     verbs, health = free_ports(2)
     listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
-    kubeconfig = ["--kubeconfig", str(a_kubeconfig(folder, api_url))]
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "cli",
-        "serve",
-        *kubeconfig,
-        *listen,
-        *arguments,
-        stdout=PIPE,
-        stderr=PIPE,
-        env=environment,
+        sys.executable, "-m", "cli", "serve", *listen, *arguments, stdout=PIPE, stderr=PIPE, env=environment
     )
     try:
         async with aiohttp.ClientSession() as session:

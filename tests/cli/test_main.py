@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
+from cli.main import COMMANDS, main
 from cli.version import VERSION
 
 
@@ -29,15 +29,31 @@ def test_a_bad_address_exits_2(address: str, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.startswith("vrampack: command line: listen.verbs: ")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["serve", "--nope"], ["serve", "--log-level", "loud"], ["nope"], []], ids=" ".join
-)
-def test_an_unknown_word_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [["serve", "--nope"], ["serve", "--log-level", "loud"]], ids=" ".join)
+def test_an_unknown_flag_exits_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2
     said = capsys.readouterr()
-    assert (said.out, "usage: vrampack" in said.err) == ("", True)
+    assert (said.out, "usage: vrampack serve" in said.err) == ("", True)
+
+
+@pytest.mark.parametrize("arguments", [["nope"], []], ids=" ".join)
+def test_an_unknown_command_exits_2_and_names_those_that_are(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert [name for name in COMMANDS if f"\n  {name} " not in said.err] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main([name, "--help"])
+    assert raised.value.code == 0
+    assert f"usage: vrampack {name} " in capsys.readouterr().out
 
 
 def test_no_way_to_an_api_server_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,15 @@
+"""What can go wrong while the cluster is read."""
+
+from __future__ import annotations
+
+
+class ReadError(Exception):
+    """The cluster cannot be read. The message is for the user; empty when the cause was already shown."""
+
+
+class ExpiredError(ReadError):
+    """The list is too old to be continued: it has to be read from its beginning."""
+
+
+class DamagedError(ValueError):
+    """An object is not as the API server writes it; the message names the field."""

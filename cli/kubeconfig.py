@@ -1,0 +1,16 @@
+"""Which API server a command means when it is not told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def kubeconfig_of(given: Path | None) -> Path | None:
+    """As kubectl looks for it: the one that is given, `$KUBECONFIG`, ~/.kube/config. None: the account of this pod."""
+    if given is not None:
+        return given
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    usual = Path.home() / ".kube" / "config"
+    return usual if usual.exists() or "KUBERNETES_SERVICE_HOST" not in os.environ else None

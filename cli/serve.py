@@ -1,0 +1,92 @@
+"""`vrampack serve`: the extender, beside a scheduler, or on a file of objects."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+from prometheus_client import disable_created_metrics
+
+from cli.version import VERSION
+from extender.app import Options, serve
+from extender.errors import SettingsError
+from extender.settings import ExtenderConfiguration, load_settings
+from kube.errors import CredentialsError
+from simulator.apiserver import ApiServer
+from simulator.files import FileError, read_objects
+from simulator.kubeconfig import write_kubeconfig
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until SIGTERM; returns the exit code."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
+    try:
+        settings = _settings(options)
+        if options.embedded is not None:
+            uvloop.run(_serve_file(options.embedded, settings))
+        else:
+            uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context)))
+    except (SettingsError, FileError) as error:
+        return _refuse(str(error), 2)
+    except (CredentialsError, OSError) as error:
+        return _refuse(str(error), 1)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
+    made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument(
+        "--embedded",
+        type=Path,
+        metavar="FILE",
+        help="no cluster: the Node and Pod objects of this YAML or JSON file, as `kubectl get -o yaml` writes them",
+    )
+    made.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("KUBECONFIG") or None,
+        help="instead of the pod's service account; $KUBECONFIG without it",
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
+    made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
+    made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
+    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return made
+
+
+async def _serve_file(file: Path, settings: ExtenderConfiguration) -> None:
+    """The extender on an API server of its own that holds what the file says."""
+    objects = read_objects(file)
+    with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
+        async with ApiServer() as api:
+            for item in objects:
+                api.restore(item)
+            kubeconfig = write_kubeconfig(Path(folder), api.url)
+            log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
+            await serve(Options(settings, VERSION, kubeconfig))
+
+
+def _settings(options: argparse.Namespace) -> ExtenderConfiguration:
+    flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
+    return load_settings(options.config, {field: text for field, text in flags.items() if text is not None})
+
+
+def _refuse(text: str, code: int) -> int:
+    sys.stderr.write("".join(f"vrampack: {line}\n" for line in text.splitlines()))
+    return code

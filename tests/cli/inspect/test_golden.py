@@ -1,0 +1,88 @@
+"""Every cluster of `clusters.py` is shown byte by byte as its files in golden/ say. They were read, not regenerated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cli.inspect.forms import as_json, as_yaml, form
+from cli.inspect.gather import Cluster, Unread, gather
+from cli.inspect.render import details, summary, wide
+from cli.inspect.tables import painted
+from tests.cli.inspect.clusters import CLUSTERS
+
+GOLDEN = Path(__file__).parent / "golden"
+TABLES: dict[str, Callable[[Cluster], str]] = {"summary": summary, "details": details, "wide": wide}
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_table_is_as_its_file_says(name: str, table: str) -> None:
+    want = (GOLDEN / f"{name}.{table}.txt").read_text()
+    assert TABLES[table](gather(CLUSTERS[name].lists())) == want
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_the_json_is_as_its_file_says(path: Path) -> None:
+    assert as_json(gather(CLUSTERS[path.stem].lists())) == path.read_text()
+
+
+def test_no_file_is_left_without_its_cluster() -> None:
+    wanted = {f"{name}.{table}.txt" for name in CLUSTERS for table in TABLES}
+    assert {path.name for path in GOLDEN.glob("*.txt")} == wanted
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_yaml_says_what_json_says(name: str) -> None:
+    cluster = gather(CLUSTERS[name].lists())
+    assert yaml.safe_load(as_yaml(cluster)) == json.loads(as_json(cluster)) == form(cluster)
+
+
+@settings(deadline=None)
+@given(st.text())
+@example("null")
+@example("Yes")
+@example("1e3")
+@example("~")
+@example("")
+@example("- a: b #c")
+@example('a\u2028\x7f\x85\ufeff\U000e0001\U0001f600\\"')
+def test_yaml_carries_any_text(text: str) -> None:
+    unread = (Unread(text, text),)
+    cluster = replace(gather(CLUSTERS["no-gpu-nodes"].lists()), unread=unread)
+    assert yaml.safe_load(as_yaml(cluster))["unread"] == [{"object": text, "problem": text}]
+
+
+@pytest.mark.parametrize("page_size", [1, 2])
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_neither_the_order_nor_the_pages_of_the_lists_are_seen(name: str, page_size: int) -> None:
+    lists = CLUSTERS[name].lists(page_size)
+    lists.nodes, lists.pods = lists.nodes[::-1], lists.pods[::-1]
+    assert gather(lists) == gather(CLUSTERS[name].lists())
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_no_line_ends_in_a_blank_or_starts_what_an_annotation_says(name: str) -> None:
+    cluster = gather(CLUSTERS[name].lists())
+    for table in TABLES.values():
+        text = table(cluster)
+        assert text.endswith("\n")
+        assert [line for line in text.split("\n") if line != line.rstrip() or not line.isprintable()] == []
+
+
+def test_colour_marks_trouble_and_nothing_else() -> None:
+    """GPU0 is sick: its cell and the line about it are red, in a table that is otherwise the plain one."""
+    plain = (GOLDEN / "unhealthy.summary.txt").read_text()
+    red = painted(plain)
+    assert red == plain.replace("4/15!", "\x1b[31m4/15!\x1b[0m").replace(
+        "! n GPU0 is unhealthy", "\x1b[31m! n GPU0 is unhealthy\x1b[0m"
+    )
+    healthy = (GOLDEN / "recorded.details.txt").read_text()
+    assert painted(healthy) == healthy

@@ -1,0 +1,245 @@
+"""The plugin's own door to API objects says the same as the extender's, of good objects and of damaged ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cards import keys
+from cli.inspect.errors import DamagedError
+from cli.inspect.objects import name_of, next_token, read_node_object, read_page, read_pod, to_node
+from kube import objects as kube
+from tests.cli.inspect.clusters import CLUSTERS
+from tests.cli.inspect.lists import a_page
+from tests.wire.clusters import a_cluster
+
+DAMAGED = "damaged"
+
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, False, 0, 7, -1, 1.5, 2.0, "", "x", "4", [], ["x"], {}, {"x": None}, [None], [{}], {"name": 5}]
+)
+PATHS: list[tuple[str | int, ...]] = [
+    ("metadata",),
+    *[
+        ("metadata", key)
+        for key in ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    ],
+    ("metadata", "labels", keys.COUNT_LABEL),
+    ("metadata", "annotations", keys.ALLOCATION),
+    ("metadata", "annotations", keys.NODE_CARDS),
+    ("spec",),
+    *[("spec", key) for key in ("nodeName", "priority", "containers", "initContainers")],
+    *[("spec", "containers", 0, key) for key in ("name", "resources", "restartPolicy", "env")],
+    *[("spec", "containers", 0, "resources", key) for key in ("limits", "requests")],
+    *[("spec", "containers", 0, "resources", key, keys.MEMORY_RESOURCE) for key in ("limits", "requests")],
+    *[("spec", "containers", 0, "env", 0, key) for key in ("name", "valueFrom")],
+    ("spec", "containers", 0, "env", 0, "valueFrom", "fieldRef"),
+    ("spec", "containers", 0, "env", 0, "valueFrom", "fieldRef", "fieldPath"),
+    ("spec", "initContainers", 0, "restartPolicy"),
+    ("status",),
+    ("status", "phase"),
+    *[("status", key) for key in ("allocatable", "addresses")],
+    *[("status", "allocatable", name) for name in (keys.MEMORY_RESOURCE, keys.COUNT_RESOURCE)],
+    *[("status", "addresses", 0, key) for key in ("type", "address")],
+    ("status", "addresses", 0),
+]
+
+
+def a_wired_container() -> dict[str, Any]:
+    path = "metadata.annotations['visible-devices.vrampack.dev/main']"
+    return {
+        "name": "main",
+        "resources": {"limits": {keys.MEMORY_RESOURCE: "4"}, "requests": {keys.MEMORY_RESOURCE: "4"}},
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}],
+    }
+
+
+def a_full_object() -> dict[str, Any]:
+    """A node and a pod at once: each door takes what is its own."""
+    return {
+        "metadata": {
+            "name": "x",
+            "namespace": "ml",
+            "uid": "u",
+            "resourceVersion": "7",
+            "labels": {keys.COUNT_LABEL: "2"},
+            "annotations": {keys.ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}]}'},
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "nodeName": "n",
+            "priority": 3,
+            "containers": [a_wired_container()],
+            "initContainers": [{**a_wired_container(), "name": "proxy", "restartPolicy": "Always"}],
+        },
+        "status": {
+            "phase": "Running",
+            "allocatable": {keys.MEMORY_RESOURCE: "30", keys.COUNT_RESOURCE: "2"},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "fd00::1"}],
+        },
+    }
+
+
+def ours(body: bytes, kind: str) -> object:
+    value = json.loads(body)
+    try:
+        return read_pod(value) if kind == "pod" else to_node(read_node_object(value), unit_mib=1024)
+    except DamagedError:
+        return DAMAGED
+
+
+def theirs(body: bytes, kind: str) -> object:
+    try:
+        if kind == "pod":
+            return kube.to_pod(msgspec.json.decode(body, type=kube.PodObject))
+        node = msgspec.json.decode(body, type=kube.NodeObject)
+        return kube.to_node(node, unit_mib=1024, resource=keys.MEMORY_RESOURCE, count_resource=keys.COUNT_RESOURCE)
+    except kube.UNDECODABLE:
+        return DAMAGED
+
+
+def assert_same(value: object) -> None:
+    body = json.dumps(value, separators=(",", ":")).encode()
+    for kind in ("pod", "node"):
+        assert ours(body, kind) == theirs(body, kind)
+
+
+def test_a_full_object_is_read_in_full() -> None:
+    """What the other tests damage is no empty shell: every field of it is seen."""
+    pod = read_pod(a_full_object())
+    assert (pod.name, pod.namespace, pod.uid, pod.node_name, pod.priority) == ("x", "ml", "u", "n", 3)
+    assert (pod.is_leaving, pod.is_finished) == (True, False)
+    assert pod.ask is not None
+    assert (pod.ask.request.count, pod.ask.request.units, len(pod.ask.containers)) == (2, 4, 2)
+    node = read_node_object(a_full_object())
+    assert (node.address, node.allocatable[keys.MEMORY_RESOURCE]) == ("10.0.0.1", "30")
+    assert_same(a_full_object())
+
+
+@pytest.mark.parametrize("junk", [None, 7, "x", True, [], {}, 1.5, [None]], ids=repr)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
+def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...], junk: object) -> None:
+    assert_same(damaged(a_full_object(), path, junk))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), JUNK), max_size=4))
+@example([(("spec", "containers", 0, "resources", "limits", keys.MEMORY_RESOURCE), {"a": [1, "ü"]})])
+@example([(("status", "addresses", 0, "address"), "")])
+def test_several_damaged_fields_are_read_alike(spoils: list[tuple[tuple[str | int, ...], object]]) -> None:
+    value = a_full_object()
+    for path, junk in spoils:
+        value = damaged(value, path, junk)
+    assert_same(value)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_clusters_are_read_alike(seed: int) -> None:
+    cluster = a_cluster(seed)
+    for value in (*cluster.nodes, *cluster.pods, cluster.asking):
+        assert_same(value)
+
+
+def test_golden_clusters_are_read_alike() -> None:
+    for objects in CLUSTERS.values():
+        for value in (*objects.nodes, *objects.pods):
+            assert_same(value)
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], [{}]], ids=repr)
+def test_what_is_no_object_is_refused_alike(value: object) -> None:
+    assert_same(value)
+    assert name_of(value) == "without a name"
+
+
+NAMED = {
+    "ml/x": {"metadata": {"namespace": "ml", "name": "x"}},
+    "x": {"metadata": {"name": "x", "namespace": 5}},
+    "without a name": {"metadata": [1]},
+}
+
+
+@pytest.mark.parametrize(("name", "value"), NAMED.items(), ids=NAMED)
+def test_a_damaged_object_is_named_as_far_as_possible(name: str, value: object) -> None:
+    assert name_of(value) == name
+
+
+PAGES = {
+    # what the API server writes: the items last
+    "first": (a_page("pods", [{"metadata": {"name": '"items":'}}], "t1"), "t1", 1),
+    "last": (a_page("pods", [{}, {}]), "", 2),
+    "empty": (a_page("nodes", []), "", 0),
+    "items first": (b'{"items":[{}],"metadata":{"continue":"t2"}}', "t2", 1),
+    "null items": (b'{"metadata":{"continue":""},"items":null}', "", 0),
+    "spaced": (b'{ "metadata" : {"continue":"t3"} ,\n "items" : [ {} ] }', "t3", 1),
+    "an annotation with the word": (b'{"metadata":{"continue":"t4","x":"\\"items\\":"},"items":[]}', "t4", 0),
+    "nothing": (b"{}", "", 0),
+}
+
+
+@pytest.mark.parametrize(("body", "token", "count"), PAGES.values(), ids=PAGES)
+def test_a_page_has_items_and_a_token(body: bytes, token: str, count: int) -> None:
+    page = read_page(body)
+    assert (page.token, len(page.items), next_token(body)) == (token, count, token)
+
+
+def test_the_token_is_had_without_decoding_the_items() -> None:
+    assert next_token(b'{"metadata":{"continue":"t5"},"items":[oops') == "t5"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_variables_of_one_name_the_last_counts(first: bool) -> None:  # noqa: FBT001 - a table
+    value = a_full_object()
+    plain = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+    for container in (*value["spec"]["containers"], *value["spec"]["initContainers"]):
+        path = f"metadata.annotations['visible-devices.vrampack.dev/{container['name']}']"
+        wired = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        container["env"] = [plain, wired] if first else [wired, plain]
+    ask = read_pod(value).ask
+    assert ask is not None
+    assert ask.has_references is first
+    assert_same(value)
+
+
+NO_PAGES = [b"", b"null", b"[]", b'{"items":{}}', b'{"metadata":7}', b'{"metadata":{"continue":7},"items":[]}']
+NO_PAGES += [b"\xff", b'{"items":[NaN]}', b"[" * 100_000, b'{"a":' * 100_000 + b'"items":', b"<html>"]
+
+
+@pytest.mark.parametrize("body", NO_PAGES, ids=lambda body: repr(body[:20]))
+def test_what_is_no_list_is_refused(body: bytes) -> None:
+    with pytest.raises(DamagedError):
+        read_page(body)
+    with pytest.raises(DamagedError):
+        next_token(body)
+
+
+def damaged(value: Any, path: tuple[str | int, ...], junk: object) -> Any:  # noqa: ANN401 - any JSON value
+    """`value` with `junk` at `path`, as far as there is such a path left."""
+    if not path:
+        return junk
+    head, *rest = path
+    if isinstance(value, dict) and isinstance(head, str):
+        return {**value, head: damaged(value.get(head), tuple(rest), junk)}
+    if isinstance(value, list) and isinstance(head, int) and head < len(value):
+        return [*value[:head], damaged(value[head], tuple(rest), junk), *value[head + 1 :]]
+    return value
+
+
+def all_paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from all_paths(item, (*path, key))
+
+
+def test_every_field_that_is_read_is_damaged_somewhere() -> None:
+    """The table of paths covers the whole object, but for second entries of lists."""
+    shown = {path[-1] for path in all_paths(a_full_object()) if isinstance(path[-1], str)}
+    assert shown - {step for path in PATHS for step in path} == set()

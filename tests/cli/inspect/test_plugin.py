@@ -1,0 +1,338 @@
+"""The one file that people install, run as kubectl runs it, over a kubectl that serves files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import resource
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cli import plugin
+from cli.inspect.kubectl import SWITCHES, VALUE_FLAGS
+from cli.version import VERSION
+from tests.cli.inspect import fake_kubectl
+from tests.cli.inspect.clusters import CLUSTERS, Objects
+
+GOLDEN = Path(__file__).parent / "golden"
+FLAGS = {"summary.txt": (), "details.txt": ("-d",), "wide.txt": ("-o", "wide"), "json": ("-o", "json")}
+MORE_THAN_A_BARE_PYTHON_SECONDS = 0.3
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plugin, built once."""
+    path = tmp_path_factory.mktemp("plugin") / "kubectl-inspect-cgpu"
+    plugin.build(path)
+    return path
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder on PATH with a kubectl in it, and the plugin."""
+
+    folder: Path
+    plugin: Path
+
+    def serve(self, objects: Objects) -> None:
+        for kind, items in (("nodes", objects.nodes), ("pods", objects.pods)):
+            (self.folder / f"{kind}.json").write_text(json.dumps(items))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {"PATH": f"{self.folder}:{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(self.folder)} | more
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """It lies in a folder without our sources, and `python3` is found as its first line says."""
+        return subprocess.run(
+            [self.plugin, *arguments],
+            env=self.environment(**environment),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def calls(self) -> list[list[str]]:
+        path = self.folder / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path, built: Path) -> Site:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\nexec {sys.executable} -S {fake_kubectl.__file__} {tmp_path} "$@"\n')
+    kubectl.chmod(0o755)
+    made = Site(tmp_path, built)
+    made.serve(CLUSTERS["recorded"])
+    return made
+
+
+@pytest.mark.parametrize("name", ["recorded", "unknown-pods", "damaged", "no-gpu-nodes"])
+def test_it_prints_the_golden_bytes(site: Site, name: str) -> None:
+    site.serve(CLUSTERS[name])
+    for suffix, flags in FLAGS.items():
+        path = GOLDEN / f"{name}.{suffix}"
+        if path.exists():
+            done = site.run(*flags)
+            assert (done.returncode, done.stdout, done.stderr) == (0, path.read_text(), "")
+
+
+def test_it_needs_nothing_but_the_standard_library(site: Site) -> None:
+    """Isolated, and without the folder where packages are installed."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", site.plugin, "-o", "yaml"],
+        env=site.environment(),
+        cwd=site.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("apiVersion: vrampack.dev/v1\nkind: Inspection\n")
+
+
+def test_many_pages_are_one_list(site: Site) -> None:
+    """12 nodes in pages of 5 are 3 calls, 11 pods are 3 more; each asks on from where the last one ended."""
+    site.serve(CLUSTERS["twelve-nodes"])
+    (site.folder / "limit").write_text("5")
+    assert site.run().stdout == (GOLDEN / "twelve-nodes.summary.txt").read_text()
+    paths = [call[-1] for call in site.calls()]
+    assert [path.partition("?")[0] for path in paths] == ["/api/v1/nodes"] * 3 + ["/api/v1/pods"] * 3
+    assert [path.partition("continue=")[2] for path in paths] == ["", "5", "10"] * 2
+
+
+def test_pods_that_hold_nothing_are_not_even_sent(site: Site) -> None:
+    site.serve(CLUSTERS["terminating-and-finished"])
+    assert site.run("-d").stdout == (GOLDEN / "terminating-and-finished.details.txt").read_text()
+    _, pods = (call[-1] for call in site.calls())
+    assert "fieldSelector=spec.nodeName%21%3D%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed" in pods
+    served = fake_kubectl.page(
+        site.folder, "pods", {"limit": "9", "fieldSelector": "spec.nodeName!=,status.phase!=Failed"}
+    )
+    assert [pod["metadata"]["name"] for pod in served["items"]] == ["leaving", "done", "elsewhere"]
+
+
+def test_a_list_that_expires_half_way_is_read_anew(site: Site) -> None:
+    site.serve(CLUSTERS["twelve-nodes"])
+    (site.folder / "limit").write_text("5")
+    (site.folder / "fault").write_text("expired-once")
+    done = site.run()
+    assert (done.returncode, done.stdout) == (0, (GOLDEN / "twelve-nodes.summary.txt").read_text())
+    (site.folder / "fault").write_text("expired")
+    done = site.run()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        "kubectl inspect cgpu: the list of nodes expired while it was read, twice; try again"
+    )
+
+
+@pytest.mark.parametrize("flag", VALUE_FLAGS)
+def test_every_flag_of_kubectl_is_handed_on(site: Site, flag: str) -> None:
+    for given in ([f"{flag}=a b"], [flag, "a b"]):
+        assert site.run(*given, "-d").returncode == 0
+    assert [call[:-3] for call in site.calls()] == [[f"{flag}=a b"]] * 4
+
+
+def test_flags_keep_their_order_and_their_number(site: Site) -> None:
+    given = ["-s", "https://x", "--as=u", "--as-group=a", "--as-group", "b", "-v=6", "--context=c"]
+    assert site.run("cn-hangzhou.192.168.2.167", *given, "-d").returncode == 0
+    want = ["--server=https://x", "--as=u", "--as-group=a", "--as-group=b", "--v=6", "--context=c"]
+    assert [call[:-3] for call in site.calls()] == [want] * 2
+
+
+@pytest.mark.parametrize("flag", SWITCHES)
+@pytest.mark.parametrize("value", ["", "=true", "=false"])
+def test_a_switch_does_not_swallow_a_node_name(site: Site, flag: str, value: str) -> None:
+    done = site.run(flag + value, "cn-hangzhou.192.168.2.167")
+    assert (done.returncode, done.stdout) == (0, (GOLDEN / "recorded.summary.txt").read_text())
+    assert [call[:-3] for call in site.calls()] == [[flag + value]] * 2
+
+
+def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: Site) -> None:
+    said = 'Error from server (Forbidden): nodes is forbidden: User "eve" cannot list resource "nodes"'
+    (site.folder / "fault").write_text(said)
+    done = site.run()
+    assert (done.returncode, done.stdout) == (1, "")
+    theirs, ours = done.stderr.splitlines()
+    assert theirs == said
+    assert ours.startswith("kubectl inspect cgpu: the right to list nodes in the whole cluster is missing")
+
+
+def test_any_other_failure_of_kubectl_is_a_no(site: Site) -> None:
+    (site.folder / "fault").write_text("error: context was not found for specified context: nope")
+    done = site.run("--context", "nope")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: context was not found for specified context: nope\nkubectl inspect cgpu: kubectl could not list nodes\n"
+    )
+
+
+def test_no_kubectl_is_said(site: Site) -> None:
+    (site.folder / "kubectl").unlink()
+    done = site.run(PATH=f"{Path(sys.executable).parent}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "kubectl inspect cgpu: cannot run kubectl: No such file or directory; install kubectl, or name it in $KUBECTL\n"
+    )
+
+
+def test_another_kubectl_can_be_named(site: Site) -> None:
+    (site.folder / "kubectl").rename(site.folder / "oc")
+    assert site.run(KUBECTL=str(site.folder / "oc")).returncode == 0
+
+
+def test_an_answer_that_is_no_list_is_an_error(site: Site) -> None:
+    (site.folder / "kubectl").write_text("#!/bin/sh\necho '<html>log in first</html>'\n")
+    done = site.run()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the list of nodes cannot be read: not JSON" in done.stderr
+
+
+def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: Site) -> None:
+    site.serve(CLUSTERS["gpushare"])
+    done = site.run("nope", "gpu-node-2", "nope")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].startswith("gpu-node-2  10.0.0.12  0/16")
+    assert done.stdout.splitlines()[-3] == "21/48 (43%)"
+    assert done.stderr == "kubectl inspect cgpu: node nope not found\n"
+    done = site.run("nope")
+    assert (done.returncode, done.stdout) == (1, "")
+    done = site.run("nope", "-o", "json")
+    assert (done.returncode, json.loads(done.stdout)["nodes"]) == (1, [])
+
+
+def test_a_node_without_gpu_memory_is_told_from_none(site: Site) -> None:
+    site.serve(CLUSTERS["no-gpu-nodes"])
+    done = site.run("cpu-1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "kubectl inspect cgpu: node cpu-1 has no GPU memory to share\n"
+
+
+MISUSE = {
+    "unknown flag": (["--nope"], "--nope"),
+    "unknown form": (["-o", "xml"], "invalid choice: 'xml'"),
+    "two forms": (["-d", "-o", "json"], "not allowed with argument"),
+    "a namespace": (["-n", "default"], "there is no -n: pods of every namespace hold memory"),
+    "no unit": (["--unit-mib", "0"], "'0' is not a number of MiB"),
+    "a shortened flag": (["--kubeconf", "x"], "--kubeconf"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISUSE.values(), ids=MISUSE)
+def test_misuse_exits_2_and_calls_nobody(site: Site, arguments: Sequence[str], said: str) -> None:
+    done = site.run(*arguments)
+    assert (done.returncode, done.stdout, site.calls()) == (2, "", [])
+    assert said in done.stderr
+
+
+def test_it_answers_to_the_name_it_is_called_by(site: Site, built: Path) -> None:
+    other = site.folder / "kubectl-inspect-gpushare"
+    other.symlink_to(built)
+    for name, path in (("cgpu", built), ("gpushare", other)):
+        done = Site(site.folder, path).run("--version")
+        assert (done.returncode, done.stdout) == (0, f"kubectl inspect {name} {VERSION}\n")
+    assert Site(site.folder, other).run().stdout == site.run().stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_red"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["terminal", "NO_COLOR", "dumb"],
+)
+def test_colour_is_for_terminals_that_want_it(site: Site, environment: dict[str, str], is_red: bool) -> None:  # noqa: FBT001 - a table
+    site.serve(CLUSTERS["unhealthy"])
+    master, slave = pty.openpty()
+    with subprocess.Popen([site.plugin], env=site.environment(**environment), cwd=site.folder, stdout=slave) as running:
+        os.close(slave)
+        shown = b""
+        while chunk := _read(master):
+            shown += chunk
+    os.close(master)
+    assert running.returncode == 0
+    assert (b"\x1b[31m4/15!\x1b[0m" in shown) is is_red
+    assert (b"\x1b" in shown) is is_red
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(site: Site) -> None:
+    """The pipe is closed before anything is written, as `| head` may do: no traceback, no complaint."""
+    with subprocess.Popen(
+        [site.plugin], env=site.environment(), cwd=site.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        said = running.stderr.read()
+    assert (running.returncode, said) == (0, b"")
+
+
+def test_an_old_python_is_told_what_is_needed(site: Site) -> None:
+    """3.11 cannot become older, so it is told that it is; up to there the file is what 3.6 can read."""
+    with zipfile.ZipFile(site.plugin) as archive:
+        main = archive.read("__main__.py").decode()
+    compile(main, "__main__.py", "exec", _feature_version=6)
+    pretend = (
+        f"import sys, runpy; sys.version_info = (3, 6, 9); runpy.run_path({str(site.plugin)!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", pretend], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "kubectl inspect cgpu needs Python 3.11 or newer; this is 3.6\n"
+
+
+def test_the_same_sources_make_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    again = tmp_path / "folder" / "again"
+    assert plugin.main([str(again)]) == 0
+    assert again.read_bytes() == built.read_bytes()
+    assert built.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    assert stat.S_IMODE(built.stat().st_mode) == 0o755
+    assert [path.name for path in again.parent.iterdir()] == ["again"]
+
+
+def test_it_holds_the_plugin_and_the_words_and_nothing_else(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        names = archive.namelist()
+    assert names == sorted(names)
+    rooms = {name.rpartition("/")[0] for name in names}
+    assert rooms == {"", "cards", "cli", "cli/inspect"}
+    assert {name for name in names if name.count("/") == 0 or name.rpartition("/")[0] == "cli"} == {
+        "LICENSE",
+        "__main__.py",
+        "cli/__init__.py",
+    }
+
+
+def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plugin.main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m cli.plugin FILE\n"
+
+
+def test_it_starts_fast(site: Site) -> None:
+    """Beyond a Python that does nothing, in CPU time: others use the machine too. Nothing here waits for a disk or a line."""
+    (site.folder / "kubectl").write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
+    bare = min(_cpu_seconds(site, ["python3", "-c", "pass"]) for _ in range(3))
+    ours = min(_cpu_seconds(site, [str(site.plugin)]) for _ in range(3))
+    assert ours - bare < MORE_THAN_A_BARE_PYTHON_SECONDS
+
+
+def _cpu_seconds(site: Site, command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=site.environment(), cwd=site.folder, stdout=subprocess.DEVNULL, timeout=60, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def _read(descriptor: int) -> bytes:
+    """What a terminal shows; empty when nobody holds its other end."""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""

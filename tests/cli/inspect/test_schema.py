@@ -1,0 +1,69 @@
+"""The JSON is what its published schema says, and the schema refuses what is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from cards.holding import HoldState
+from cli.inspect.forms import form
+from cli.inspect.gather import gather
+from tests.cli.inspect.clusters import CLUSTERS
+from tests.cli.inspect.lists import Lists
+from tests.cli.inspect.schema import faults
+from tests.wire.clusters import a_cluster
+
+ROOT = Path(__file__).parent.parent.parent.parent
+SCHEMA = json.loads((ROOT / "docs" / "schemas" / "inspection.v1.json").read_text())
+
+
+def an_answer(name: str) -> Any:  # noqa: ANN401 - any JSON value
+    return json.loads(json.dumps(form(gather(CLUSTERS[name].lists()))))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_golden_clusters_follow_the_schema(name: str) -> None:
+    assert list(faults(an_answer(name), SCHEMA, SCHEMA)) == []
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_clusters_follow_the_schema(seed: int) -> None:
+    objects = a_cluster(seed)
+    answer = json.loads(json.dumps(form(gather(Lists(objects.nodes, objects.pods)))))
+    assert list(faults(answer, SCHEMA, SCHEMA)) == []
+
+
+def test_the_schema_knows_every_state() -> None:
+    assert set(SCHEMA["$defs"]["pod"]["properties"]["state"]["enum"]) == set(get_args(HoldState))
+
+
+SPOILS: dict[str, tuple[tuple[str | int, ...], object, str]] = {
+    "another kind": (("kind",), "Demo", "$.kind: not 'Inspection'"),
+    "a number as text": (("totalGPU",), "31", "$.totalGPU: not of type integer"),
+    "below nothing": (("nodes", 0, "usedGPU"), -1, "$.nodes[0].usedGPU: less than 0"),
+    "a truth as number": (("nodes", 0, "devs", 0, "id"), True, "$.nodes[0].devs[0].id: not of type integer"),
+    "a new field": (("nodes", 0, "devs", 1, "x"), 1, "$.nodes[0].devs[1].x: not in the schema"),
+    "a new state": (("nodes", 0, "unplaced", 0, "state"), "gone", "$.nodes[0].unplaced[0].state: 'gone' is none of"),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "want"), SPOILS.values(), ids=SPOILS)
+def test_the_schema_is_strict(path: tuple[str | int, ...], value: object, want: str) -> None:
+    answer = an_answer("unknown-pods")
+    spoiled = copy.deepcopy(answer)
+    at = spoiled
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    (fault,) = faults(spoiled, SCHEMA, SCHEMA)
+    assert fault.startswith(want)
+
+
+def test_no_field_may_be_missing() -> None:
+    answer = an_answer("unknown-pods")
+    del answer["nodes"][0]["devs"][0]["heldGPU"]
+    assert list(faults(answer, SCHEMA, SCHEMA)) == ["$.nodes[0].devs[0].heldGPU: missing"]

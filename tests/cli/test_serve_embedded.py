@@ -1,0 +1,44 @@
+"""`vrampack serve --embedded FILE`: the real program on the objects of a file, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.main import main
+from tests.cli.service import serving_file
+from tests.wire import recordings
+
+PREFIX = "/gpushare-scheduler"
+FILTER = json.loads(recordings.read("filter.ncc-true_ignoredByScheduler-true.json"))
+
+
+def as_kubectl_writes(folder: Path) -> Path:
+    """The recorded nodes, and the pod that holds 11 units of gpu-node-0."""
+    filler = next(pod for pod in recordings.pods() if pod["metadata"]["name"] == "filler-0")
+    items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recordings.nodes()]
+    items.append({"apiVersion": "v1", "kind": "Pod", **filler})
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
+    return path
+
+
+async def test_it_answers_as_on_a_cluster_that_holds_these_objects(tmp_path: Path) -> None:
+    """11 of 15 units are held on gpu-node-0: 4 fit there, tightly."""
+    async with serving_file(as_kubectl_writes(tmp_path)) as service:
+        await service.until_ready()
+        _, text = await service.get(f"{service.verbs}{PREFIX}/inspect/gpu-node-0")
+        (node,) = json.loads(text)["nodes"]
+        assert (node["usedGPU"], node["totalGPU"]) == (11, 15)
+        scores = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
+        assert max(scores, key=lambda each: int(each["Score"]))["Host"] == "gpu-node-0"
+
+
+def test_a_file_that_cannot_be_used_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "objects.yaml"
+    path.write_text("kind: Service\nmetadata: {name: s}\n")
+    assert main(["serve", "--embedded", str(path)]) == 2
+    assert f"vrampack: {path}: document [0].kind: 'Service'" in capsys.readouterr().err
