@@ -1,0 +1,1 @@
+"""What explain says, against an API server and, for the words, without one."""

@@ -1,0 +1,276 @@
+"""`vrampack explain` as a command: whom it explains, in which form, and with which exit code it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from cli.explain.form import Explanation
+from cli.explain.main import main, parser
+from simulator.apiserver import ApiServer
+from simulator.kubeconfig import write_kubeconfig
+from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, explained
+from tests.e2e.objects import a_card
+from tests.fakes.proxy import Proxy
+
+DOCS = Path(__file__).parents[3] / "docs"
+SCHEMA = "schemas/explanation.v1.json"
+CLUSTER = (
+    a_gpu_node("gpu-1"),
+    a_bound_pod("a", "gpu-1", {0: 8}),
+    a_node("cpu-1"),
+    a_node("gpu-2", "{"),
+    a_waiting_pod(units=8, said="no"),
+)
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever runs the tests may have a cluster of their own."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+NAMED = {
+    "namespace and name": ("pod", "default/w"),
+    "name alone": ("pod", "w"),
+    "flag": ("-n", "default", "pod", "w"),
+    "flag after": ("pod", "w", "--namespace", "default"),
+    "both and the same": ("pod", "default/w", "-n", "default"),
+}
+
+
+@pytest.mark.parametrize("arguments", NAMED.values(), ids=NAMED)
+async def test_a_pod_is_named_in_any_of_these_ways(arguments: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
+    assert await explained(tmp_path, CLUSTER, *arguments) == 0
+    assert capsys.readouterr().out.startswith("Pod default/w is pending and asks 8 units")
+
+
+async def test_a_pod_of_another_namespace_is_another_pod(tmp_path: Path, capsys: Said) -> None:
+    assert await explained(tmp_path, CLUSTER, "pod", "ml/w") == 1
+    assert capsys.readouterr() == ("", "vrampack: there is no pod w in namespace ml\n")
+
+
+MISUSE = {
+    "no kind": ("w",),
+    "another kind": ("node", "gpu-1"),
+    "no name": ("pod",),
+    "too many parts": ("pod", "a/b/c"),
+    "an empty part": ("pod", "/w"),
+    "two namespaces": ("pod", "ml/w", "-n", "default"),
+    "an unknown flag": ("pod", "w", "--nope"),
+    "an unknown form": ("pod", "w", "-o", "xml"),
+    "a configuration that is not there": ("pod", "w", "--config", "/nonexistent.yaml"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSE.values(), ids=MISUSE)
+def test_misuse_exits_2_and_prints_nothing(arguments: tuple[str, ...], capsys: Said) -> None:
+    try:
+        code: Any = main(arguments)
+    except SystemExit as left:
+        code = left.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert "vrampack" in said.err
+
+
+async def behind(folder: Path, *, fault: Callable[[Proxy], object]) -> int:
+    async with ApiServer() as api, Proxy(int(api.url.rpartition(":")[2])) as proxy:
+        for each in CLUSTER:
+            (api.restore if each["kind"] == "Pod" else api.create)(each)
+        fault(proxy)
+        kubeconfig = write_kubeconfig(folder, proxy.url)
+        return await asyncio.to_thread(main, ["pod", "w", "--kubeconfig", str(kubeconfig)])
+
+
+NEEDS = "explain needs get and list of pods and list of nodes"
+FAULTS: dict[str, tuple[Callable[[Proxy], object], str]] = {
+    "not allowed to get the pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(403), NEEDS),
+    "not allowed to list pods": (lambda proxy: proxy.when("GET", "/api/v1/pods").answer(403), NEEDS),
+    "not allowed to list nodes": (lambda proxy: proxy.when("GET", "/nodes").answer(401), NEEDS),
+    "an API server in trouble": (
+        lambda proxy: proxy.when("GET", "/nodes").answer(503),
+        "no answer from the API server",
+    ),
+    "a cut line": (lambda proxy: proxy.when("GET", "/nodes").cut(), "no answer from the API server"),
+    "no list": (lambda proxy: proxy.when("GET", "/nodes").answer(200, {"items": 7}), "list nodes: not a list"),
+    "no pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(200, {"spec": 7}), "get pod default/w"),
+    "a list that expires again and again": (lambda proxy: proxy.when("GET", "/api/v1/pods").gone(), "410"),
+}
+
+
+@pytest.mark.parametrize(("fault", "text"), FAULTS.values(), ids=FAULTS)
+async def test_a_cluster_that_cannot_be_read_exits_1(
+    fault: Callable[[Proxy], object], text: str, tmp_path: Path, capsys: Said
+) -> None:
+    assert await behind(tmp_path, fault=fault) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vrampack: ")
+    assert text in said.err
+
+
+async def test_a_list_that_expires_once_is_begun_again(tmp_path: Path, capsys: Said) -> None:
+    assert await behind(tmp_path, fault=lambda proxy: proxy.when("GET", "/api/v1/pods").gone(times=1)) == 0
+    assert "0/3 nodes fit" in capsys.readouterr().out
+
+
+def test_an_api_server_that_is_not_there_exits_1(tmp_path: Path, capsys: Said) -> None:
+    kubeconfig = write_kubeconfig(tmp_path, "http://127.0.0.1:9")
+    assert main(["pod", "w", "--kubeconfig", str(kubeconfig)]) == 1
+    assert capsys.readouterr().err.startswith("vrampack: no answer from the API server: get pods: ")
+
+
+def test_no_way_to_a_cluster_exits_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["pod", "w", "--kubeconfig", "/nonexistent"]) == 1
+    assert main(["pod", "w"]) == 1
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    assert main(["pod", "w"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "vrampack: kubeconfig /nonexistent: no such file",
+        f"vrampack: kubeconfig {tmp_path}/.kube/config: no such file",
+        "vrampack: service account of this pod: Service host/port is not set.; give --kubeconfig FILE outside a cluster",
+    ]
+
+
+async def test_the_kubeconfig_is_looked_for_as_kubectl_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    (tmp_path / ".kube").mkdir()
+    async with ApiServer() as api:
+        api.restore(a_waiting_pod(units=0))
+        written = write_kubeconfig(tmp_path, api.url)
+        written.rename(tmp_path / ".kube" / "config")
+        assert await asyncio.to_thread(main, ["pod", "w"]) == 0
+        monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+        assert await asyncio.to_thread(main, ["pod", "w"]) == 1
+    assert capsys.readouterr().err == "vrampack: kubeconfig /nonexistent: no such file\n"
+
+
+async def test_unit_resource_and_policy_are_those_of_the_extender(tmp_path: Path, capsys: Said) -> None:
+    config = tmp_path / "extender.yaml"
+    config.write_text(
+        "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 512\n"
+        "resources: {memory: example.com/vram, count: example.com/cards}\npolicy: {default: spread}\n"
+    )
+    node = a_node("old", allocatable={"example.com/vram": "30", "example.com/cards": "2"})
+    pod = a_waiting_pod(units=4)
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/vram": "3"}
+    assert await explained(tmp_path, (node, pod), "pod", "w", "--config", str(config)) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Pod default/w is pending and asks 3 units (1536 MiB) on one card.\n")
+    assert "\nPolicy spread would take old GPU0.\n" in said
+
+
+MANY = (
+    *(a_gpu_node(f"gpu-{at:02}", a_card(0), a_card(1)) for at in range(20)),
+    *(a_bound_pod(f"a-{at:02}", f"gpu-{at:02}", {0: 14 - at % 7, 1: 15}) for at in range(20)),
+)
+"""Card 0 of gpu-06 and gpu-13 has 7 free, the most; card 1 is full everywhere."""
+
+
+async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Path, capsys: Said) -> None:
+    assert await explained(tmp_path, (*MANY, a_waiting_pod(units=8))) == 0
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert rows[1] == "gpu-06     0        7/15        1  not enough free memory"
+    assert [row.split()[1] for row in rows[1:21]] == ["0"] * 20
+    assert rows[21] == "20 more rows: --all shows them."
+
+    assert await explained(tmp_path, (*MANY, a_waiting_pod(units=8)), "pod", "w", "--all") == 0
+    every = capsys.readouterr().out.splitlines()[2:]
+    assert [row.split()[0] for row in every[1:5]] == ["gpu-06", "gpu-06", "gpu-13", "gpu-13"]
+    assert every[41] == ""
+
+
+async def test_a_pod_on_two_cards_is_shown_whole_nodes(tmp_path: Path, capsys: Said) -> None:
+    pod = a_waiting_pod(units=16, labels={"aliyun.com/gpu-count": "2"})
+    assert await explained(tmp_path, (*MANY, pod)) == 0
+    rows = capsys.readouterr().out.splitlines()[3:23]
+    assert [row.split()[1] for row in rows] == ["0", "1"] * 10
+    assert rows[0].startswith("gpu-06  ")
+
+
+async def test_what_pods_and_nodes_say_does_not_steer_the_terminal(tmp_path: Path, capsys: Said) -> None:
+    evil = a_gpu_node("gpu-1", a_card(0, model="\x1b[2J\u202e\n"))
+    pod = a_waiting_pod(units=4, annotations={"vrampack.dev/card-model": "\x1b[31mA"}, said="a\x07b")
+    assert await explained(tmp_path, (evil, pod)) == 0
+    said = capsys.readouterr().out
+    assert "of model ?[31mA." in said
+    assert "model ?[2J?? is not allowed" in said
+    assert [each for each in said if not (each.isprintable() or each == "\n")] == []
+
+
+FORMS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load}
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_json_and_yaml_carry_what_the_table_shows(form: str, tmp_path: Path, capsys: Said) -> None:
+    assert await explained(tmp_path, CLUSTER, "pod", "w", "-o", form) == 0
+    said = FORMS[form](capsys.readouterr().out)
+    assert list(said)[:2] == ["apiVersion", "kind"]
+    assert (said["apiVersion"], said["kind"]) == ("vrampack.dev/v1", "Explanation")
+    assert said["pod"]["state"] == "pending"
+    assert said["request"] | {"problem": ""} == said["request"]
+    assert (said["request"]["units"], said["request"]["unitMib"], said["request"]["policy"]) == (8, 1024, "binpack")
+    assert said["scheduler"] == {"reason": "Unschedulable", "message": "no"}
+    assert said["reasons"] == {"no shareable GPU memory": 2, "no card with enough free memory": 1}
+    assert (said["nodeCount"], said["nodesWithoutMemory"]) == (3, 1)
+    nearest, damaged = said["nodes"]
+    (card,) = nearest.pop("cards")
+    assert nearest["reason"] == "no card with enough free memory"
+    assert (card["freeUnits"], card["totalUnits"], card["missingUnits"]) == (7, 15, 1)
+    assert card["pods"] == [{"namespace": "default", "name": "a", "units": 8, "unplaced": ""}]
+    assert (damaged["name"], damaged["never"], damaged["cards"]) == ("gpu-2", True, [])
+    assert damaged["problem"].startswith('annotation "vrampack.dev/cards": not JSON')
+
+
+KINDS: dict[str, Object] = {
+    "pending": a_waiting_pod(units=8),
+    "fitting": a_waiting_pod(units=7),
+    "bound": a_bound_pod("w", "gpu-1", {0: 4}, annotations={"limit-mib.vrampack.dev/main": "4301"}),
+    "asks nothing": a_waiting_pod(units=0),
+}
+
+
+@pytest.mark.parametrize("pod", KINDS.values(), ids=KINDS)
+async def test_every_json_reads_back_as_the_schema_has_it(pod: Object, tmp_path: Path, capsys: Said) -> None:
+    assert await explained(tmp_path, (*CLUSTER[:-1], pod), "pod", "w", "-o", "json") == 0
+    said = capsys.readouterr().out
+    read = msgspec.json.decode(said, type=Explanation, strict=True)
+    assert json.loads(msgspec.json.encode(read)) == json.loads(said)
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    """`python -m tests.cli.explain.test_explain` writes it anew."""
+    assert json.loads((DOCS / SCHEMA).read_text()) == the_schema()
+
+
+def test_every_flag_and_state_is_documented() -> None:
+    text = (DOCS / "explain.md").read_text()
+    flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    states = the_schema()["$defs"]["PodView"]["properties"]["state"]["enum"]
+    assert [
+        word for word in (*(flags - {"--help"}), *states, SCHEMA) if f"`{word}" not in text and word not in text
+    ] == []
+
+
+def the_schema() -> Any:  # noqa: ANN401 - a JSON document
+    made = msgspec.json.schema(Explanation)
+    title = "What `vrampack explain pod -o json` prints"
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return json.loads(json.dumps(head | made))
+
+
+if __name__ == "__main__":
+    (DOCS / SCHEMA).write_text(json.dumps(the_schema(), indent=2) + "\n")

@@ -1,0 +1,127 @@
+"""`vrampack explain` beside the real scheduler: it gives the scheduler's own reason, and needs to read no more than pods and nodes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.processes import REPOSITORY
+
+Start = Callable[..., Any]
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+RULES = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+)
+
+
+@pytest.fixture
+def reader(cluster: Cluster) -> Iterator[Path]:
+    """The kubeconfig of somebody who may read pods and nodes, and nothing else."""
+    namespace = cluster.namespace("reader")
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
+    metadata = {"name": namespace}
+    cluster.must("POST", f"{ROLES}/clusterroles", {"metadata": metadata, "rules": RULES})
+    cluster.must("POST", f"{ROLES}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]})
+    yield cluster.kubeconfig(namespace, "default")
+    for kind in ("clusterrolebindings", "clusterroles"):
+        cluster.must("DELETE", f"{ROLES}/{kind}/{namespace}")
+
+
+def explain(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cli", "explain", "pod", *arguments, "--kubeconfig", str(kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60)
+
+
+def explained(kubeconfig: Path, name: str) -> Any:  # noqa: ANN401 - a JSON document
+    done = explain(kubeconfig, f"default/{name}", "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def create(cluster: Cluster, name: str, units: int) -> None:
+    cluster.must("POST", PODS, a_pod(name, units))
+
+
+def until_bound(cluster: Cluster, name: str) -> None:
+    cluster.wait(lambda: "nodeName" in cluster.must("GET", f"{PODS}/{name}")["spec"], 30, what=f"{name} bound")
+
+
+def until_refused(cluster: Cluster, name: str) -> str:
+    """The scheduler's message."""
+
+    def look() -> str:
+        conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+        return next((str(each.get("message", "")) for each in conditions if each["type"] == "PodScheduled"), "")
+
+    return cluster.wait(look, what=f"{name} refused")
+
+
+def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(
+    cluster: Cluster, extender: Start, scheduler: Start, reader: Path
+) -> None:
+    """Two pods of 4 share a card of 15 and 7 stay free; the other card has 3. The scheduler's own sum, 10, would do for 8."""
+    cluster.add_node("gpu-1", cards=cards(a_card(0), a_card(1)))
+    extender()
+    scheduler()
+    for name, units in (("app-0", 4), ("app-1", 4), ("large", 12)):
+        create(cluster, name, units)
+        until_bound(cluster, name)
+    create(cluster, "waits", 8)
+    message = until_refused(cluster, "waits")
+
+    told = explained(reader, "waits")
+
+    assert told["scheduler"]["message"] == message
+    ((reason, count),) = told["reasons"].items()
+    assert f"0/1 nodes are available: {count} {reason}." in message
+    assert [(card["freeUnits"], card["missingUnits"]) for card in told["nodes"][0]["cards"]] == [(7, 1), (3, 5)]
+    assert told["next"] == ("free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card")
+    cluster.must("DELETE", f"{PODS}/app-0")
+    until_bound(cluster, "waits")
+    bound = explained(reader, "waits")
+    assert (bound["pod"]["state"], bound["placement"]["node"]) == ("bound", "gpu-1")
+    assert [(card["index"], card["units"]) for card in bound["placement"]["cards"]] == [(0, 8)]
+    assert bound["placement"]["limitsMib"] == {"main": 8602}  # 16130 * 8 / 15 = 8602.7
+
+
+def test_the_founding_node_is_full_by_the_schedulers_own_sum(
+    cluster: Cluster, extender: Start, scheduler: Start, reader: Path
+) -> None:
+    """4 + 4 + 8 are more than 15: the scheduler does not even ask the extender. The card lacks 1 all the same."""
+    cluster.add_node("gpu-1", cards=cards(a_card(0)))
+    extender()
+    scheduler()
+    for name in ("app-0", "app-1"):
+        create(cluster, name, 4)
+        until_bound(cluster, name)
+    create(cluster, "waits", 8)
+    message = until_refused(cluster, "waits")
+
+    done = explain(reader, "waits")
+
+    assert done.returncode == 0
+    assert "Insufficient aliyun.com/gpu-mem" in message
+    assert "\ngpu-1     0        7/15        1  not enough free memory\n" in done.stdout
+    assert f"\nScheduler vrampack says: {message}\n" in done.stdout
+    assert (
+        "\nNext: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.\n"
+        in done.stdout
+    )
+
+
+def test_who_may_not_read_is_told_what_is_needed(cluster: Cluster) -> None:
+    namespace = cluster.namespace("nobody")
+    done = explain(cluster.kubeconfig(namespace, "default"), "waits")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith('vrampack: 403 Forbidden: pods "waits" is forbidden')
+    assert done.stderr.endswith("explain needs get and list of pods and list of nodes\n")
