@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from prometheus_client.core import Metric
 
 from cards import keys
 from cards.fit import Reason
-from cli.main import _parser
+from cli import serve
+from cli.demo import main as demo
+from cli.explain import main as explain
+from cli.main import COMMANDS
 from cli.version import VERSION
 from extender.events import EventReason
 from extender.metrics import Metrics, View, _ViewCollector
@@ -53,9 +57,25 @@ def test_every_annotation_is_documented() -> None:
 
 def test_every_flag_of_serve_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    (commands,) = (action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction))
-    flags = {flag for action in commands.choices["serve"]._actions for flag in action.option_strings}
+    flags = {flag for action in serve.parser()._actions for flag in action.option_strings}
     assert {flag for flag in flags if flag.startswith("--") and flag not in text} == {"--help"}
+
+
+@pytest.mark.parametrize(
+    ("parser", "page", "heading"), [(demo.parser, "cli.md", "##"), (explain.parser, "explain.md", "#")]
+)
+def test_every_flag_of_a_command_is_documented_and_no_other(
+    parser: Callable[[], argparse.ArgumentParser], page: str, heading: str
+) -> None:
+    section = (DOCS / page).read_text().partition(f"{heading} {parser().prog}\n")[2].partition(f"\n{heading} ")[0]
+    documented = set(re.findall(r"^\| (?:`-\w`, )?`(--[\w-]+)`", section, re.MULTILINE))
+    flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    assert documented == flags - {"--help"}
+
+
+def test_every_command_is_documented() -> None:
+    table = (DOCS / "cli.md").read_text().partition("\n## ")[0]
+    assert [name for name in (*COMMANDS, "version") if f"`vrampack {name}`" not in table] == []
 
 
 def test_the_version_is_said_once() -> None:

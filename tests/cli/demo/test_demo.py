@@ -1,0 +1,221 @@
+"""The demo shows what it promises, with the exact text of the founding scenario, and with other numbers too."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from cli.demo import objects
+from cli.demo.service import scheduler_settings
+from cli.main import main
+from simulator.scheduling.settings import SchedulerSettings
+from tests.auditor import __main__ as auditor
+from tests.cli.demo.running import Json, kept_up, listed, run
+
+ROOT = Path(__file__).parents[3]
+README = ROOT / "README.md"
+SHIPPED = ROOT / "manifests/second-scheduler/scheduler.yaml"
+FOUNDING = """\
+NAME:       cn-hangzhou.192.168.2.167
+IPADDRESS:  192.168.2.167
+
+NAME         NAMESPACE  GPU0(Allocated)
+app-3g-v1-0  default    4
+app-3g-v1-1  default    4
+Allocated :  8 (53%)
+Total :      15
+--------------------------------------------------------
+
+Allocated/Total GPU Memory In Cluster:  8/15 (53%)
+"""
+BEFORE = """\
+NAME                       IPADDRESS      GPU0(Allocated/Total)  GPU Memory(GiB)
+cn-hangzhou.192.168.2.167  192.168.2.167  0/15                   0/15
+----------------------------------------------------------------------
+Allocated/Total GPU Memory In Cluster:
+0/15 (0%)
+"""
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the whole demo says; it ends well, says nothing else, and leaves nothing behind."""
+    folder = tmp_path_factory.mktemp("story")
+    done = run(folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(folder.iterdir()) == []
+    return done.stdout
+
+
+def test_the_whole_story_is_told(story: str) -> None:
+    """Before, both pods on one card, one pod too many with its reason, its place at once, and a packed cluster."""
+    at = [
+        story.find(text)
+        for text in (
+            BEFORE,
+            FOUNDING,
+            "Each container may use 4301 MiB",
+            "Pod default/app-late is pending and asks 8 units (8 GiB) on one card.",
+            "0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.",
+            "Next: free 1 unit on cn-hangzhou.192.168.2.167 GPU0",
+            "pod default/app-late is on cn-hangzhou.192.168.2.167 GPU0 (8 units)",
+            "41 pods run on ",
+        )
+    ]
+    assert -1 not in at
+    assert at == sorted(at)
+
+
+def test_the_mixed_cluster_is_packed_and_nobody_waits(story: str) -> None:
+    """41 pods ask 42 cards in all if each has its own; 14 are there."""
+    last = story[story.index("== A mixed cluster") :]
+    assert "waits for" not in last
+    used = int(last.partition("41 pods run on ")[2].partition(" cards")[0])
+    # One card is held whole. The other 258 units lie on no fewer than 7 cards: 2 x 80 + 4 x 24 are 256 on six.
+    assert 8 <= used <= 13
+    assert f"{14 - used} of 14 stay empty" in last
+    assert "they need 42: 28 would wait" in last
+
+
+def test_the_readme_shows_its_true_output(story: str) -> None:
+    block = README.read_text().partition("<!-- demo -->\n```\n")[2].partition("```\n<!-- /demo -->")[0]
+    assert block.count("\n") > 20
+    assert untimed(story).startswith(untimed(block))
+
+
+def untimed(text: str) -> str:
+    return re.sub(r"\d+ ms", "some ms", text)
+
+
+class Case(NamedTuple):
+    """Numbers of a newcomer's own, and what must come out."""
+
+    replicas: int
+    units: int
+    card_mib: int
+    card_units: int
+    placed: int
+    late: int | None
+    limit_mib: int
+
+
+CASES = {
+    # 16130 // 1024 = 15; 2 x 4 = 8; one more than 7 is 8; 16130 * 4 // 15 = 4301
+    "the founding ones": Case(2, 4, 16130, 15, 2, 8, 4301),
+    # 24564 // 1024 = 23; 3 x 5 = 15; one more than 8 is 9; 24564 * 5 // 23 = 5340
+    "three of five on 24564 MiB": Case(3, 5, 24564, 23, 3, 9, 5340),
+    # 15109 // 1024 = 14; 4 x 3 = 12, the fifth waits; one more than 2 is 3; 15109 * 3 // 14 = 3237
+    "more than fit": Case(5, 3, 15109, 14, 4, 3, 3237),
+    # 2048 // 1024 = 2; both on it, nothing left; one more than 0 is 1; 2048 * 1 // 2 = 1024
+    "a full card": Case(2, 1, 2048, 2, 2, 1, 1024),
+    # 16 units asked of a card of 15: nobody ever fits, so there is no app to make room
+    "larger than the card": Case(1, 16, 16130, 15, 0, None, 0),
+    # 81559 // 1024 = 79; 19 x 4 = 76; one more than 3 is 4; 81559 * 4 // 79 = 4129
+    "a large card": Case(19, 4, 81559, 79, 19, 4, 4129),
+}
+
+
+def flags(case: Case) -> list[str]:
+    return ["--replicas", str(case.replicas), "--gpu-mem", str(case.units), "--card-mib", str(case.card_mib)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_other_numbers_give_the_right_sums_and_the_right_pending_pod(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read back from the demo's API server, pod by pod, and by the auditor."""
+    with kept_up(*flags(case), folder=tmp_path) as (document, _):
+        pods = listed(document["api"], "pods")
+        (node,) = listed(document["api"], "nodes")
+        assert auditor.main(["--api", document["api"]]) == 0, capsys.readouterr().out
+
+    (card,) = json.loads(node["metadata"]["annotations"]["vrampack.dev/cards"])["cards"]
+    placed = [pod for pod in pods if pod["spec"].get("nodeName")]
+    waiting = {pod["metadata"]["name"]: asked(pod) for pod in pods if not pod["spec"].get("nodeName")}
+    records = [json.loads(pod["metadata"]["annotations"]["vrampack.dev/allocation"]) for pod in placed]
+    limits = {pod["metadata"]["annotations"]["limit-mib.vrampack.dev/main"] for pod in placed}
+
+    assert (card["units"], card["memory_mib"]) == (case.card_units, case.card_mib)
+    assert [held["units"] for record in records for held in record["cards"]] == [case.units] * case.placed
+    assert limits == ({str(case.limit_mib)} if case.placed else set())
+    assert sum(units == case.units for name, units in waiting.items() if name != "app-late") == (
+        case.replicas - case.placed
+    )
+    assert waiting.get("app-late") == case.late
+    assert_document_says(document, pods, case)
+
+
+def assert_document_says(document: Json, pods: list[Json], case: Case) -> None:
+    """The JSON tells the same as the API server."""
+    last = document["steps"][-1]
+    assert (last["usedGPU"], last["totalGPU"]) == (case.placed * case.units, case.card_units)
+    names = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods}
+    assert {each["pod"] for each in [*last["placed"], *last["waiting"]]} == names
+    assert all(each["reason"].startswith("0/1 nodes are available: 1 ") for each in last["waiting"])
+
+
+def asked(pod: Json) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"])
+
+
+def test_json_alone_tells_every_step_and_ends(tmp_path: Path) -> None:
+    done = run("--json", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    told = [(step["step"], step["usedGPU"], len(step["placed"]), len(step["waiting"])) for step in document["steps"]]
+    assert told == [("empty", 0, 0, 0), ("shared", 8, 2, 0), ("full", 8, 2, 1), ("freed", 8, 1, 0)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_takes_everything_away(number: signal.Signals, tmp_path: Path) -> None:
+    """No process, no file: the extender is stopped in order, its port is free again."""
+    with kept_up(folder=tmp_path) as (document, process):
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        with pytest.raises(OSError, match="refused"):
+            listed(document["api"], "pods")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_app_gone_the_waiting_pod_has_its_place_at_once(tmp_path: Path) -> None:
+    """Well under the second that a first back-off of the scheduler would last."""
+    told = run("--json", folder=tmp_path).stdout
+    freed = json.loads(told)["steps"][-1]
+    assert freed["placed"][0]["pod"] == "default/app-late"
+    assert freed["tookMs"] < 500
+
+
+MISUSED = {
+    "no card": ["--card-mib", "1023"],
+    "no pod": ["--replicas", "0"],
+    "no unit": ["--gpu-mem", "0"],
+    "no number": ["--gpu-mem", "4Gi"],
+    "a word too many": ["now"],
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSED.values(), ids=MISUSED)
+def test_misuse_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["demo", *arguments])
+    assert raised.value.code == 2
+    assert arguments[-1] in capsys.readouterr().err
+
+
+def test_the_scheduler_is_set_as_it_ships() -> None:
+    """But for the pods that name no scheduler: no admission policy runs here that would name ours."""
+    shipped = SchedulerSettings.from_yaml(SHIPPED.read_text(), url_prefix="http://x")
+    ours = scheduler_settings("http://x")
+    assert ours.scheduler_names[0] in shipped.scheduler_names
+    fields = ("filter_verb", "prioritize_verb", "bind_verb", "weight", "http_timeout_seconds", "managed_resources")
+    assert [getattr(ours, field) for field in fields] == [getattr(shipped, field) for field in fields]
+
+
+def test_the_mixed_cluster_is_what_the_text_says() -> None:
+    assert sorted({card.units for cards in objects.MIXED_NODES.values() for card in cards}) == [15, 16, 24, 80]
+    assert sum(job.replicas for job in objects.MIXED_JOBS) == 41
