@@ -3,12 +3,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check format e2e clean
+.PHONY: help setup demo test check format e2e plugin render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@echo "installing the pinned packages into $(VENV), about a minute the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
@@ -16,8 +17,11 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 
 setup: $(VENV)/.ready ## A virtual environment with exactly the pinned packages
 
+demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, no root
+	$(BIN)/vrampack demo
+
 test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e" tests
+	$(BIN)/python -m pytest -m "not e2e and not image" tests
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -31,6 +35,16 @@ format: setup ## Rewrite the code as `make check` wants it
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
+
+plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
+	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu
+
+render: setup ## manifests/rendered, as kubectl makes it of the sources
+	$(BIN)/python -m tests.e2e.render
+
+image: setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
+	VENV=$(VENV) images/build $(BASE)
+	$(BIN)/python -m pytest -m image tests/images
 
 clean: ## Remove what was built here
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,64 @@
+# The vrampack image: a base with Python 3.13, and one folder, /opt/vrampack, with the program in it.
+# `make image` builds exactly this file, with a base made of Debian packages, and tries the result.
+#
+# BASE is any Debian-like image with `python3` and its venv module. A release names it by digest:
+#   docker build --build-arg BASE=docker.io/library/python:3.13-slim-trixie@sha256:... .
+# A package index of your own, or one behind a private authority, is handed in without leaving a trace:
+#   docker build --secret id=pip.conf,src=pip.conf --secret id=ca.pem,src=ca.pem .    (pip.conf: cert = /run/secrets/ca.pem)
+ARG BASE=docker.io/library/python:3.13-slim-trixie
+
+
+FROM ${BASE} AS builder
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1 SOURCE_DATE_EPOCH=1577836800
+WORKDIR /src
+
+# Two environments: /tools has pip and setuptools, /opt/vrampack never sees them.
+COPY requirements/runtime.txt requirements/dev.txt requirements/
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=ca.pem \
+    python3 -m venv /tools \
+    && python3 -m venv --without-pip /opt/vrampack \
+    # The one build requirement, at the version and the hashes that development is pinned to.
+    && sed -n '/^setuptools==/,/[^\\]$/p' requirements/dev.txt > /tools/setuptools.txt \
+    && /tools/bin/pip install --require-hashes --requirement /tools/setuptools.txt \
+    && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --only-binary=:all: \
+        --require-hashes --requirement requirements/runtime.txt
+
+COPY pyproject.toml README.md LICENSE ./
+COPY cards cards
+COPY policies policies
+COPY kube kube
+COPY extender extender
+COPY simulator simulator
+COPY cli cli
+RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
+    && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --no-deps --no-index /tools/wheel/*.whl
+
+# Bytecode is checked by nobody at run time: it does not depend on file times, and the root is read-only anyway.
+WORKDIR /tools
+COPY images/strip.py images/trim.py images/
+RUN /opt/vrampack/bin/python3 -m images.trim \
+    && /opt/vrampack/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/vrampack/lib
+
+
+FROM ${BASE}
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="vrampack" \
+      org.opencontainers.image.description="Packs pods onto GPU cards by memory: a kube-scheduler extender" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=builder /opt/vrampack /opt/vrampack
+
+ENV PATH=/opt/vrampack/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# A base may come with pip, and with a standard library that was never compiled: the first goes, and what the
+# program imports of the second is compiled by running it once, while the root can still be written.
+RUN rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip* \
+        /usr/lib/python3*/ensurepip /usr/share/python-wheels \
+    && vrampack serve --help && vrampack demo --help
+# The Kubernetes client asks for a home when it is imported, and user 65532 is in no password file.
+ENV PYTHONDONTWRITEBYTECODE=1 HOME=/
+WORKDIR /
+USER 65532:65532
+ENTRYPOINT ["vrampack"]
+CMD ["serve"]

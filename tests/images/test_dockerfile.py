@@ -1,0 +1,104 @@
+"""The Dockerfile and its lists, read without building anything."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from images import trim
+
+REPOSITORY = Path(__file__).parents[2]
+SITE = Path(yaml.__file__).parents[1]
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
+FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
+TOOLS = ["images/strip.py", "images/trim.py"]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """Instructions and their text, stage by stage; what stands before the first `FROM` comes first."""
+    text = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    made: list[list[tuple[str, str]]] = [[]]
+    for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
+            made.append([])
+        made[-1].append((instruction, rest))
+    return made
+
+
+def test_every_stage_starts_from_the_one_base_that_can_be_given() -> None:
+    (argument,), *built = stages()
+    assert argument[0] == "ARG"
+    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", argument[1])
+    assert [stage[0] for stage in built] == [("FROM", "${BASE} AS builder"), ("FROM", "${BASE}")]
+
+
+def test_the_image_runs_as_nobody() -> None:
+    """By number: a cluster that demands `runAsNonRoot` cannot look names up."""
+    final = stages()[-1]
+    assert [text for name, text in final if name == "USER"] == ["65532:65532"]
+    after = [name for name, _ in final[final.index(("USER", "65532:65532")) + 1 :]]
+    assert after == ["ENTRYPOINT", "CMD"]
+    assert ("ENTRYPOINT", '["vrampack"]') in final
+
+
+def test_nothing_is_fetched_but_pinned_packages() -> None:
+    instructions = [each for stage in stages() for each in stage]
+    assert "ADD" not in {name for name, _ in instructions}
+    runs = "\n".join(text for name, text in instructions if name == "RUN")
+    assert not re.search(r"\b(curl|wget|git|apt-get)\b|https?://", runs)
+    installs = re.findall(r"pip\S*(?: --python \S+)? install ([^&]*)", runs)
+    assert len(installs) == 3
+    assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+
+
+def test_the_final_stage_takes_one_folder() -> None:
+    """A second one would be a way for pip, caches or sources to get in."""
+    copies = [text for name, text in stages()[-1] if name == "COPY"]
+    assert copies == ["--from=builder /opt/vrampack /opt/vrampack"]
+
+
+def test_the_builder_takes_what_the_program_is_made_of() -> None:
+    copied = [source for name, text in stages()[1] if name == "COPY" for source in text.split()[:-1]]
+    assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS])
+    assert list(trim.OURS) == ROOMS
+
+
+def test_the_builder_is_shown_nothing_else() -> None:
+    lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    everything, *rest = [line for line in lines if line and not line.startswith("#")]
+    assert everything == "*"
+    assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted([*ROOMS, *FILES, *TOOLS])
+    assert [line for line in rest if not line.startswith("!")] == ["**/__pycache__", "**/*.pyc"]
+
+
+@pytest.mark.parametrize("pattern", trim.REMOVED)
+def test_what_is_removed_is_there(pattern: str) -> None:
+    assert trim.found(SITE, pattern)
+
+
+def test_what_is_removed_is_never_loaded() -> None:
+    """Else the image would not build: better to hear it here, from the change that does it."""
+    done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=REPOSITORY)
+    loaded = {Path(line) for line in done.stdout.splitlines()}
+    assert SITE / "kubernetes/aio/client/api_client.py" in loaded
+    removed = [path for pattern in trim.REMOVED for path in trim.found(SITE, pattern)]
+    below = {each for path in removed if path.is_dir() for each in path.rglob("*.py")}
+    assert loaded & (below | set(removed)) == set()
+
+
+LOADED = """
+import sys
+from images.trim import OURS, import_all
+for room in OURS:
+    import_all(room)
+print(*(module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)), sep="\\n")
+"""
