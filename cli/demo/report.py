@@ -59,7 +59,7 @@ def mixed_text(stage: Stage, jobs: Sequence[Job]) -> str:
         + _shown("kubectl inspect cgpu", summary(stage.cluster))
         + waiting
         + f"{pods} pods run on {stage.used_cards} cards, placed in {stage.took_ms / 1000:.1f} s; "
-        + f"{stage.total_cards - stage.used_cards} of {stage.total_cards} stay empty for large ones.\n"
+        + f"empty, for large ones: {stage.total_cards - stage.used_cards} of {stage.total_cards}.\n"
         + f"With a card for each of them (nvidia.com/gpu) they need {alone}: {alone - stage.total_cards} would wait.\n",
     )
 
