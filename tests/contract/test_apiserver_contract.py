@@ -2017,8 +2017,8 @@ async def test_a_ready_pod_that_leaves_is_counted_as(server: Server, kind: Workl
     def is_counted(items: list[Json]) -> bool:
         status = items[0]["status"]
         if kind == "deployments":
-            return (status["replicas"], status.get("readyReplicas")) == (1, None)
-        return (status.get("updatedReplicas"), status["replicas"], status.get("readyReplicas")) == (None, 1, 1)
+            return (status.get("replicas"), status.get("readyReplicas")) == (1, None)
+        return (status.get("updatedReplicas"), status.get("replicas"), status.get("readyReplicas")) == (None, 1, 1)
 
     await server.become(server.workloads(kind), is_counted)
     await server.remove(first)
