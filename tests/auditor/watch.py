@@ -91,8 +91,12 @@ class LiveWatch:
             Thread(target=self._follow, args=(kind,), daemon=True).start()
 
     def stop(self) -> None:
-        """Follow no further stream. A stream that is quiet now ends with its own time limit."""
-        self._stop.set()
+        """Tell nothing more from now on. A stream that is quiet now ends with its own time limit.
+
+        A thread in the middle of telling is waited for: one that still wrote would abort an interpreter that ends.
+        """
+        with self._lock:
+            self._stop.set()
 
     def _follow(self, kind: str) -> None:
         while not self._stop.is_set():
@@ -124,7 +128,8 @@ class LiveWatch:
 
     def _pass_on(self, found: Iterable[Violation]) -> None:
         for violation in found:
-            self._tell(violation)
+            if not self._stop.is_set():
+                self._tell(violation)
 
 
 class _ExpiredError(Exception):
