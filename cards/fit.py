@@ -29,12 +29,15 @@ class Reason(Enum):
     KEPT_FREE = "kept free by policy"
     NOT_SEEN = "node not seen yet"
 
+    # Members are the same objects everywhere. Enum's own hash is a Python function, and these are looked up by the thousand.
+    __hash__ = object.__hash__
+
     @property
     def is_never(self) -> bool:
-        return self in _NEVER
+        return self in NEVER
 
 
-_NEVER = frozenset(
+NEVER = frozenset(
     {Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.TOO_FEW_CARDS, Reason.MODEL, Reason.UUID, Reason.NOT_VALID}
 )
 

@@ -154,7 +154,7 @@ class Binder:
         if earlier is not None:
             allocation = earlier.allocation
         else:
-            judged = self._engine.judge((node.name,), ask, pod.uid)[node.name]
+            judged = self._engine.judge(node.name, ask, pod.uid)
             if isinstance(judged, Unfit):
                 self._metrics.bind_conflicts.inc()
                 why = ask.request.problem or f"node {node.name}: {judged.reason.value}"

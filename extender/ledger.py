@@ -37,6 +37,9 @@ from cards.node import Node, NodeFacts
 from cards.pod import Pod
 from cards.records import Record, Unreadable
 
+GONE_NODES_KEPT = 256
+"""Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -78,6 +81,10 @@ class Ledger:
         self._reserved: defaultdict[str, set[str]] = defaultdict(set)
         """Pod uids with a reservation, by node."""
         self._noticed: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
+        self._changed: dict[str, int] = {}
+        """The generation of each node's last change, in the order of these; gone nodes are in it for a while."""
+        self._forgotten = 0
+        """Changes up to this generation may be missing there."""
         self._fetched: set[str] = set()
         """Pods read one by one since the last list began: newer than what that list will say of them."""
 
@@ -99,6 +106,21 @@ class Ledger:
 
     def reservations(self) -> list[Reservation]:
         return list(self._reservations.values())
+
+    def changed_since(self, generation: int) -> list[str] | None:
+        """The nodes that changed, came or went after that generation; None when that is forgotten: look at all."""
+        if generation < self._forgotten:
+            return None
+        changed = []
+        for name, at in reversed(self._changed.items()):
+            if at <= generation:
+                break
+            changed.append(name)
+        return changed
+
+    def reserved_nodes(self, uid: str) -> list[str]:
+        """Where the pod has a place reserved."""
+        return [name for held, name in self._reservations if held == uid]
 
     def node_for(self, name: str, uid: str) -> Node | None:
         """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
@@ -169,9 +191,6 @@ class Ledger:
             if uid not in listed and uid not in self._fetched:
                 self.forget(uid, node_name)
 
-    def node_count(self) -> int:
-        return len(self._nodes)
-
     def node_names(self) -> frozenset[str]:
         return frozenset(self._facts)
 
@@ -233,14 +252,23 @@ class Ledger:
     def _refresh(self, name: str) -> None:
         """Count one node anew, after any change of it."""
         self.generation += 1
+        self._changed.pop(name, None)  # and to the end
+        self._changed[name] = self.generation
         facts = self._facts.get(name)
         if facts is None:
             self._nodes.pop(name, None)
             self._noticed.pop(name, None)
+            self._forget_gone_nodes()
             return
         holds = self._holds(facts)
         self._nodes[name] = node = self._count(facts, holds, version=self.generation)
         self._notice(node, holds)
+
+    def _forget_gone_nodes(self) -> None:
+        """An autoscaler makes and removes nodes for ever: their names must not pile up."""
+        if len(self._changed) > 2 * len(self._nodes) + GONE_NODES_KEPT:
+            self._changed = {name: at for name, at in self._changed.items() if name in self._nodes}
+            self._forgotten = self.generation
 
     def _count(self, facts: NodeFacts, holds: Iterable[Hold], *, version: int) -> Node:
         return counted(facts, holds, unit_mib=self.unit_mib, version=version)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cards.fit import Unfit
 from extender.binding import Binder
 from extender.metrics import Metrics
 from extender.wire import (
@@ -22,7 +21,7 @@ from extender.wire import (
     read_args,
     read_binding,
 )
-from policies.engine import Engine, in_order
+from policies.engine import Engine
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 """Best node first, then 0 for all others: the best must win over whatever else the scheduler adds up."""
@@ -64,22 +63,17 @@ class Verbs:
         except WireError as error:
             return _filter_error(str(error))
         if pod.ask is None:
-            return Answer(encode(FilterResult(node_names=names)))
-        passed: list[str] = []
-        later: dict[str, str] = {}
-        never: dict[str, str] = {}
-        for name, judged in self._engine.judge(names, pod.ask, pod.uid).items():
-            if isinstance(judged, Unfit) and name != pod.node_name:
-                (never if judged.reason.is_never else later)[name] = judged.reason.value
-            else:
-                passed.append(name)
-        for reason, count in Counter((*later.values(), *never.values())).items():
+            return Answer(encode(FilterResult(node_names=list(dict.fromkeys(names)))))
+        found = self._engine.verdicts(names, pod.ask, pod.uid)
+        if pod.node_name in names:
+            found = found.but_passing(pod.node_name, names)
+        for reason, count in Counter((*found.later.values(), *found.never.values())).items():
             self._rejected.labels(reason).inc(count)
-        result = FilterResult(node_names=passed, failed=later, unresolvable=never)
-        return Answer(encode(result), "ok" if passed else "no")
+        result = FilterResult(node_names=found.passed, failed=found.later, unresolvable=found.never)
+        return Answer(encode(result), "ok" if found.passed else "no")
 
     def prioritize(self, body: bytes) -> Answer:
-        """Scores for the named nodes in their order. There is no place for an error: 400 malformed, 503 not ready."""
+        """Scores for the named nodes in their order, each once. There is no place for an error: 400 malformed, 503 not ready."""
         problem = self._problem()
         if problem:
             return _plain_error(503, f"not ready: {problem}")
@@ -87,11 +81,11 @@ class Verbs:
             pod, names = read_args(body, self._resource)
         except WireError as error:
             return _plain_error(400, str(error))
-        scores: dict[str, int] = {}
+        scores = dict.fromkeys(names, 0)
         if pod.ask is not None:
-            ranking = in_order(self._engine.judge(names, pod.ask, pod.uid))
-            scores = dict(zip(ranking, SCORES, strict=False))
-        return Answer(encode([HostPriority(name, scores.get(name, 0)) for name in names]))
+            best = self._engine.best(names, pod.ask, pod.uid, len(SCORES))
+            scores.update(zip(best, SCORES, strict=False))
+        return Answer(encode([HostPriority(name, score) for name, score in scores.items()]))
 
     async def bind(self, body: bytes) -> Answer:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""

@@ -82,7 +82,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
-    """The pod and the candidate names, in order, each once. Raises `WireError`."""
+    """The pod and the candidate names as they were sent. Raises `WireError`."""
     return _guarded(_read_args, body, resource)
 
 
@@ -110,7 +110,7 @@ def _read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
         pod, names = _try(_POD, envelope.pod), envelope.node_names
     if pod is None or names is None:
         pod, names = _fold_args(body)
-    return to_pod(pod, resource=resource), list(dict.fromkeys(names))
+    return to_pod(pod, resource=resource), names
 
 
 def _fold_args(body: bytes) -> tuple[PodObject, list[str]]:

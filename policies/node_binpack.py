@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cards.node import Card, Node
+from cards.outline import Outline, tightest
 from cards.request import Request
 from policies.policy import Demand, Ranked
 
@@ -12,3 +13,9 @@ def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Deman
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
     return Ranked((node.used_units + added) / node.total_units, tightest)
+
+
+def score(node: Outline, request: Request, demand: Demand) -> float:  # noqa: ARG001 - the shape of a policy
+    """The score that `place` gives, from the outline of a node that fits."""
+    added = sum(tightest(node, request)) if request.whole else request.units * request.count
+    return (node.used_units + added) / node.total_units

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cards.node import Card, Node
+from cards.outline import Outline
 from cards.request import Request
 
 
@@ -32,3 +33,12 @@ class Policy(Protocol):
     """
 
     def __call__(self, node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked: ...
+
+
+class Score(Protocol):
+    """The score of `Policy` alone, for plain requests (`cards.outline.is_plain`) on nodes that fit.
+
+    Ranking thousands of nodes needs no cards. It must be the same number, which a property test holds it to.
+    """
+
+    def __call__(self, node: Outline, request: Request, demand: Demand) -> float: ...

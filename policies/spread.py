@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cards.node import Card, Node
+from cards.outline import Outline
 from cards.request import Request
 from policies.policy import Demand, Ranked
 
@@ -18,3 +19,11 @@ def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Deman
 
 def _share(card: Card, request: Request) -> float:
     return 1.0 if request.whole else (card.used_units + request.units) / card.units
+
+
+def score(node: Outline, request: Request, demand: Demand) -> float:  # noqa: ARG001 - the shape of a policy
+    """The score that `place` gives, from the outline of a node that fits."""
+    if request.whole:
+        return -1.0
+    shares = sorted((used + request.units) / units for units, used in node.usable if units - used >= request.units)
+    return -shares[request.count - 1]

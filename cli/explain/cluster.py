@@ -71,7 +71,7 @@ class Listed:
 
 
 class Cluster:
-    """Every node, counted; also the view of a ledger that `policies.engine` asks for."""
+    """Every node, counted."""
 
     def __init__(self, listed: Listed, unit_mib: int) -> None:
         self.schedulers = listed.schedulers
@@ -80,13 +80,6 @@ class Cluster:
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)
         self.nodes = {name: _counted(seen, pods.get(name, ()), unit_mib) for name, seen in sorted(listed.nodes.items())}
-
-    def node_for(self, name: str, uid: str) -> Node | None:  # noqa: ARG002 - nothing is reserved for anybody here
-        found = self.nodes.get(name)
-        return found.node if found is not None else None
-
-    def node_count(self) -> int:
-        return len(self.nodes)
 
 
 async def read_cluster(api: Api, settings: ExtenderConfiguration) -> Cluster:

@@ -20,7 +20,6 @@ from cli.explain.pod import PodWords, Subject
 from cli.explain.views import bound_placement, chosen_placement, node_view, pod_view, request_view
 from cli.explain.waiting import step_for_fitting, step_for_gated
 from extender.settings import ExtenderConfiguration
-from policies.engine import Engine
 
 
 def explain_alone(subject: Subject, settings: ExtenderConfiguration) -> Explanation:
@@ -54,8 +53,8 @@ def explain_bound(subject: Subject, settings: ExtenderConfiguration, facts: Node
 
 def explain_waiting(subject: Subject, settings: ExtenderConfiguration, ask: Ask, cluster: Cluster) -> Explanation:
     """A pod that is not bound: every node and card, and the next step."""
-    engine = Engine(cluster, settings.policy)
-    judgement = judge(cluster, engine, subject.pod, ask, subject.words)
+    judgement = judge(cluster, settings.policy, ask, subject.words)
+    policy = settings.policy.chosen(ask.policy)
     reasons = Counter(node.reason for node in judgement.nodes if node.reason)
     step = _step(subject, settings, ask, judgement, cluster)
     shown = [node for node in judgement.nodes if not node.has_no_memory]
@@ -64,12 +63,12 @@ def explain_waiting(subject: Subject, settings: ExtenderConfiguration, ask: Ask,
         settings,
         f"Pod {subject.pod} is {_waiting(subject)} and {asked_text(ask, settings.unit_mib)}.",
         findings=(
-            *_verdict(judgement, ask, reasons, engine.policy_for(ask)),
+            *_verdict(judgement, ask, reasons, policy),
             *_words_of_scheduler(subject.words),
             *cluster.unread,
         ),
         step=step,
-        policy=engine.policy_for(ask),
+        policy=policy,
         choice=None if judgement.choice is None else chosen_placement(judgement.choice, ask),
         nodes=tuple(node_view(node, ask) for node in shown),
         reasons={reason.value: count for reason, count in _by_frequency(reasons)},

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from cards.fit import Reason, Unfit, card_reason, missing_units
 from cards.holding import Hold
 from cards.node import Card, Node
-from cards.pod import Pod
 from cards.request import Ask, Request
 from cli.explain.cluster import Cluster, CountedNode
 from cli.explain.form import HeldPod
 from cli.explain.pod import PodWords, obstacles
-from policies.engine import Engine, in_order
-from policies.policy import Ranked
+from policies import judging
+from policies.judging import in_order
+from policies.policy import Demand, Ranked
+from policies.tuning import PolicyTuning
 
 NEVER_FREED = (Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.MODEL, Reason.UUID, Reason.NOT_VALID)
 """Reasons of a card that no freed memory changes."""
@@ -66,9 +67,10 @@ class Judgement:
         return next(unhindered, self.fitting[0] if self.fitting else None)
 
 
-def judge(cluster: Cluster, engine: Engine, pod: Pod, ask: Ask, words: PodWords) -> Judgement:
+def judge(cluster: Cluster, tuning: PolicyTuning, ask: Ask, words: PodWords) -> Judgement:
     """What the extender's filter and prioritize would say of every node of the cluster."""
-    answers = engine.judge(cluster.nodes, ask, pod.uid)
+    policy = tuning.chosen(ask.policy)
+    answers = {name: judging.judge(seen.node, ask.request, policy, Demand()) for name, seen in cluster.nodes.items()}
     judged = {name: _judged(cluster.nodes[name], answer, ask, words) for name, answer in answers.items()}
     nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.request), each.name))
     return Judgement(tuple(nearest), tuple(judged[name] for name in in_order(answers)))

@@ -11,7 +11,7 @@ from cards.allocation import Allocation, allocate
 from cards.node import Node, NodeFacts, Share
 from cards.pod import Pod
 from cards.records import Record, Unreadable
-from extender.ledger import Ledger, Notice
+from extender.ledger import GONE_NODES_KEPT, Ledger, Notice
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts, some_cards
 
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
@@ -311,3 +311,31 @@ def test_what_a_bound_pod_holds_is_free_for_nobody(told: Told) -> None:
     """A call may name any uid."""
     told.ledger.pod_changed(a_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
     assert told.ledger.node_for("n", "p") == told.node()
+
+
+def test_who_asks_is_told_which_nodes_changed_since(told: Told) -> None:
+    ledger = told.ledger
+    for name in ("a", "b", "c"):
+        ledger.node_changed(node_facts(name))
+    before = ledger.generation
+    assert ledger.changed_since(before) == []
+    ledger.pod_changed(a_pod("p", node="b"))
+    ledger.node_gone("a")
+    ledger.node_changed(node_facts("d"))
+    assert sorted(ledger.changed_since(before) or ()) == ["a", "b", "d"]
+    assert sorted(ledger.changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
+
+
+def test_removed_nodes_are_forgotten_in_time(told: Told) -> None:
+    """Who asked so long ago that a removal may be missing has to look at all nodes."""
+    ledger = told.ledger
+    ledger.node_changed(node_facts("kept"))
+    before = ledger.generation
+    for number in range(GONE_NODES_KEPT + 10):
+        ledger.node_changed(node_facts(f"n{number}"))
+        ledger.node_gone(f"n{number}")
+    assert ledger.changed_since(before) is None
+    assert len(ledger._changed) <= GONE_NODES_KEPT + 5
+    now = ledger.generation
+    ledger.node_changed(node_facts("kept", 16))
+    assert ledger.changed_since(now) == ["kept"]

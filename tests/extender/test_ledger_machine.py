@@ -25,6 +25,8 @@ from cards.records import Record, Unreadable
 from cards.request import Ask
 from extender.ledger import Ledger, PodList
 from policies.engine import Engine
+from policies.judging import in_order, judge
+from policies.policy import Demand
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_record, an_ask, node_facts, some_cards
 
@@ -79,7 +81,7 @@ class Cluster(RuleBasedStateMachine):
         if earlier is not None:
             allocation = earlier.allocation
         else:
-            judged = self.engine.judge([node], pod.ask, uid)[node]
+            judged = self.engine.judge(node, pod.ask, uid)
             if isinstance(judged, Unfit):
                 return
             allocation = allocate(seen, judged.cards, pod.ask)
@@ -155,6 +157,19 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def sums_are_those_of_a_fresh_count(self) -> None:
         assert {name: self.ledger.drift_units(name) for name in NODES} == dict.fromkeys(NODES, 0)
+
+    @invariant()
+    def the_engine_has_followed_every_change(self) -> None:
+        """It is told what changed and looks at nothing else."""
+        names = [*NODES, "never-seen"]
+        for ask in ASKS:
+            plain = {name: judge(self.ledger.node(name), ask.request, "binpack", Demand()) for name in names}
+            said = self.engine.verdicts(names, ask, "somebody-else")
+            assert said.passed == [name for name, each in plain.items() if not isinstance(each, Unfit)]
+            assert said.later | said.never == {
+                name: each.reason.value for name, each in plain.items() if isinstance(each, Unfit)
+            }
+            assert self.engine.best(said.passed, ask, "somebody-else", 6) == in_order(plain)
 
     @invariant()
     def a_rebuilt_ledger_is_the_same(self) -> None:

@@ -125,10 +125,6 @@ def test_no_names_are_an_empty_list_and_null_is_none() -> None:
         read_args(json.dumps({**BODY, "NodeNames": None}).encode(), MEMORY)
 
 
-def test_a_name_twice_is_one_candidate() -> None:
-    assert read_args(json.dumps({**BODY, "NodeNames": ["b", "a", "b"]}).encode(), MEMORY)[1] == ["b", "a"]
-
-
 @pytest.mark.parametrize("nodes", [{"items": []}, {"metadata": {}, "items": [{"metadata": {"name": "n1"}}]}])
 @pytest.mark.parametrize("key", ["Nodes", "nodes"])
 def test_whole_nodes_say_what_to_set(key: str, nodes: object) -> None:

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cards.fit import Reason, Unfit
+from cards.fit import Reason, Unfit, fitting_cards
 from cards.node import Node
+from cards.outline import is_plain, outline, outline_reason, reasons
 from cards.request import Ask, ContainerAsk, Request
-from policies.engine import POLICIES, SHAPES_KEPT, Engine, Judgement, plain_judge
+from policies.engine import SHAPES_KEPT, Engine
+from policies.judging import POLICIES, SCORES, Judgement, in_order, judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName, PolicyTuning
 from tests.builders import a_node, an_ask
@@ -26,65 +28,142 @@ EVERY = PolicyTuning(allowed=("binpack", "spread", "node-binpack"))
 
 
 class FakeLedger:
-    """Nodes by name; some pods find a node as nobody else does, at version 0."""
+    """Nodes by name and the generations of their changes; some pods find a node as nobody else does."""
 
     def __init__(self, cluster: Iterable[Node] = ()) -> None:
-        self.nodes = {node.name: node for node in cluster}
+        self.nodes: dict[str, Node] = {}
         self.private: dict[tuple[str, str], Node] = {}
+        self.generation = 0
+        self.is_forgetful = False
+        self.asked: list[int] = []
+        """The generations since which somebody wanted the changes."""
+        self._changes: list[tuple[int, str]] = []
+        self.put(*cluster)
+
+    def node(self, name: str) -> Node | None:
+        return self.nodes.get(name)
 
     def node_for(self, name: str, uid: str) -> Node | None:
         return self.private.get((name, uid)) or self.nodes.get(name)
 
-    def node_count(self) -> int:
-        return len(self.nodes)
+    def node_names(self) -> set[str]:
+        return set(self.nodes)
+
+    def reserved_nodes(self, uid: str) -> list[str]:
+        return [name for name, owner in self.private if owner == uid]
+
+    def changed_since(self, generation: int) -> list[str] | None:
+        self.asked.append(generation)
+        return None if self.is_forgetful else [name for at, name in self._changes if at > generation]
 
     def put(self, *cluster: Node) -> None:
-        self.nodes |= {node.name: node for node in cluster}
+        for node in cluster:
+            self.nodes[node.name] = node
+            self._changed(node.name)
+
+    def take(self, name: str) -> None:
+        del self.nodes[name]
+        self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        self.generation += 1
+        self._changes.append((self.generation, name))
 
 
-def test_answers_of_deleted_nodes_do_not_pile_up() -> None:
-    """An autoscaler makes and removes nodes for ever; the scheduler never asks about a removed one again."""
-    ledger = FakeLedger([])
-    engine = Engine(ledger, EVERY)
-    for number in range(50):
-        ledger.nodes.clear()
-        ledger.put(a_node(f"n{number}"))
-        engine.judge([f"n{number}"], an_ask(4), "p")
-    assert sum(len(kept) for kept in engine._kept.values()) <= 2
+def answered(engine: Engine, names: list[str], ask: Ask | None = None, uid: str = "p") -> dict[str, str]:
+    """What is said of each name: its reason, empty where the pod fits."""
+    said = engine.verdicts(names, ask or an_ask(), uid)
+    return dict.fromkeys(said.passed, "") | said.later | said.never
 
 
-def test_names_are_answered_in_the_order_asked() -> None:
-    engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16)), a_node("c")]), EVERY)
-    assert list(engine.judge(["c", "b", "a"], an_ask(), "p")) == ["c", "b", "a"]
+def test_names_that_fit_are_answered_in_the_order_asked() -> None:
+    engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16)), a_node("c"), a_node("d", units=(1,))]), EVERY)
+    said = engine.verdicts(["d", "c", "b", "a"], an_ask(), "p")
+    assert said.passed == ["c", "a"]
+    assert said.later == {"b": "no card with enough free memory"}
+    assert said.never == {"d": "larger than any card"}
+
+
+def test_a_name_that_stands_twice_is_answered_once() -> None:
+    engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16))]), EVERY)
+    said = engine.verdicts(["a", "b", "a", "b", "c", "c"], an_ask(), "p")
+    assert (said.passed, list(said.later)) == (["a"], ["b", "c"])
 
 
 def test_a_node_nobody_has_seen_says_so() -> None:
-    assert Engine(FakeLedger(), EVERY).judge(["new"], an_ask(), "p") == {"new": Unfit(Reason.NOT_SEEN)}
-
-
-def test_an_unchanged_node_is_not_judged_again() -> None:
-    """Seen by a ledger that changes a node and, against its promise, not its version."""
-    ledger = FakeLedger([a_node(version=7)])
-    engine = Engine(ledger, EVERY)
-    before = engine.judge(["n"], an_ask(), "p")["n"]
-    ledger.put(a_node(version=7, used=(16, 16)))
-    assert engine.judge(["n"], an_ask(), "q")["n"] is before
+    engine = Engine(FakeLedger(), EVERY)
+    assert answered(engine, ["new"]) == {"new": "node not seen yet"}
+    assert engine.judge("new", an_ask(), "p") == Unfit(Reason.NOT_SEEN)
 
 
 def test_a_changed_node_is_judged_anew() -> None:
-    ledger = FakeLedger([a_node(version=7)])
+    ledger = FakeLedger([a_node()])
     engine = Engine(ledger, EVERY)
-    assert isinstance(engine.judge(["n"], an_ask(), "p")["n"], Ranked)
-    ledger.put(a_node(version=8, used=(16, 16)))
-    assert engine.judge(["n"], an_ask(), "p")["n"] == Unfit(Reason.NO_ROOM)
-    ledger.put(a_node(version=9))
-    assert isinstance(engine.judge(["n"], an_ask(), "p")["n"], Ranked)
+    assert answered(engine, ["n"]) == {"n": ""}
+    ledger.put(a_node(used=(16, 16)))
+    assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
+    ledger.put(a_node())
+    assert answered(engine, ["n"]) == {"n": ""}
+
+
+def test_a_node_that_went_and_came_back_is_judged_anew() -> None:
+    ledger = FakeLedger([a_node()])
+    engine = Engine(ledger, EVERY)
+    answered(engine, ["n"])
+    ledger.take("n")
+    assert answered(engine, ["n"]) == {"n": "node not seen yet"}
+    ledger.put(a_node(used=(16, 16)))
+    assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
+
+
+def test_an_unchanged_node_is_not_looked_at_again() -> None:
+    """Seen by a ledger that changes a node and, against its promise, does not say so."""
+    ledger = FakeLedger([a_node()])
+    engine = Engine(ledger, EVERY)
+    answered(engine, ["n"])
+    ledger.nodes["n"] = a_node(used=(16, 16))
+    assert answered(engine, ["n"]) == {"n": ""}
+
+
+def test_a_change_is_followed_once() -> None:
+    ledger = FakeLedger([a_node("a")])
+    engine = Engine(ledger, EVERY)
+    for name in ("b", "c"):
+        answered(engine, [name])
+        before = ledger.generation
+        ledger.put(a_node(name))
+        ledger.asked.clear()
+        answered(engine, [name])
+        assert ledger.asked == [before, before]  # for the outlines, and for the table
+
+
+def test_a_ledger_that_has_forgotten_its_changes_is_looked_at_whole() -> None:
+    ledger = FakeLedger([a_node("a"), a_node("b")])
+    engine = Engine(ledger, EVERY)
+    answered(engine, ["a", "b"])
+    ledger.take("a")
+    ledger.put(a_node("b", used=(16, 16)))
+    ledger.is_forgetful = True
+    assert answered(engine, ["a", "b"]) == {"a": "node not seen yet", "b": "no card with enough free memory"}
+
+
+def test_deleted_nodes_do_not_pile_up() -> None:
+    """An autoscaler makes and removes nodes for ever."""
+    ledger = FakeLedger()
+    engine = Engine(ledger, EVERY)
+    for number in range(50):
+        ledger.put(a_node(f"n{number}"))
+        assert engine.best([f"n{number}"], an_ask(4), "p", 3) == [f"n{number}"]
+        ledger.take(f"n{number}")
+    answered(engine, ["n0"])
+    (table,) = engine._tables.values()
+    assert (len(engine._outlines), len(table._fitting), len(table._ranked())) == (0, 0, 0)
 
 
 def test_another_shape_or_policy_is_another_answer() -> None:
     engine = Engine(FakeLedger([a_node(used=(10, 4))]), EVERY)
     taken = {
-        (units, policy): engine.judge(["n"], an_ask(units, annotations={"vrampack.dev/policy": policy}), "p")["n"]
+        (units, policy): engine.judge("n", an_ask(units, annotations={"vrampack.dev/policy": policy}), "p")
         for units in (4, 8)
         for policy in ("binpack", "spread")
     }
@@ -102,25 +181,18 @@ def indices(judgement: Judgement) -> list[int]:
 
 
 def test_what_one_pod_finds_is_told_to_nobody_else() -> None:
-    """Its own reservation is free for it alone; that node has version 0."""
-    ledger = FakeLedger([a_node(used=(16, 16), version=7)])
-    ledger.private["n", "mine"] = a_node(used=(0, 16), version=0)
+    """Its own reservation is free for it alone."""
+    ledger = FakeLedger([a_node("full", used=(16, 16)), a_node("open", used=(0, 0))])
+    ledger.private["full", "mine"] = a_node("full", used=(12, 16))
     engine = Engine(ledger, EVERY)
-    assert indices(engine.judge(["n"], an_ask(), "mine")["n"]) == [0]
-    assert engine.judge(["n"], an_ask(), "other")["n"] == Unfit(Reason.NO_ROOM)
-    assert indices(engine.judge(["n"], an_ask(), "mine")["n"]) == [0]
-    ledger.private["n", "mine"] = a_node(used=(16, 0), version=0)
-    assert indices(engine.judge(["n"], an_ask(), "mine")["n"]) == [1]
-
-
-def test_a_node_that_went_and_came_back_is_judged_anew() -> None:
-    ledger = FakeLedger([a_node(version=7)])
-    engine = Engine(ledger, EVERY)
-    engine.judge(["n"], an_ask(), "p")
-    ledger.nodes.clear()
-    assert engine.judge(["n"], an_ask(), "p")["n"] == Unfit(Reason.NOT_SEEN)
-    ledger.put(a_node(version=8, used=(16, 16)))
-    assert engine.judge(["n"], an_ask(), "p")["n"] == Unfit(Reason.NO_ROOM)
+    names = ["full", "open"]
+    for _ in range(2):
+        assert answered(engine, names, uid="mine") == {"full": "", "open": ""}
+        assert engine.best(names, an_ask(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
+        assert answered(engine, names, uid="other") == {"full": "no card with enough free memory", "open": ""}
+        assert engine.best(names, an_ask(), "other", 2) == ["open"]
+    del ledger.private["full", "mine"]
+    assert answered(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
 def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
@@ -128,8 +200,8 @@ def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
     engine = Engine(FakeLedger([node]), EVERY)
     for _ in range(2):
         for units in range(1, 2 * SHAPES_KEPT + 2):
-            want = plain_judge(node, Request(units), "binpack", Demand())
-            assert engine.judge(["n"], an_ask(units), "p")["n"] == want
+            fits = isinstance(judge(node, Request(units), "binpack", Demand()), Ranked)
+            assert answered(engine, ["n"], an_ask(units)) == {"n": "" if fits else "larger than any card"}
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
@@ -157,35 +229,60 @@ def test_tuning_is_strict(text: str) -> None:
         PolicyTuning.model_validate_json(text)
 
 
-STEPS = st.lists(
+PLAIN = requests().filter(is_plain)
+
+
+@PATIENT
+@given(nodes(), PLAIN)
+def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: Request) -> None:
+    """Sorted numbers against going through the cards."""
+    fitting = fitting_cards(node, request)
+    want = fitting.reason if isinstance(fitting, Unfit) else None
+    assert outline_reason(outline(node), request) == want
+    assert dict(reasons({"n": outline(node)}, request)) == {"n": want}
+
+
+@PATIENT
+@given(nodes(), PLAIN, st.sampled_from(sorted(POLICIES)))
+def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: Request, policy: PolicyName) -> None:
+    judged = judge(node, request, policy, Demand())
+    if isinstance(judged, Ranked):
+        assert SCORES[policy](outline(node), request, Demand()) == judged.score
+
+
+Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
+STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
-        st.dictionaries(st.sampled_from("abc"), nodes(), max_size=3),
+        st.dictionaries(st.sampled_from("abcde"), nodes(), max_size=4),
+        st.sets(st.sampled_from("abcde"), max_size=1),
         st.integers(0, 2),
         st.sampled_from(sorted(POLICIES)),
-        st.lists(st.sampled_from("abcd"), max_size=4),
+        st.lists(st.sampled_from("abcdefg"), max_size=7),
+        st.integers(1, 4),
     ),
-    max_size=8,
+    max_size=10,
 )
 
 
 @PATIENT
 @given(STEPS, st.lists(requests(), min_size=3, max_size=3))
-def test_the_engine_says_what_the_plain_way_says(
-    steps: list[tuple[dict[str, Node], int, PolicyName, list[str]]], shapes: list[Request]
-) -> None:
+def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[Request]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()
     engine = Engine(ledger, EVERY)
-    version = 0
-    for changes, at, policy, names in steps:
-        for name, node in changes.items():
-            version += 1
-            ledger.put(replace(node, name=name, version=version))
-        judged = engine.judge(names, an_ask_of(shapes[at], policy), "p")
-        for name in names:
-            known = ledger.nodes.get(name)
-            plain = plain_judge(known, shapes[at], policy, Demand()) if known else Unfit(Reason.NOT_SEEN)
-            assert judged[name] == plain
+    for changes, gone, at, policy, names, count in steps:
+        ledger.put(*(replace(node, name=name) for name, node in changes.items()))
+        for name in gone & ledger.node_names():
+            ledger.take(name)
+        ask = an_ask_of(shapes[at], policy)
+        plain = {name: judge(ledger.node(name), shapes[at], policy, Demand()) for name in names}
+        reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
+        said = engine.verdicts(names, ask, "p")
+        assert said.passed == [name for name in plain if name not in reasons]
+        assert said.later == {name: why.value for name, why in reasons.items() if not why.is_never}
+        assert said.never == {name: why.value for name, why in reasons.items() if why.is_never}
+        assert engine.best(said.passed, ask, "p", count) == in_order(plain)[:count]
+        assert {name: engine.judge(name, ask, "p") for name in names} == plain
 
 
 def an_ask_of(request: Request, policy: PolicyName) -> Ask:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cards.fit import Unfit, fitting_cards
 from cards.node import Node
 from cards.request import Request
-from policies.engine import POLICIES, in_order, plain_judge
+from policies.judging import POLICIES, in_order, judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName
 from tests.builders import a_node
@@ -28,7 +28,7 @@ TWO = Request(4, count=2)
 
 
 def ranked(policy: PolicyName, node: Node, request: Request) -> Ranked:
-    judgement = plain_judge(node, request, policy, NOTHING_KNOWN)
+    judgement = judge(node, request, policy, NOTHING_KNOWN)
     assert isinstance(judgement, Ranked)
     return judgement
 
@@ -162,7 +162,7 @@ def test_order_of_nodes(policy: PolicyName, cluster: list[Node], request_: Reque
 
 
 def order(policy: PolicyName, cluster: Sequence[Node], request: Request) -> list[str]:
-    return in_order({node.name: plain_judge(node, request, policy, NOTHING_KNOWN) for node in cluster})
+    return in_order({node.name: judge(node, request, policy, NOTHING_KNOWN) for node in cluster})
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -189,7 +189,7 @@ def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which
     policy: PolicyName, node: Node, request_: Request
 ) -> None:
     fitting = fitting_cards(node, request_)
-    judgement = plain_judge(node, request_, policy, NOTHING_KNOWN)
+    judgement = judge(node, request_, policy, NOTHING_KNOWN)
     if isinstance(fitting, Unfit):
         assert judgement == fitting
         return

@@ -1,0 +1,137 @@
+"""One table: for one shape of request and one policy, which nodes fit and how good they are, by name.
+
+    put(name, verdict) --> fitting (scores, looked up when first ranked) | later | never
+
+A table answers for any set of names in the order asked, in a few passes over them that Python runs in C. Ranking keeps
+the fitting names in buckets of equal score: nodes come and go one at a time, and only the best few are ever asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from cards.fit import NEVER, Reason
+
+Verdict = float | Reason | None
+"""A score, why not, or None: it fits, and its score has not been asked for."""
+
+_NOT_SEEN = Reason.NOT_SEEN.value
+_TEXTS = {reason: reason.value for reason in Reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Which of the nodes asked about fit, in the order asked, and the reasons of the others."""
+
+    passed: list[str]
+    later: dict[str, str]
+    """Could fit after something changes."""
+    never: dict[str, str]
+
+    def but_passing(self, wanted: str, names: Sequence[str]) -> Sorted:
+        """The same, with this one of the names among those that fit."""
+        passing = {wanted, *self.passed}
+        return Sorted(
+            [name for name in dict.fromkeys(names) if name in passing],
+            {name: why for name, why in self.later.items() if name != wanted},
+            {name: why for name, why in self.never.items() if name != wanted},
+        )
+
+
+class Table:
+    """See the module. `score_of` ranks a node that fits."""
+
+    def __init__(self, score_of: Callable[[str], float]) -> None:
+        self.generation = 0
+        """Of the ledger, up to which this table is right."""
+        self._score_of = score_of
+        self._fitting: dict[str, float | None] = {}
+        self._later: dict[str, str] = {}
+        self._never: dict[str, str] = {}
+        self._buckets: defaultdict[float, set[str]] | None = None
+
+    def put(self, name: str, verdict: Verdict) -> None:
+        """What holds for the node from now on."""
+        self.drop(name)
+        if isinstance(verdict, Reason):
+            (self._never if verdict.is_never else self._later)[name] = _TEXTS[verdict]
+            return
+        if self._buckets is not None:
+            verdict = self._score_of(name) if verdict is None else verdict
+            self._buckets[verdict].add(name)
+        self._fitting[name] = verdict
+
+    def drop(self, name: str) -> None:
+        """The node is gone, or about to be put again."""
+        if name in self._fitting:
+            score = self._fitting.pop(name)
+            if self._buckets is not None and score is not None:
+                self._buckets[score].discard(name)
+        elif self._later.pop(name, None) is None:
+            self._never.pop(name, None)
+
+    def fill(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:
+        """All nodes of a table that has none yet."""
+        fitting, later, never = self._fitting, self._later, self._never
+        for name, verdict in verdicts:
+            if verdict is None or isinstance(verdict, float | int):
+                fitting[name] = verdict
+            elif verdict in NEVER:
+                never[name] = _TEXTS[verdict]
+            else:
+                later[name] = _TEXTS[verdict]
+
+    def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> Table:
+        """A copy in which these nodes are others: what one pod finds is told to nobody else."""
+        made = Table(self._score_of)
+        made._fitting, made._later, made._never = dict(self._fitting), dict(self._later), dict(self._never)
+        for name, verdict in verdicts.items():
+            made.put(name, verdict)
+        return made
+
+    def sort(self, names: Sequence[str]) -> Sorted:
+        """Answer for these names, each once. In one pass: most of a verb's time goes into looking thousands of names up."""
+        why_of = self._later.get
+        later: dict[str, str] = {}
+        others: list[str] = []
+        for name in names:
+            why = why_of(name)
+            if why is None:
+                others.append(name)
+            else:
+                later[name] = why
+        distinct = set(others)
+        if len(distinct) < len(others):
+            others = list(dict.fromkeys(others))
+        if distinct <= self._fitting.keys():
+            return Sorted(others, later, {})
+        passed = [name for name in others if name in self._fitting]
+        never = {name: self._never[name] for name in others if name in self._never}
+        unseen = distinct.difference(self._fitting, self._never)
+        return Sorted(passed, later | {name: _NOT_SEEN for name in others if name in unseen}, never)
+
+    def best(self, names: Sequence[str], count: int) -> list[str]:
+        """The best `count` of the names that fit, best first; equal scores in the order of names."""
+        candidates = set(names)
+        buckets = self._ranked()
+        found: list[str] = []
+        for score in sorted(buckets, reverse=True):
+            found += nsmallest(count - len(found), buckets[score] & candidates)
+            if len(found) == count:
+                break
+        return found
+
+    def _ranked(self) -> Mapping[float, set[str]]:
+        """The buckets, made when they are first needed: many a shape is filtered and never ranked."""
+        if self._buckets is None:
+            self._buckets = defaultdict(set)
+            for name, score in self._fitting.items():
+                self._fitting[name] = known = self._score_of(name) if score is None else score
+                self._buckets[known].add(name)
+        empty = [score for score, bucket in self._buckets.items() if not bucket]
+        for score in empty:
+            del self._buckets[score]
+        return self._buckets
