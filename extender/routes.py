@@ -1,27 +1,24 @@
-"""HTTP: the paths of the service. The verbs take raw bytes and return ready bytes; the rest are plain routes."""
+"""HTTP: the paths of the service. The verbs are a door ahead of the router; the rest are plain routes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.requests import ClientDisconnect
 
 from cards.inspection import inspection
+from extender.door import MAX_BODY_BYTES, VerbDoor
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
-from extender.verbs import Answer, Verbs
-from extender.wire import BindingResult, FilterResult, encode
+from extender.verbs import Verbs
+from extender.wire import encode
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 8 * 1024 * 1024
-"""Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
 INSPECT_SLICE = 100
 """Nodes shown before a verb gets its turn: about 5 ms."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,7 +40,7 @@ class Service:
 def verbs_app(service: Service, prefix: str) -> FastAPI:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
     app = _bare_app()
-    app.include_router(_verb_routes(service), prefix=prefix)
+    app.add_middleware(VerbDoor, verbs=service.verbs, metrics=service.metrics, prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
     return app
@@ -61,59 +58,6 @@ def _bare_app() -> FastAPI:
     return FastAPI(
         openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MAX_BODY_BYTES
     )
-
-
-def _verb_routes(service: Service) -> APIRouter:
-    router = APIRouter()
-
-    @router.post("/filter")
-    async def filter_verb(request: Request) -> Response:
-        return await _answer(service, "filter", request, service.verbs.filter)
-
-    @router.post("/prioritize")
-    async def prioritize_verb(request: Request) -> Response:
-        return await _answer(service, "prioritize", request, service.verbs.prioritize)
-
-    @router.post("/bind")
-    async def bind_verb(request: Request) -> Response:
-        return await _answer(service, "bind", request, service.verbs.bind)
-
-    return router
-
-
-async def _answer(
-    service: Service, verb: str, request: Request, decide: Callable[[bytes], Answer | Awaitable[Answer]]
-) -> Response:
-    try:
-        body = await request.body()
-    except ClientDisconnect:
-        log.debug("caller hung up verb=%s", verb)
-        return Response(status_code=400)  # nobody reads it
-    started = time.perf_counter()
-    in_flight = service.metrics.in_flight.labels(verb)
-    in_flight.inc()
-    result = "error"
-    try:
-        decided = decide(body)
-        answer = decided if isinstance(decided, Answer) else await decided
-        result = answer.result
-    except Exception:
-        # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
-        log.exception("verb failed verb=%s bytes=%d", verb, len(body))
-        answer = _broken(verb)
-    finally:
-        in_flight.dec()
-        service.metrics.request_seconds.labels(verb, result).observe(time.perf_counter() - started)
-    return Response(answer.body, answer.status, media_type="application/json")
-
-
-def _broken(verb: str) -> Answer:
-    text = "internal error of vrampack; its log has the cause"
-    if verb == "filter":
-        return Answer(encode(FilterResult(error=text)), "error")
-    if verb == "bind":
-        return Answer(encode(BindingResult(f"bind outcome unknown: {text}")), "error")
-    return Answer(encode({"error": text}), "error", 500)
 
 
 def _inspect_routes(service: Service) -> APIRouter:

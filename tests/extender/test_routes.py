@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.routes import MAX_BODY_BYTES, health_app
+from extender.door import MAX_BODY_BYTES
+from extender.routes import health_app
 from tests.wire import recordings
 from tests.wire.service import PREFIX, Extender, call
 

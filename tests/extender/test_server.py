@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 from fastapi import FastAPI
 
-from extender.routes import MAX_BODY_BYTES
+from extender.door import MAX_BODY_BYTES
 from extender.server import MAX_HEAD_BYTES, listen
 from tests.wire import recordings
 from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
