@@ -235,13 +235,17 @@ class Binder:
         return seen
 
     async def _get(self, pod: Pod, deadline: float) -> Pod | None:
-        """The pod as the API server has it now; the ledger learns it too."""
+        """The pod as the API server has it now; the ledger learns it too if it knows the pod and heard nothing since.
+
+        A watch event may overtake the answer: what it took away, nobody would take away again.
+        """
+        known = self._ledger.pod(pod.uid)
         remaining = deadline - self._clock()
         if remaining <= 0:
             raise NoAnswerError("the deadline passed")
         obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
         seen = None if obj is None else to_pod(obj, resource=self._settings.resources.memory)
-        if seen is not None:
+        if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.pod(pod.uid) is known:
             self._ledger.pod_fetched(seen)
         return seen
 

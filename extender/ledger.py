@@ -184,11 +184,14 @@ class Ledger:
             self._put(pod)
 
     def list_ends(self, before: PodList, listed: set[str]) -> None:
-        """Release everything the list no longer knows, except what was learnt while it was under way."""
-        for uid in before.pods - listed - self._fetched:
+        """Release everything that was known before the list began and that it does not know: a uid never comes back.
+
+        That one of them was fetched meanwhile says nothing: the answer may be older than the list's snapshot.
+        """
+        for uid in before.pods - listed:
             self.pod_gone(uid)
         for uid, node_name in before.reservations:
-            if uid not in listed and uid not in self._fetched:
+            if uid not in listed:
                 self.forget(uid, node_name)
 
     def node_names(self) -> frozenset[str]:

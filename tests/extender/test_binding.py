@@ -185,6 +185,21 @@ async def test_an_unsettled_place_of_a_pod_that_vanished_unseen_is_freed(stage: 
     assert stage.used() == 0
 
 
+async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(stage: Stage) -> None:
+    """The API server answered while the pod was there; that it is gone was heard before the answer, and only once."""
+    pod = stage.add_pod("a")
+    assert await stage.bind(pod) == ""
+    stage.seconds = 2.0
+    held = stage.proxy.when("GET", POD).hold_reply(times=1)
+    settling = asyncio.create_task(stage.binder.settle())
+    await stage.proxy.reached(held)
+    stage.hear(stage.server.get("pods", "a", namespace="default"))
+    stage.ledger.pod_gone(pod.uid)
+    held.release()
+    await settling
+    assert stage.used() == 0
+
+
 async def test_an_unsettled_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: Stage) -> None:
     """After 2 s, then after 2, 4, 8, 16 and 30 more: in the first 100 s it is asked 6 times, at 2, 4, 8, 16, 32 and 62."""
     pod = stage.add_pod("a")

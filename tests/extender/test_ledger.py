@@ -129,13 +129,21 @@ def test_a_list_that_began_before_a_look_up_takes_nothing_back(told: Told) -> No
     assert told.used() == [4, 0]
 
 
-def test_a_pod_that_was_looked_up_during_a_list_outlives_it(told: Told) -> None:
+def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(told: Told) -> None:
     """It was created after the list's snapshot, so the list does not name it."""
+    before = told.ledger.list_begins()
+    told.ledger.pod_fetched(a_pod("new", node="n", record=OURS))
+    told.ledger.list_ends(before, set())
+    assert told.used() == [4, 0]
+
+
+def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(told: Told) -> None:
+    """Known before the list began, it was deleted by its snapshot: the answer to the look-up was older."""
     told.ledger.pod_changed(a_pod("old", node="n", record=OURS))
     before = told.ledger.list_begins()
     told.ledger.pod_fetched(a_pod("old", node="n", record=OURS))
     told.ledger.list_ends(before, set())
-    assert told.used() == [4, 0]
+    assert told.used() == [0, 0]
 
 
 def test_a_list_takes_back_even_a_binding(told: Told) -> None:
