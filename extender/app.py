@@ -24,6 +24,7 @@ from extender.binding import Binder
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
+from extender.preemption import Preemption
 from extender.routes import Service, health_app, verbs_app
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
@@ -77,7 +78,10 @@ class Extender:
             problem=self._problem,
             resource=settings.resources.memory,
         )
-        self._service = Service(verbs, self._ledger, metrics, self._problem, self._view, options.version)
+        preemption = Preemption(
+            ledger=self._ledger, metrics=metrics, problem=self._problem, resource=settings.resources.memory
+        )
+        self._service = Service(verbs, preemption, self._ledger, metrics, self._problem, self._view, options.version)
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from extender.metrics import Metrics
-from extender.verbs import Answer, Verbs
+from extender.verbs import Answer
 from extender.wire import BindingResult, FilterResult, encode
 
 log = logging.getLogger(__name__)
@@ -34,14 +34,10 @@ NOT_A_POST = Answer(encode({"error": "a verb is called by POST"}), "error", HTTP
 class VerbDoor:
     """ASGI middleware: POST to a verb's path is answered here."""
 
-    def __init__(self, app: ASGIApp, *, verbs: Verbs, metrics: Metrics, prefix: str) -> None:
+    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, Decide], metrics: Metrics, prefix: str) -> None:
         self._app = app
         self._metrics = metrics
-        self._verbs: Mapping[str, tuple[str, Decide]] = {
-            f"{prefix}/filter": ("filter", verbs.filter),
-            f"{prefix}/prioritize": ("prioritize", verbs.prioritize),
-            f"{prefix}/bind": ("bind", verbs.bind),
-        }
+        self._verbs = {f"{prefix}/{verb}": (verb, decide) for verb, decide in verbs.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._verbs.get(scope["path"]) if scope["type"] == "http" else None

@@ -31,7 +31,8 @@ BIND_RESULTS = (
     "unready",
     "malformed",
 )
-VERBS = ("filter", "prioritize", "bind")
+PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
+VERBS = ("filter", "prioritize", "bind", "preempt")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 _MIB = 1024 * 1024
@@ -64,6 +65,12 @@ class Metrics:
         self.bind_conflicts = Counter(
             "vrampack_bind_conflicts_total",
             "Binds refused because the place that filter found was taken.",
+            registry=self.registry,
+        )
+        self.preemptions = Counter(
+            "vrampack_preempt_total",
+            "Preempt calls answered, by result: ok (victims as proposed), added (more of them), no (no node), or an error.",
+            ["result"],
             registry=self.registry,
         )
         self.violations = Counter(
@@ -101,6 +108,8 @@ class Metrics:
             self.rejected_nodes.labels(reason.value)
         for result in BIND_RESULTS:
             self.binds.labels(result)
+        for result in PREEMPT_RESULTS:
+            self.preemptions.labels(result)
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """A finished call to the API server; a `kube.client.CallObserver`."""

@@ -11,9 +11,10 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from cards.inspection import inspection
-from extender.door import MAX_BODY_BYTES, VerbDoor
+from extender.door import MAX_BODY_BYTES, Decide, VerbDoor
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
+from extender.preemption import Preemption
 from extender.verbs import Verbs
 from extender.wire import encode
 
@@ -29,6 +30,7 @@ class Service:
     """What the routes need of the running service."""
 
     verbs: Verbs
+    preemption: Preemption
     ledger: Ledger
     metrics: Metrics
     problem: Callable[[], str]
@@ -40,7 +42,13 @@ class Service:
 def verbs_app(service: Service, prefix: str) -> FastAPI:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
     app = _bare_app()
-    app.add_middleware(VerbDoor, verbs=service.verbs, metrics=service.metrics, prefix=prefix)
+    verbs: dict[str, Decide] = {
+        "filter": service.verbs.filter,
+        "prioritize": service.verbs.prioritize,
+        "preempt": service.preemption.preempt,
+        "bind": service.verbs.bind,
+    }
+    app.add_middleware(VerbDoor, verbs=verbs, metrics=service.metrics, prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
     return app

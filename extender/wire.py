@@ -69,7 +69,7 @@ class _Envelope(msgspec.Struct, frozen=True):
     nodes: msgspec.Raw = msgspec.field(default=_NULL, name="Nodes")
 
 
-_Wire = TypeVar("_Wire", ExtenderArgs, BindingArgs)
+_Wire = TypeVar("_Wire", bound=msgspec.Struct)
 _Read = TypeVar("_Read")
 
 encode = msgspec.json.Encoder().encode
@@ -83,15 +83,15 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
     """The pod and the candidate names as they were sent. Raises `WireError`."""
-    return _guarded(_read_args, body, resource)
+    return guarded(_read_args, body, resource)
 
 
 def read_binding(body: bytes) -> BindingArgs:
     """A bind call with all four fields set. Raises `WireError` naming the first that is not."""
-    return _guarded(_read_binding, body)
+    return guarded(_read_binding, body)
 
 
-def _guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
+def guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
     """Whatever a decoder makes of strange bytes (bad UTF-8, numbers out of range, deep nesting) is the sender's fault."""
     try:
         return read(body, *more)
@@ -114,7 +114,7 @@ def _read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
 
 
 def _fold_args(body: bytes) -> tuple[PodObject, list[str]]:
-    args = _fold(body, ExtenderArgs)
+    args = fold(body, ExtenderArgs)
     if args.pod is None:
         raise WireError("Pod is missing: send the scheduler's ExtenderArgs")
     if args.node_names is None:
@@ -127,7 +127,7 @@ def _fold_args(body: bytes) -> tuple[PodObject, list[str]]:
 def _read_binding(body: bytes) -> BindingArgs:
     args = _try(_BINDING, body)
     if args is None or not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
-        args = _fold(body, BindingArgs)
+        args = fold(body, BindingArgs)
     for field in msgspec.structs.fields(BindingArgs):
         value = getattr(args, field.name)
         if not value:
@@ -161,7 +161,7 @@ def _is_spelled_as_fields(pod: msgspec.Raw) -> bool:
     return all(_SPELLED.get(key.lower(), key) == key for key in _KEY.findall(bytes(pod)))
 
 
-def _fold(body: bytes, kind: type[_Wire]) -> _Wire:
+def fold(body: bytes, kind: type[_Wire]) -> _Wire:
     """Read the body with its keys in any letter case and its nulls left out."""
     return msgspec.json.decode(msgspec.json.encode(_folded(msgspec.json.decode(body), kind)), type=kind)
 
@@ -175,7 +175,9 @@ def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any
     if get_origin(kind) is list and isinstance(value, list):
         return [_folded(item, get_args(kind)[0]) for item in value]
     if get_origin(kind) is dict and isinstance(value, dict):
-        return {key: item for key, item in value.items() if item is not None}
+        inner = get_args(kind)[1]
+        takes_null = types.NoneType in get_args(inner)
+        return {key: _folded(item, inner) for key, item in value.items() if takes_null or item is not None}
     if not (_is_struct(kind) and isinstance(value, dict)):
         return value
     hints = get_type_hints(kind)

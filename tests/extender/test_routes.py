@@ -51,7 +51,7 @@ async def test_readyz_follows_the_problem_and_healthz_does_not(extender: Extende
         ("GET", f"{PREFIX}/filter", 405),
         ("POST", "/filter", 404),
         ("POST", f"{PREFIX}/filter/", 404),
-        ("POST", f"{PREFIX}/preempt", 404),
+        ("GET", f"{PREFIX}/preempt", 405),
         ("POST", f"{PREFIX}/inspect", 405),
         ("GET", f"{PREFIX}/inspect/gpu-node-0/x", 404),
         ("GET", "/docs", 404),
@@ -64,7 +64,7 @@ async def test_what_is_not_served_is_said(extender: Extender, method: str, path:
     assert (await call(extender.app, method, path, b"{}")).status == status
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
 async def test_no_verb_is_reached_through_the_health_listener(extender: Extender, verb: str) -> None:
     app = health_app(extender.service)
     assert (await call(app, "POST", f"{PREFIX}/{verb}", FILTER)).status == 404
@@ -72,7 +72,7 @@ async def test_no_verb_is_reached_through_the_health_listener(extender: Extender
     assert (await call(app, "GET", "/healthz")).status == 200
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
 async def test_a_body_over_the_cap_is_413(extender: Extender, verb: str) -> None:
     before = extender.state()
     assert (await extender.post(verb, b" " * (MAX_BODY_BYTES + 1))).status == 413

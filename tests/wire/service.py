@@ -17,6 +17,7 @@ from extender.binding import Binder
 from extender.events import EventWriter
 from extender.ledger import Ledger, Notice
 from extender.metrics import Metrics, View
+from extender.preemption import Preemption
 from extender.routes import Service, verbs_app
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, Watcher
@@ -80,11 +81,14 @@ class Extender:
             problem=self._problem,
             resource=CONFIGURATION.resources.memory,
         )
+        self.preemption = Preemption(
+            ledger=self.ledger, metrics=metrics, problem=self._problem, resource=CONFIGURATION.resources.memory
+        )
         self.feed(nodes, pods)
 
     @cached_property
     def service(self) -> Service:
-        return Service(self.verbs, self.ledger, self.metrics, self._problem, self._view, "test")
+        return Service(self.verbs, self.preemption, self.ledger, self.metrics, self._problem, self._view, "test")
 
     @cached_property
     def app(self) -> FastAPI:

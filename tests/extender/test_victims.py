@@ -1,0 +1,177 @@
+"""Which pods must go beside those that are going: by hand, and against brute force over every set of a small node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cards.fit import Unfit, fitting_cards
+from cards.holding import Hold, HoldState
+from cards.node import Node
+from cards.request import Request
+from extender import victims
+from extender.victims import added_victims, order
+from tests.builders import a_node, a_pod, an_ask
+
+PREEMPTOR = 100
+"""Its priority."""
+
+
+def a_hold(uid: str, priority: int, units: dict[int, int], state: HoldState = "bound", unplaced: str = "") -> Hold:
+    return Hold(replace(a_pod(uid), priority=priority), state, units, unplaced)
+
+
+def wants(units: int, *, count: int = 1, whole: bool = False) -> Request:
+    """So many units on each card."""
+    return an_ask(units * count, count=count, whole=whole).request
+
+
+def found(
+    holds: Iterable[Hold], request: Request, going: Collection[str] = (), node: Node | None = None
+) -> list[str] | None:
+    """On two cards of 16 units."""
+    added = added_victims(node or a_node(), holds, request=request, priority=PREEMPTOR, going=going)
+    return None if added is None else [hold.pod.uid for hold in added]
+
+
+FULL = [a_hold("a", 1, {0: 8}), a_hold("b", 2, {0: 8}), a_hold("c", 3, {1: 8}), a_hold("d", 4, {1: 8})]
+CASES = {
+    "room already": (FULL[:3], wants(8), (), []),
+    "the lowest priority": (FULL, wants(8), (), ["a"]),
+    "what is going suffices": (FULL, wants(8), {"d"}, []),
+    # b and d free 8 on each card; 16 on one card need a as well, which is lower than c
+    "what is going frees no single card": (FULL, wants(16), {"b", "d"}, ["a"]),
+    "two of one card, most important first": (FULL, wants(16), (), ["b", "a"]),
+    "both cards": (FULL, wants(8, count=2), (), ["c", "a"]),
+    "fewest before lowest": ([a_hold("a", 1, {0: 8}), a_hold("b", 1, {0: 8}), a_hold("c", 9, {1: 16})], 16, (), ["c"]),
+    # of one priority the smaller that is enough, then the uid: 16-12 = 4 are free on card 0
+    "smallest of equals": ([a_hold("a", 1, {0: 8}), a_hold("b", 1, {0: 4}), a_hold("c", 1, {1: 16})], 8, (), ["b"]),
+    "uid of equals": ([a_hold("b", 1, {0: 16}), a_hold("a", 1, {1: 16})], wants(1), (), ["a"]),
+    "never an equal priority": ([a_hold("a", 100, {0: 16}), a_hold("b", 200, {1: 16})], wants(1), (), None),
+    "an equal one stays, a lower one goes": ([a_hold("a", 100, {0: 16}), a_hold("b", 99, {1: 16})], 1, (), ["b"]),
+    "leaving pods are going": ([a_hold("a", 200, {0: 16}, "leaving"), a_hold("b", 1, {1: 16})], wants(16), (), []),
+    "reserved places stay": ([a_hold("a", 1, {0: 16}, "reserved"), a_hold("b", 9, {1: 16})], wants(1), (), ["b"]),
+    "unsettled places stay": ([a_hold("a", 1, {0: 16}, "unsettled"), a_hold("b", 9, {1: 16})], wants(1), (), ["b"]),
+    "a pod on no known card frees all": ([a_hold("a", 5, {0: 8, 1: 8}, unplaced="?"), *FULL[1:]], wants(8), (), ["b"]),
+    "one on both cards is fewer than two": (
+        [a_hold("a", 5, {0: 8, 1: 8}), FULL[1], FULL[3]],
+        wants(8, count=2),
+        (),
+        ["a"],
+    ),
+    "and must go where it is in the way": ([a_hold("a", 5, {0: 8, 1: 8}), a_hold("b", 1, {0: 4})], 16, (), ["a"]),
+    "whole needs all of one card": (FULL, wants(1, whole=True), (), ["b", "a"]),
+    # 20 of 16 are held: 4 too many and 4 wanted
+    "an overcommitted card": ([a_hold("a", 1, {0: 4}), a_hold("b", 2, {0: 16}), FULL[2], FULL[3]], 12, (), ["b"]),
+    "larger than any card": (FULL, wants(17), (), None),
+    "too many cards": (FULL, wants(1, count=3), (), None),
+}
+
+
+@pytest.mark.parametrize(("holds", "request_", "going", "want"), CASES.values(), ids=CASES)
+def test_victims(holds: list[Hold], request_: Request | int, going: set[str], want: list[str] | None) -> None:
+    request = wants(request_) if isinstance(request_, int) else request_
+    assert found(holds, request, going) == want
+
+
+@pytest.mark.parametrize("node", [a_node(unhealthy=(0,)), a_node(cordoned=(0,)), a_node(units=(7, 16))])
+def test_no_card_that_would_not_do_empty(node: Node) -> None:
+    assert found(FULL, wants(8), node=node) == ["c"]
+
+
+def test_among_many_pods_of_a_card_as_few_as_can_be_are_of_the_higher_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6 units by two pods: 3 + 3 of priority 2, or 5 of priority 2 and 2 of priority 1, which is less."""
+    monkeypatch.setattr(victims, "MOST_SETS", 0)
+    pods = {"a": (2, 5), "b": (2, 3), "c": (2, 3), "d": (1, 2), "e": (1, 2), "f": (PREEMPTOR, 1)}
+    holds = [a_hold(uid, priority, {0: units}) for uid, (priority, units) in pods.items()]
+    assert found(holds, wants(6), node=a_node(units=(16,))) == ["a", "e"]
+
+
+def test_nobody_is_evicted_on_a_node_with_a_problem() -> None:
+    assert found(FULL, wants(8), node=replace(a_node(), problem="another unit")) is None
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Node, list[Hold], Request, frozenset[str]]:
+    """Up to three small cards and seven pods, some on several cards, some in the way, some going."""
+    units = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    sick = draw(st.sets(st.integers(0, len(units) - 1), max_size=1))
+    states: st.SearchStrategy[HoldState] = st.sampled_from(["bound"] * 6 + ["leaving", "reserved"])
+    on_cards = st.dictionaries(st.integers(0, len(units) - 1), st.integers(0, 8), min_size=1)
+    holds = [
+        a_hold(f"p{at}", draw(st.integers(98, 101)), draw(on_cards), draw(states))
+        for at in range(draw(st.integers(0, 7)))
+    ]
+    ask = an_ask(draw(st.integers(1, 8)), whole=draw(st.booleans()))
+    request = replace(ask.request, count=draw(st.integers(1, 2)))
+    going = draw(st.sets(st.sampled_from([hold.pod.uid for hold in holds]), max_size=2)) if holds else set()
+    return a_node(units=units, unhealthy=sick), holds, request, frozenset(going)
+
+
+def fits(node: Node, holds: Iterable[Hold], request: Request) -> bool:
+    """What filter would say with only these pods there."""
+    holds = list(holds)
+    cards = tuple(replace(card, used_units=sum(hold.units.get(card.index, 0) for hold in holds)) for card in node.cards)
+    return not isinstance(fitting_cards(replace(node, cards=cards), request), Unfit)
+
+
+def without(holds: Iterable[Hold], gone: Collection[Hold]) -> list[Hold]:
+    return [hold for hold in holds if hold not in gone]
+
+
+def by_brute_force(node: Node, holds: list[Hold], request: Request) -> list[Hold] | None:
+    """The first in the order of all sets of lower bound pods without which the request fits."""
+    lower = [hold for hold in holds if hold.state == "bound" and hold.pod.priority < PREEMPTOR]
+    every = [chosen for size in range(len(lower) + 1) for chosen in combinations(lower, size)]
+    enough = [list(chosen) for chosen in every if fits(node, without(holds, chosen), request)]
+    return min(enough, key=order, default=None)
+
+
+def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
+    return [hold for hold in holds if hold.state != "leaving" and hold.pod.uid not in going]
+
+
+@given(clusters())
+@settings(max_examples=400)
+@example(
+    (a_node(units=(4, 4)), [a_hold(f"p{at}", 99, {0: 1, 1: 1}) for at in range(4)], wants(4, count=2), frozenset())
+)
+def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], Request, frozenset[str]]) -> None:
+    node, holds, request, going = case
+    rest = staying(holds, going)
+    shared = sum(hold.state == "bound" and sum(map(bool, hold.units.values())) > 1 for hold in rest)
+    added = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
+    want = by_brute_force(node, rest, request)
+    assert (added is None) is (want is None)
+    if added is not None and want is not None:
+        assert fits(node, without(rest, added), request)
+        assert not any(fits(node, without(rest, without(added, [each])), request) for each in added)
+        if shared <= victims.MOST_SHARED:
+            assert order(added) == order(want)
+
+
+@given(clusters())
+@settings(max_examples=200)
+def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], Request, frozenset[str]]) -> None:
+    """The ways taken for many pods, on few: enough, nobody needless, and on one card the fewest of least priority."""
+    node, holds, request, going = case
+    rest = staying(holds, going)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(victims, "MOST_SETS", 0)
+        added = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
+        patch.setattr(victims, "MOST_SHARED", -1)
+        spared = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
+    want = by_brute_force(node, rest, request)
+    assert (added is None) is (spared is None) is (want is None)
+    for chosen in (added, spared):
+        if chosen is not None:
+            assert all(hold.state == "bound" and hold.pod.priority < PREEMPTOR for hold in chosen)
+            assert fits(node, without(rest, chosen), request)
+            assert not any(fits(node, without(rest, without(chosen, [each])), request) for each in chosen)
+    if added is not None and want is not None and not any(len(hold.units) > 1 for hold in rest):
+        assert order(added)[:2] == order(want)[:2]
