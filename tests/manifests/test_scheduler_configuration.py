@@ -35,6 +35,7 @@ def test_it_says_what_the_extender_relies_on(name: str) -> None:
         "prioritizeVerb": "prioritize",
         "weight": 10,
         "bindVerb": "bind",
+        "preemptVerb": "preempt",
         "nodeCacheCapable": True,
         "httpTimeout": "5s",
         "managedResources": [{"name": "aliyun.com/gpu-mem", "ignoredByScheduler": False}],
