@@ -149,6 +149,18 @@ class Api:
         path = _pod_path(namespace, name) + "/binding"
         await self._call("POST", path, verb="create", resource="pods/binding", body=binding, seconds=timeout_seconds)
 
+    async def patch_pod_status(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
+    ) -> None:
+        """Set annotations of the pod of this uid through its status, which needs no right on the pod itself.
+
+        Raises `RefusedError` when nothing was written (422 for a pod of another uid), `NoAnswerError` when that is
+        not known.
+        """
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        path = _pod_path(namespace, name) + "/status"
+        await self._call("PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds)
+
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
@@ -192,6 +204,8 @@ class Api:
         headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
         for setting in (await self._configuration.auth_settings()).values():
             headers["Authorization"] = setting["value"]  # type: ignore[index]  # the client's own type says object
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
         answer = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=limits

@@ -415,6 +415,20 @@ async def test_status_is_patched_by_itself(server: Server) -> None:
     assert patched["spec"] == made["spec"]
 
 
+async def test_the_status_of_a_pod_of_another_uid_is_not_patched(server: Server) -> None:
+    """A merge patch can name the uid that it means: a kick never reaches the namesake of a pod that is gone."""
+    made = await server.a_pod("a")
+    path = f"{server.path(made)}/status"
+    kick = {"metadata": {"uid": "other", "annotations": {"x": "1"}}}
+
+    answer = await server.call("PATCH", path, kick, content_type=MERGE)
+    assert_refused(answer, 422, "Invalid", "metadata.uid: Invalid value")
+    kick["metadata"]["uid"] = made["metadata"]["uid"]
+    patched = await server.must("PATCH", path, kick, content_type=MERGE)
+
+    assert patched["metadata"]["annotations"] == {"x": "1"}
+
+
 async def test_a_patch_of_the_object_leaves_its_status_alone(server: Server) -> None:
     node = await server.a_node(capacity={"cpu": "8"})
     patch = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "9"}}}

@@ -15,6 +15,7 @@ from tests.fakes.proxy import Proxy
 from tests.fakes.upstream import Upstream
 from tests.kube.calls import Calls, an_api
 
+KICK = {"vrampack.dev/retry": "1-1"}
 SOON = 5.0
 """A deadline nobody should meet."""
 ANNOTATIONS = {"vrampack.dev/allocation": "{}", "limit-mib.vrampack.dev/main": "4301"}
@@ -90,6 +91,27 @@ async def test_a_pod_that_is_gone_is_refused(setting: Setting) -> None:
     with pytest.raises(RefusedError) as caught:
         await setting.bind(name="gone")
     assert caught.value.status == 404
+
+
+async def test_an_annotation_is_set_through_the_status_and_nothing_else_changes(setting: Setting) -> None:
+    await setting.api.patch_pod_status("default", "p", setting.pod["metadata"]["uid"], KICK, timeout_seconds=SOON)
+    pod = setting.server.get("pods", "p")
+    assert pod["metadata"]["annotations"] == KICK
+    assert (pod["spec"], pod["status"]) == (setting.pod["spec"], setting.pod["status"])
+    assert setting.calls.made == [("patch", "pods/status", 200)]
+
+
+async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: Setting) -> None:
+    with pytest.raises(RefusedError, match=r"metadata\.uid") as caught:
+        await setting.api.patch_pod_status("default", "p", "another", KICK, timeout_seconds=SOON)
+    assert caught.value.status == 422
+    assert "annotations" not in setting.server.get("pods", "p")["metadata"]
+
+
+async def test_a_status_patch_that_times_out_leaves_it_open(setting: Setting) -> None:
+    setting.proxy.when("PATCH", "/status$").hang()
+    with pytest.raises(NoAnswerError, match="patch pods/status: TimeoutError"):
+        await setting.api.patch_pod_status("default", "p", "u", KICK, timeout_seconds=0.05)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429])
