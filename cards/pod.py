@@ -23,6 +23,8 @@ class Pod:
     is_finished: bool = False
     """Succeeded or Failed: it holds nothing any more."""
     priority: int = 0
+    created_at: str = ""
+    """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
 
     @property
     def is_ours(self) -> bool:

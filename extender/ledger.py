@@ -29,13 +29,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from cards.allocation import Allocation
 from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold
 from cards.node import Node, NodeFacts
 from cards.pod import Pod
 from cards.records import Record, Unreadable
+from cards.room import has_gained_room
 
 GONE_NODES_KEPT = 256
 """Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""
@@ -64,6 +65,16 @@ class Notice:
     pod: Pod | None = None
 
 
+class Listener(Protocol):
+    """Who wants to hear at once what may let a waiting pod in. Called inside a transaction: it may only take note."""
+
+    def room_grew(self) -> None:
+        """Some node has room that it had not; `room_generation` has risen."""
+
+    def pod_appeared(self, uid: str) -> None:
+        """An unbound pod is known that was not."""
+
+
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
@@ -71,6 +82,11 @@ class Ledger:
         self.unit_mib = unit_mib
         self.generation = 0
         """Rises with every change of any node."""
+        self.room_generation = 0
+        """Rises with every change by which a node gains room."""
+        self._room_at: dict[str, int] = {}
+        """The room generation of each node, the latest last."""
+        self._listener: Listener | None = None
         self._clock = clock
         self._report = report
         self._facts: dict[str, NodeFacts] = {}
@@ -87,6 +103,19 @@ class Ledger:
         """Changes up to this generation may be missing there."""
         self._fetched: set[str] = set()
         """Pods read one by one since the last list began: newer than what that list will say of them."""
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` from now on."""
+        self._listener = listener
+
+    def roomier_since(self, generation: int) -> list[tuple[int, Node]]:
+        """The nodes that gained room after this room generation, the latest first, each with its own."""
+        found = []
+        for name, gained_at in reversed(self._room_at.items()):
+            if gained_at <= generation:
+                break
+            found.append((gained_at, self._nodes[name]))
+        return found
 
     def node(self, name: str) -> Node | None:
         return self._nodes.get(name)
@@ -237,6 +266,8 @@ class Ledger:
         if known is not None and known.node_name and known.node_name != pod.node_name:
             self._bound[known.node_name].discard(pod.uid)
             touched.add(known.node_name)
+        if known is None and not pod.node_name and self._listener is not None:
+            self._listener.pod_appeared(pod.uid)
         if pod.node_name:
             self._bound[pod.node_name].add(pod.uid)
             touched |= self._drop_reservations(pod.uid)
@@ -261,11 +292,22 @@ class Ledger:
         if facts is None:
             self._nodes.pop(name, None)
             self._noticed.pop(name, None)
+            self._room_at.pop(name, None)
             self._forget_gone_nodes()
             return
         holds = self._holds(facts)
+        before = self._nodes.get(name)
         self._nodes[name] = node = self._count(facts, holds, version=self.generation)
         self._notice(node, holds)
+        if has_gained_room(before, node):
+            self._gain_room(name)
+
+    def _gain_room(self, name: str) -> None:
+        self.room_generation += 1
+        self._room_at.pop(name, None)
+        self._room_at[name] = self.room_generation
+        if self._listener is not None:
+            self._listener.room_grew()
 
     def _forget_gone_nodes(self) -> None:
         """An autoscaler makes and removes nodes for ever: their names must not pile up."""

@@ -27,6 +27,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
 
@@ -130,6 +131,7 @@ def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
         is_leaving=pod.metadata.deletion_timestamp is not None,
         is_finished=pod.status.phase in ("Succeeded", "Failed"),
         priority=pod.spec.priority or 0,
+        created_at=pod.metadata.creation_timestamp or "",
     )
 
 

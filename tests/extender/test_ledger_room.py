@@ -1,0 +1,99 @@
+"""Which changes of the ledger tell that a waiting pod may have a chance now, and where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cards.allocation import allocate
+from cards.node import Share
+from cards.records import Record
+from extender.ledger import Ledger
+from tests.builders import UNIT_MIB, a_pod, node_facts
+
+OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
+
+
+class Heard:
+    """A listener that counts."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report=lambda _: None)
+        self.grew = 0
+        self.appeared: list[str] = []
+        self.ledger.node_changed(node_facts("n", 15))
+        self.ledger.listen(self)
+
+    def room_grew(self) -> None:
+        self.grew += 1
+
+    def pod_appeared(self, uid: str) -> None:
+        self.appeared.append(uid)
+
+    def assume(self) -> None:
+        node = self.ledger.node("n")
+        pod = a_pod()
+        assert node is not None
+        assert pod.ask is not None
+        self.ledger.assume(pod, "n", allocate(node, node.cards, pod.ask))
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: Heard) -> None:
+    heard.assume()
+    heard.ledger.pod_changed(a_pod(node="n", record=OURS))
+    heard.ledger.pod_changed(a_pod(node="n", record=OURS, leaving=True))
+    assert heard.grew == 0
+
+
+def test_a_pod_that_is_gone_gives_room(heard: Heard) -> None:
+    heard.ledger.pod_changed(a_pod(node="n", record=OURS))
+    heard.ledger.pod_gone("p")
+    assert heard.grew == 1
+
+
+def test_a_refused_bind_gives_room(heard: Heard) -> None:
+    heard.assume()
+    heard.ledger.forget("p", "n")
+    heard.ledger.forget("p", "n")
+    assert heard.grew == 1
+
+
+def test_a_healed_card_gives_room(heard: Heard) -> None:
+    facts = node_facts("n", 15)
+    heard.ledger.node_changed(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
+    assert heard.grew == 0
+    heard.ledger.node_changed(facts)
+    assert heard.grew == 1
+
+
+def test_a_node_that_is_new_or_back_gives_room(heard: Heard) -> None:
+    heard.ledger.node_changed(node_facts("m", 15))
+    heard.ledger.node_gone("n")
+    assert heard.grew == 1
+    heard.ledger.node_changed(node_facts("n", 15))
+    assert heard.grew == 2
+
+
+def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: Heard) -> None:
+    before = heard.ledger.room_generation
+    for name in ("m", "o"):
+        heard.ledger.node_changed(node_facts(name, 15))
+    heard.ledger.node_changed(node_facts("m", 15, 15))
+    found = [(at - before, node.name, len(node.cards)) for at, node in heard.ledger.roomier_since(before)]
+    assert found == [(3, "m", 2), (2, "o", 1)]
+    heard.ledger.node_gone("m")
+    assert [node.name for _, node in heard.ledger.roomier_since(before)] == ["o"]
+
+
+def test_an_unbound_pod_appears_once(heard: Heard) -> None:
+    heard.ledger.pod_changed(a_pod("a"))
+    heard.ledger.pod_changed(a_pod("a"))
+    heard.ledger.pod_changed(a_pod("b", node="n", record=OURS))
+    heard.ledger.pod_changed(a_pod("c", finished=True))
+    assert heard.appeared == ["a"]
