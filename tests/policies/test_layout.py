@@ -1,0 +1,104 @@
+"""Laying requests one by one: what was laid is taken for the next, and what is laid together fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cards.fit import Unfit, fitting_cards, missing_units
+from cards.node import Node
+from cards.request import Request
+from policies.engine import plain_judge
+from policies.layout import Laid, Layout
+from policies.policy import Demand, Ranked
+from tests.builders import a_node
+from tests.cards.strategies import nodes, requests
+
+
+def lay(layout: Layout, request: Request, names: Sequence[str] = ("n",)) -> tuple[str, tuple[int, ...]] | None:
+    laid = layout.best(request, "binpack", names)
+    if laid is None:
+        return None
+    layout.hold(laid, request)
+    return laid.node_name, laid.cards
+
+
+def test_what_was_laid_is_taken() -> None:
+    """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
+    layout = Layout([a_node(used=(10, 0))])
+    assert [lay(layout, Request(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
+
+
+def test_a_whole_card_is_taken_whole() -> None:
+    layout = Layout([a_node()])
+    assert lay(layout, Request(4, whole=True)) == ("n", (0,))
+    assert lay(layout, Request(16)) == ("n", (1,))
+    assert lay(layout, Request(1)) is None
+
+
+def test_several_cards_are_taken_together() -> None:
+    layout = Layout([a_node(used=(0, 8))])
+    assert lay(layout, Request(8, count=2)) == ("n", (0, 1))
+    assert lay(layout, Request(8, count=2)) is None
+    assert lay(layout, Request(8)) == ("n", (0,))
+
+
+def test_only_named_nodes_are_looked_at() -> None:
+    layout = Layout([a_node("a"), a_node("b")])
+    assert lay(layout, Request(4), ["b"]) == ("b", (0,))
+    assert lay(layout, Request(4), []) is None
+
+
+def test_the_nodes_that_were_given_stay_as_they_are() -> None:
+    node = a_node()
+    lay(Layout([node]), Request(4))
+    assert node == a_node()
+
+
+def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> None:
+    layout = Layout([a_node()])
+    layout.hold(Laid("gone", (0,)), Request(4))
+    layout.hold(Laid("n", (7,)), Request(4))
+    assert [lay(layout, Request(16)) for _ in range(3)] == [("n", (0,)), ("n", (1,)), None]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Node]:
+    return [draw(nodes(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
+
+
+@given(cluster=clusters(), asked=st.lists(requests(), max_size=8))
+def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[Node], asked: list[Request]) -> None:
+    """Checked by counting units per card, not by asking the layout."""
+    layout, names = Layout(cluster), [node.name for node in cluster]
+    used = {(node.name, card.index): card.used_units for node in cluster for card in node.cards}
+    units = {(node.name, card.index): card.units for node in cluster for card in node.cards}
+    by_name = {node.name: node for node in cluster}
+    for request in asked:
+        laid = lay(layout, request, names)
+        if laid is None:
+            continue
+        name, indices = laid
+        assert len(indices) == request.count
+        assert not isinstance(fitting_cards(by_name[name], request), Unfit)
+        for index in indices:
+            card = by_name[name].cards[index]
+            assert card.is_usable
+            assert used[name, index] == 0 or not request.whole
+            used[name, index] += card.units if request.whole else request.units
+            assert used[name, index] <= units[name, index]
+
+
+@given(cluster=clusters(), request=requests(), size=st.integers(1, 3))
+def test_slice_by_slice_is_the_same_as_all_at_once(cluster: list[Node], request: Request, size: int) -> None:
+    layout, names = Layout(cluster), [node.name for node in cluster]
+    found = None
+    for at in range(0, len(names), size):
+        found = layout.best(request, "spread", names[at : at + size], or_else=found)
+    assert found == layout.best(request, "spread", names)
+    judged = {node.name: plain_judge(node, request, "spread", Demand()) for node in cluster}
+    assert (found is not None) == any(isinstance(each, Ranked) for each in judged.values())
+    if found is not None:
+        assert missing_units(next(n for n in cluster if n.name == found.node_name).cards[found.cards[0]], request) == 0
