@@ -1,8 +1,9 @@
 """The service, wired together on one page: who gets what, what runs, and how it stops.
 
     reflectors --> ledger <-- binder <-- verbs <-- routes <-- listeners
-                     |          |
-                  notices --> events
+                   |    |                  |
+             notices    '--room--> kicker <' refusals
+                   '--> events
 
 It starts answering health at once and verbs when both lists are complete. On SIGTERM it says unready, refuses new
 binds, waits for those under way, and exits.
@@ -22,6 +23,7 @@ from typing import Any
 
 from extender.binding import Binder
 from extender.events import EventWriter
+from extender.kicks import Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.preemption import Preemption
@@ -71,9 +73,20 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
+        self._kicker = Kicker(
+            ledger=self._ledger,
+            engine=engine,
+            api=api,
+            metrics=metrics,
+            problem=self._problem,
+            clock=time.monotonic,
+            started_ns=time.time_ns(),
+        )
+        self._ledger.listen(self._kicker)
         verbs = Verbs(
             engine=engine,
             binder=self._binder,
+            listener=self._kicker,
             metrics=metrics,
             problem=self._problem,
             resource=settings.resources.memory,
@@ -106,7 +119,8 @@ class Extender:
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
-        return [pods.run(), nodes.run(), self._events.run(), self._binder.settle_forever(), self._recount.run()]
+        own = [self._events.run(), self._binder.settle_forever(), self._kicker.run(), self._recount.run()]
+        return [pods.run(), nodes.run(), *own]
 
     async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

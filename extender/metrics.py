@@ -33,6 +33,7 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
+KICK_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 _MIB = 1024 * 1024
@@ -73,6 +74,17 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        self.kicks = Counter(
+            "vrampack_kicks_total",
+            "Waiting pods woken because room for them appeared, by what came of it.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.bound_after_flush = Counter(
+            "vrampack_bound_after_flush_total",
+            "Refused pods let in more than 290 s after there was room for them, without a kick; must be 0.",
+            registry=self.registry,
+        )
         self.violations = Counter(
             "vrampack_annotation_violations_total",
             "Annotations that could not be read or contradict each other, and objects that could not be decoded, by kind.",
@@ -106,6 +118,8 @@ class Metrics:
             self.in_flight.labels(verb)
         for reason in Reason:
             self.rejected_nodes.labels(reason.value)
+        for result in KICK_RESULTS:
+            self.kicks.labels(result)
         for result in BIND_RESULTS:
             self.binds.labels(result)
         for result in PREEMPT_RESULTS:

@@ -6,8 +6,9 @@ A no is an answer, with a reason for each node; `Error` and HTTP errors are for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from extender.binding import Binder
 from extender.metrics import Metrics
@@ -36,14 +37,32 @@ class Answer:
     status: int = 200
 
 
+class FilterListener(Protocol):
+    """Who wants to know what filter was asked and answered."""
+
+    def called(self) -> None:
+        """A scheduler asked about some pod, ours or not."""
+
+    def filtered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
+        """Whether any of these nodes can take this pod of ours."""
+
+
 class Verbs:
     """The verbs over one ledger."""
 
     def __init__(
-        self, *, engine: Engine, binder: Binder, metrics: Metrics, problem: Callable[[], str], resource: str
+        self,
+        *,
+        engine: Engine,
+        binder: Binder,
+        listener: FilterListener,
+        metrics: Metrics,
+        problem: Callable[[], str],
+        resource: str,
     ) -> None:
         self._engine = engine
         self._binder = binder
+        self._listener = listener
         self._problem = problem
         self._resource = resource
         self._rejected = metrics.rejected_nodes
@@ -62,6 +81,7 @@ class Verbs:
             pod, names = read_args(body, self._resource)
         except WireError as error:
             return _filter_error(str(error))
+        self._listener.called()
         if pod.ask is None:
             return Answer(encode(FilterResult(node_names=list(dict.fromkeys(names)))))
         found = self._engine.verdicts(names, pod.ask, pod.uid)
@@ -69,6 +89,8 @@ class Verbs:
             found = found.but_passing(pod.node_name, names)
         for reason, count in Counter((*found.later.values(), *found.never.values())).items():
             self._rejected.labels(reason).inc(count)
+        if not pod.node_name:
+            self._listener.filtered(pod.uid, names, fits=bool(found.passed))
         result = FilterResult(node_names=found.passed, failed=found.later, unresolvable=found.never)
         return Answer(encode(result), "ok" if found.passed else "no")
 

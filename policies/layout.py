@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cards.node import Card, Node
 from cards.request import Request
-from policies.engine import plain_judge
+from policies.judging import judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName
 
@@ -44,7 +44,7 @@ class Layout:
             node = self._nodes[name]
             if node.largest_free < request.units:
                 continue
-            judged = plain_judge(node, request, policy, self._demand)
+            judged = judge(node, request, policy, self._demand)
             if isinstance(judged, Ranked):
                 found = Laid(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
                 best = found if found.is_better_than(best) else best

@@ -99,6 +99,8 @@ def a_pod(
     leaving: bool = False,
     finished: bool = False,
     uid: str = "",
+    priority: int = 0,
+    created: str = "",
 ) -> Pod:
     """A pod of namespace `default`; its uid is its name unless given."""
     return Pod(
@@ -110,6 +112,8 @@ def a_pod(
         record=record,
         is_leaving=leaving,
         is_finished=finished,
+        priority=priority,
+        created_at=created,
     )
 
 

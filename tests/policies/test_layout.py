@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cards.fit import Unfit, fitting_cards, missing_units
 from cards.node import Node
 from cards.request import Request
-from policies.engine import plain_judge
+from policies.judging import judge
 from policies.layout import Laid, Layout
 from policies.policy import Demand, Ranked
 from tests.builders import a_node
@@ -98,7 +98,7 @@ def test_slice_by_slice_is_the_same_as_all_at_once(cluster: list[Node], request:
     for at in range(0, len(names), size):
         found = layout.best(request, "spread", names[at : at + size], or_else=found)
     assert found == layout.best(request, "spread", names)
-    judged = {node.name: plain_judge(node, request, "spread", Demand()) for node in cluster}
+    judged = {node.name: judge(node, request, "spread", Demand()) for node in cluster}
     assert (found is not None) == any(isinstance(each, Ranked) for each in judged.values())
     if found is not None:
         assert missing_units(next(n for n in cluster if n.name == found.node_name).cards[found.cards[0]], request) == 0

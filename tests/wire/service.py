@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from cards.node import Node
 from extender.binding import Binder
 from extender.events import EventWriter
+from extender.kicks import Kicker
 from extender.ledger import Ledger, Notice
 from extender.metrics import Metrics, View
 from extender.preemption import Preemption
@@ -74,9 +75,19 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
+        kicker = Kicker(
+            ledger=self.ledger,
+            engine=engine,
+            api=api,
+            metrics=metrics,
+            problem=self._problem,
+            clock=time.monotonic,
+            started_ns=time.time_ns(),
+        )
         self.verbs = Verbs(
             engine=engine,
             binder=binder,
+            listener=kicker,
             metrics=metrics,
             problem=self._problem,
             resource=CONFIGURATION.resources.memory,

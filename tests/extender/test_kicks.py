@@ -1,0 +1,404 @@
+"""Who is woken, when, and how often. The scheduler is the test itself; the clock is the stage's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cards.fit import Unfit, fitting_cards
+from cards.node import Node, NodeFacts, Share
+from cards.records import Record
+from cards.request import Ask, ContainerAsk, Request
+from extender import kicks, plan
+from kube.errors import NoAnswerError, RefusedError
+from tests.builders import a_pod, node_facts
+from tests.cards.strategies import requests
+from tests.extender.kick_stage import Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage("n")
+
+
+async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: Stage) -> None:
+    stage.wait("a")
+    assert await stage.round() == []
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    assert await stage.round() == []
+    assert stage.door.values == ["7-1"]
+
+
+async def test_a_pod_that_nobody_refused_is_the_schedulers(stage: Stage) -> None:
+    stage.arrive("a")
+    stage.kicker.called()
+    stage.free("n")
+    assert await stage.round() == []
+
+
+async def test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken(stage: Stage) -> None:
+    """The scheduler heard of the room and asked; the node was not among those it let the pod to."""
+    stage.wait("a")
+    stage.free("n")
+    stage.refuse("a", nodes=["m"])
+    assert await stage.round() == []
+
+
+async def test_a_pod_that_passed_meanwhile_is_not_woken(stage: Stage) -> None:
+    stage.wait("a")
+    stage.free("n")
+    stage.admit("a")
+    assert await stage.round() == []
+
+
+async def test_room_that_is_too_small_wakes_nobody(stage: Stage) -> None:
+    stage.wait("a", 15)
+    stage.fill("n", 8)
+    assert await stage.round() == []
+
+
+async def test_those_are_woken_that_fit_together_by_priority_then_age_then_uid(stage: Stage) -> None:
+    """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` fits no more and does not keep others out."""
+    stage.wait("c", 5, created="2026-01-02T00:00:00Z")
+    stage.wait("b", 5, created="2026-01-02T00:00:00Z")
+    stage.wait("old", 5, created="2026-01-01T00:00:00Z")
+    stage.wait("big", 11, priority=5)
+    stage.wait("high", 5, priority=9, created="2026-01-03T00:00:00Z")
+    stage.free("n")
+    assert await stage.round() == ["high", "old", "b"]
+
+
+async def test_a_place_goes_to_the_next_after_five_seconds(stage: Stage) -> None:
+    stage.wait("a", priority=1)
+    stage.wait("b")
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.seconds += 4.9
+    assert await stage.round() == []
+    stage.seconds += 0.1
+    assert await stage.round() == ["b"]
+    assert stage.ended("expired") == 1
+    assert stage.door.values == ["7-1", "7-2"]
+
+
+async def test_one_that_is_never_bound_backs_off_ever_longer(stage: Stage) -> None:
+    """Kicked at 0, 10, 25, 50, 95, 180, 345: 5 s of trying and 5, 10, 20, 40, 80, 160 s of backing off; then 300 s each."""
+    stage.wait("a")
+    stage.free("n")
+    start, times = stage.seconds, []
+    for second in range(1000):
+        stage.seconds = start + second
+        stage.kicker.called()
+        times += [second] * len(await stage.round())
+    assert times == [0, 10, 25, 50, 95, 180, 345, 650, 955]
+    assert len(set(stage.door.values)) == len(times)
+
+
+async def test_a_pod_that_is_refused_again_gives_its_place_up_at_once(stage: Stage) -> None:
+    """Somebody else took the room. It has seen what there is, so only new room wakes it, and then without delay."""
+    stage.wait("a", priority=1)
+    stage.wait("b", 7)
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.fill("n", 8)
+    stage.refuse("a")
+    assert await stage.round() == ["b"]
+    assert stage.ended("refused") == 1
+    stage.ledger.pod_gone("b")
+    stage.free("n")
+    assert await stage.round() == ["a"]
+
+
+async def test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while(stage: Stage) -> None:
+    """`n` is tainted: the scheduler asks about `m` alone. Room on `n` is of no use to the pod, room on `m` is."""
+    stage.put(node_facts("m", 15))
+    stage.fill("m")
+    stage.wait("a")
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.refuse("a", nodes=["m"])
+    stage.fill("n", 1)
+    stage.free("n")
+    assert await stage.round() == []
+    stage.free("m")
+    assert await stage.round() == ["a"]
+
+
+async def test_one_that_backs_off_comes_after_all_others(stage: Stage) -> None:
+    stage.put(node_facts("m", 15))
+    stage.fill("m")
+    stage.wait("a", priority=9)
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.refuse("a", nodes=["m"])
+    stage.wait("b")
+    stage.free("m")
+    assert await stage.round() == ["b"]
+
+
+async def test_a_kicked_pods_place_is_kept_for_it(stage: Stage) -> None:
+    """Also once it has passed filter, until the ledger counts it: reserved, then bound."""
+    first = stage.wait("a", 10, priority=1)
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.ledger.node_changed(node_facts("n", 15, 1))
+    stage.wait("b", 10)
+    stage.ledger.node_changed(node_facts("n", 15, 1, 1))
+    assert await stage.round() == []
+    stage.admit("a")
+    stage.ledger.node_changed(node_facts("n", 15, 1, 1, 1))
+    assert await stage.round() == []
+    stage.bound(first, "n")
+    stage.wait("c", 5)
+    stage.ledger.node_changed(node_facts("n", 15, 1, 1, 1, 1))
+    stage.ledger.node_changed(node_facts("n", 20, 1, 1, 1, 1))
+    assert await stage.round() == ["b"]
+    assert stage.ended("bound") == 1
+
+
+async def test_a_reserved_place_counts_once(stage: Stage) -> None:
+    """`a` holds 8 of 15 by its reservation; counted again for its kick there would be none left for 7 more."""
+    first = stage.wait("a", 8, priority=1)
+    stage.wait("b", 7)
+    stage.wait("c", 7)
+    stage.free("n")
+    assert await stage.round() == ["a", "b"]
+    stage.admit("a")
+    stage.assume(first, "n")
+    stage.refuse("b")
+    stage.refuse("c")
+    stage.put(node_facts("n", 15, 1))
+    stage.put(node_facts("n", 16, 1))
+    assert await stage.round() == ["b"]
+
+
+async def test_a_failed_bind_gives_its_room_to_who_was_refused_for_it(stage: Stage) -> None:
+    stage.free("n")
+    binding = stage.arrive("a")
+    stage.assume(binding, "n")
+    stage.wait("b")
+    assert await stage.round() == []
+    stage.ledger.forget("a", "n")
+    assert await stage.round() == ["b"]
+
+
+@pytest.mark.parametrize("how", ["healed", "uncordoned", "another card", "a node more"])
+async def test_room_that_comes_of_a_node_wakes(how: str) -> None:
+    facts = node_facts("n", 15)
+    after = {"a node more": node_facts("m", 15), "another card": node_facts("n", 15, 15)}.get(how, facts)
+    stage = Stage("n")
+    if how == "healed":
+        stage.free("n")
+        stage.put(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
+    if how == "uncordoned":
+        stage.free("n")
+        stage.put(replace(facts, cordoned=frozenset({"GPU-0"})))
+    stage.wait("a")
+    assert await stage.round() == []
+    stage.put(after)
+    assert await stage.round() == ["a"]
+
+
+async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
+    """Our watch is late: the scheduler asked about the pod before we saw it, and before we saw the room."""
+    stage = Stage("n")
+    stage.refuse("a")
+    stage.free("n")
+    assert await stage.round() == []
+    runner = asyncio.create_task(stage.kicker.run())
+    stage.arrive("a")
+    await stage.door.kicked_so_many(1)
+    await end(runner)
+    assert stage.door.kicked == ["a"]
+
+
+async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None:
+    stage = Stage("n", "m")
+    stage.wait("a")
+    stage.wait("b")
+    runner = asyncio.create_task(stage.kicker.run())
+    await asyncio.sleep(0)
+    stage.free("n")
+    stage.free("m")
+    await stage.door.kicked_so_many(2)
+    await end(runner)
+    assert stage.door.values == ["7-1", "7-1"]
+
+
+async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: Stage) -> None:
+    stage.wait("a")
+    stage.seconds += 301
+    stage.free("n")
+    assert await stage.round() == []
+    stage.kicker.called()
+    assert await stage.round() == ["a"]
+
+
+async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: Stage) -> None:
+    stage.wait("a")
+    stage.free("n")
+    stage.problem = "no word from the API server"
+    assert await stage.round() == []
+    stage.problem = ""
+    assert await stage.round() == ["a"]
+
+
+async def test_a_new_process_takes_what_waits_for_refused() -> None:
+    """Five seconds after the first call, in which the scheduler asks about whom it wants to; once."""
+    stage = Stage()
+    stage.put(node_facts("n", 15))
+    stage.put(node_facts("m", 15))
+    stage.arrive("a")
+    stage.arrive("leaving")
+    stage.ledger.pod_changed(a_pod("leaving", leaving=True))
+    stage.seconds += 100
+    assert await stage.round() == []
+    stage.kicker.called()
+    assert await stage.round() == []
+    stage.seconds += 5
+    assert await stage.round() == ["a"]
+    stage.arrive("later", 4)
+    stage.seconds += 100
+    assert "later" not in await stage.round()
+
+
+async def test_what_the_api_server_does_not_take_is_counted_and_the_place_goes_on(stage: Stage) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["b"] = RefusedError(404, "NotFound", "no such pod")
+    stage.door.errors["c"] = NoAnswerError("cut")
+    for priority, name in enumerate("dcba"):
+        stage.wait(name, priority=priority)
+    stage.free("n")
+    assert [await stage.round() for _ in range(4)] == [[], [], [], ["d"]]
+    assert (stage.ended("failed"), stage.ended("gone")) == (2, 1)
+
+
+async def test_a_kicked_pod_that_is_deleted_counts_as_gone(stage: Stage) -> None:
+    stage.wait("a")
+    stage.free("n")
+    assert await stage.round() == ["a"]
+    stage.ledger.pod_gone("a")
+    assert await stage.round() == []
+    assert stage.ended("gone") == 1
+
+
+async def test_what_only_the_flush_brings_back_is_counted(stage: Stage) -> None:
+    """There was room, nobody could be kicked, and the scheduler came by itself 300 s later."""
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.wait("a")
+    stage.free("n")
+    await stage.round()
+    stage.seconds += 300
+    stage.admit("a")
+    assert stage.flushed() == 1
+
+
+async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() -> None:
+    stage = Stage("n", "m")
+    stage.wait("woken")
+    stage.free("n")
+    assert await stage.round() == ["woken"]
+    stage.door.errors["soon"] = RefusedError(403, "Forbidden", "no")
+    stage.wait("soon")
+    stage.seconds += 280
+    stage.kicker.called()
+    stage.free("m")
+    assert await stage.round() == []
+    stage.seconds += 290
+    stage.admit("woken")
+    stage.admit("soon")
+    assert stage.flushed() == 0
+
+
+async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
+    stage = Stage()
+    stage.put(node_facts("n", 15))
+    stage.fill("n")
+    for number in range(150):
+        stage.wait(f"p{number:03}", 1)
+    stage.put(node_facts("n", *[15] * 20))
+    first = await stage.round()
+    assert len(first) == kicks.MOST_KICKED
+    assert await stage.round() == []
+    stage.admit(first[0])
+    assert await stage.round() == ["p100"]
+
+
+async def test_a_round_ends_after_so_many_nodes_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three sizes looks at both nodes: four looks are enough for two of them."""
+    monkeypatch.setattr(plan, "MOST_LOOKED_AT", 4)
+    stage = Stage("n", "m")
+    for units in (4, 5, 6):
+        stage.wait(f"p{units}", units)
+    stage.free("n")
+    stage.free("m")
+    assert await stage.round() == ["p4", "p5"]
+    assert await stage.round() == ["p6"]
+
+
+@st.composite
+def some_facts(draw: st.DrawFn, name: str) -> tuple[NodeFacts, tuple[int, ...]]:
+    """A node of up to three cards, and what is held on each."""
+    units = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
+    used = tuple(draw(st.integers(0, each)) for each in units)
+    facts = node_facts(name, *units)
+    models, healthy = st.sampled_from("AB"), st.sampled_from((True, True, False))
+    return replace(facts, cards=tuple(replace(c, model=draw(models), healthy=draw(healthy)) for c in facts.cards)), used
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_whom_a_round_wakes_fits_together_and_whom_it_leaves_fits_not_beside_them(data: st.DataObject) -> None:
+    """Counted card by card in the order of urgency: who fits beside the more urgent that were woken is woken."""
+    names = [f"n{number}" for number in range(data.draw(st.integers(1, 3)))]
+    cluster = [data.draw(some_facts(name)) for name in names]
+    asked = data.draw(st.lists(st.tuples(requests(), st.integers(0, 2)), max_size=8))
+    asyncio.run(check_a_round(cluster, asked))
+
+
+async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked: list[tuple[Request, int]]) -> None:
+    stage = Stage()
+    for number, (request, priority) in enumerate(asked):
+        ask = Ask(request, (ContainerAsk("main", "main", 0, request.units),))
+        stage.ledger.pod_changed(a_pod(f"p{number}", ask=ask, priority=priority))
+        stage.refuse(f"p{number}")
+    for facts, used in cluster:
+        shares = tuple(Share(units, f"GPU-{index}", index) for index, units in enumerate(used))
+        stage.ledger.pod_changed(a_pod(f"on-{facts.name}", node=facts.name, record=Record("vrampack", shares)))
+        stage.put(facts)
+    woken = {attempt.pod.uid: attempt for attempt in await stage.round_of_attempts()}
+    filled = {node.name: node for node in stage.ledger.nodes()}
+    for number in sorted(range(len(asked)), key=lambda at: (-asked[at][1], at)):
+        request, attempt = asked[number][0], woken.get(f"p{number}")
+        fitting = {name for name, node in filled.items() if not isinstance(fitting_cards(node, request), Unfit)}
+        assert (attempt is not None) == bool(fitting)
+        if attempt is not None:
+            name = attempt.laid.node_name
+            assert name in fitting
+            filled[name] = with_used(filled[name], attempt.laid.cards, request)
+
+
+def with_used(node: Node, indices: Collection[int], request: Request) -> Node:
+    """The node with the request on these cards, each of which must take it."""
+    assert len(indices) == request.count
+    cards = list(node.cards)
+    for index in indices:
+        card = cards[index]
+        held = card.units if request.whole else request.units
+        assert card.is_usable
+        assert card.used_units + held <= card.units
+        cards[index] = replace(card, used_units=card.used_units + held)
+    return replace(node, cards=tuple(cards))
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
