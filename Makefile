@@ -3,7 +3,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format e2e plugin render image clean
+.PHONY: help setup demo test check format e2e soak plugin render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ format: setup ## Rewrite the code as `make check` wants it
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
+
+soak: setup ## Nothing lost, the long way: 300 deaths of the extender
+	VRAMPACK_KILLS=300 $(BIN)/python -m pytest -m e2e -s tests/e2e/test_kills.py
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu

@@ -26,13 +26,18 @@ def over_committed(node: NodeCards, pods: Iterable[Pod], *, count_unrecorded: bo
     """Every card of the node on which the live pods given hold more than it has."""
     live = [pod for pod in pods if pod.is_live]
     for card in node.cards:
-        held = [holding for pod in live for holding in _on_card(pod, node, card, count_unrecorded=count_unrecorded)]
+        held = held_on(node, card, live, count_unrecorded=count_unrecorded)
         who = ", ".join(map(str, sorted(held, key=lambda holding: holding.pod.name)))
         where = f"node {node.name} card {card.index}"
         if (total := sum(holding.units for holding in held)) > card.units:
             yield Violation("I1", where, f"{total} of {card.units} units held: {who}")
         if len({holding.pod.uid for holding in held}) > 1 and any(holding.whole for holding in held):
             yield Violation("I1", where, f"held whole and shared: {who}")
+
+
+def held_on(node: NodeCards, card: Card, live: Iterable[Pod], *, count_unrecorded: bool = True) -> list[Holding]:
+    """What live pods of this node hold on one card of it."""
+    return [holding for pod in live for holding in _on_card(pod, node, card, count_unrecorded=count_unrecorded)]
 
 
 def _on_card(pod: Pod, node: NodeCards, card: Card, *, count_unrecorded: bool) -> Iterator[Holding]:

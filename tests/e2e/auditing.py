@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 from tests.auditor import __main__ as auditor
+from tests.auditor.api import Api
+from tests.auditor.ledgers import wrong_ledger
+from tests.auditor.terms import Terms, Violation
+from tests.auditor.watch import LiveWatch
 from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import Extender
+from tests.e2e.verb_calls import inspect
+
+QUIET_SECONDS = 5
+"""Within so much of quiet the ledger must equal a recount (I3)."""
 
 
 def broken_promises(cluster: Cluster, *, transcript: Path, excused: Sequence[str] = ()) -> str:
@@ -22,3 +31,35 @@ def broken_promises(cluster: Cluster, *, transcript: Path, excused: Sequence[str
     with redirect_stdout(StringIO()) as report:
         auditor.main(arguments)
     return report.getvalue()
+
+
+def ledger_faults(cluster: Cluster, extender: Extender) -> list[Violation]:
+    """Where this extender's ledger differs from a recount of the API now."""
+    api = _api(cluster)
+    return wrong_ledger(inspect(extender), api.list("pods")[0], api.list("nodes")[0])
+
+
+def wait_until_recounted(cluster: Cluster, extender: Extender) -> None:
+    """Nobody binds any more: wait until the ledger equals a recount, as long as it may take and no longer."""
+
+    def differences() -> str:
+        return "\n".join(map(str, ledger_faults(cluster, extender)))
+
+    cluster.wait(lambda: not differences(), QUIET_SECONDS, what=lambda: f"the ledger equals the API:\n{differences()}")
+
+
+@contextmanager
+def never_over(cluster: Cluster) -> Iterator[None]:
+    """No card may be over at any moment that the API shows inside (I1)."""
+    seen: list[Violation] = []
+    watch = LiveWatch(_api(cluster), Terms(), seen.append)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+    assert not seen, "\n".join(map(str, seen))
+
+
+def _api(cluster: Cluster) -> Api:
+    return Api(cluster.api_url, cluster.tls, cluster.admin_token)

@@ -1,0 +1,55 @@
+"""I3: what an extender shows of its ledger equals a recount of what the API shows.
+
+Ask when both are quiet. A place that is still reserved then is a difference too: no bind is under way that explains it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from tests.auditor.cards import NodeCards, read_node
+from tests.auditor.holdings import held_on
+from tests.auditor.pods import Pod, read_pod
+from tests.auditor.raw import Raw, listing, mapping, text, whole_number
+from tests.auditor.terms import Terms, Violation
+
+DEFAULT_TERMS = Terms()
+OF_A_BOUND_POD = ("bound", "leaving")
+
+
+def wrong_ledger(
+    shown: Raw, pods: Iterable[Raw], nodes: Iterable[Raw], *, terms: Terms = DEFAULT_TERMS
+) -> list[Violation]:
+    """Every difference between an inspect answer and the API's pods and nodes, sorted."""
+    cards = {node.name: node for node in (read_node(raw, terms) for raw in nodes)}
+    on_node: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in (read_pod(raw, terms) for raw in pods):
+        if pod.is_live:
+            on_node[pod.node].append(pod)
+    ledger = {text(node.get("name")): mapping(node) for node in listing(shown.get("nodes"))}
+    found = set(_unknown(ledger.keys() - cards.keys()))
+    for node in cards.values():
+        found.update(_differences(node, on_node[node.name], ledger.get(node.name, {})))
+    return sorted(found)
+
+
+def _unknown(names: Iterable[str]) -> Iterator[Violation]:
+    for name in names:
+        yield Violation("I3", f"node {name}", "the ledger has it, the API does not")
+
+
+def _differences(node: NodeCards, live: list[Pod], shown: Raw) -> Iterator[Violation]:
+    devices = {whole_number(device.get("id")): device for device in map(mapping, listing(shown.get("devs")))}
+    for card in node.cards:
+        where = f"node {node.name} card {card.index}"
+        device = mapping(devices.get(card.index))
+        want = {holding.pod.uid: holding.units for holding in held_on(node, card, live)}
+        have = {text(each.get("uid")): each for each in map(mapping, listing(device.get("pods")))}
+        if device.get("totalGPU") != card.units:
+            yield Violation("I3", where, f"the ledger has {device.get('totalGPU')} units, the API {card.units}")
+        if device.get("usedGPU") != sum(want.values()):
+            yield Violation("I3", where, f"the ledger uses {device.get('usedGPU')} units, the API {sum(want.values())}")
+        for uid in sorted(want.keys() | have.keys()):
+            holder = mapping(have.get(uid))
+            if holder.get("usedGPU") != want.get(uid) or holder.get("state") not in OF_A_BOUND_POD:
+                told = f"{holder.get('usedGPU')} units, {holder.get('state')}" if holder else "nothing"
+                yield Violation("I3", where, f"of uid {uid} the ledger has {told}, the API {want.get(uid, 0)} units")

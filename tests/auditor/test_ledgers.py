@@ -1,0 +1,81 @@
+"""The recount finds nothing where ledger and API agree, and every difference where they do not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.auditor.builders import a_node, a_pod, bound
+from tests.auditor.ledgers import wrong_ledger
+
+Object = dict[str, Any]  # Any: raw objects, as in the builders
+NODE = a_node()
+
+
+def pods() -> list[Object]:
+    """4 units on card 0, 3 on card 1, one pod unbound."""
+    first, second = bound(a_pod("a"), NODE), bound(a_pod("b", {"main": 3}), NODE, (1,))
+    return [first, second, a_pod("waits")]
+
+
+def a_holder(name: str, units: int, state: str = "bound") -> Object:
+    return {"name": name, "uid": f"uid-{name}", "usedGPU": units, "state": state}
+
+
+def a_device(index: int, *holders: Object, units: int = 15) -> Object:
+    used = sum(holder["usedGPU"] for holder in holders)
+    return {"id": index, "totalGPU": units, "usedGPU": used, "pods": list(holders)}
+
+
+def shown(*devices: Object, name: str = "n1") -> Object:
+    return {"nodes": [{"name": name, "devs": list(devices)}]}
+
+
+A, B = a_holder("a", 4), a_holder("b", 3)
+
+
+def test_a_ledger_that_agrees_is_right() -> None:
+    assert wrong_ledger(shown(a_device(0, A), a_device(1, B)), pods(), [NODE]) == []
+
+
+def test_a_leaving_pod_is_held_still() -> None:
+    assert wrong_ledger(shown(a_device(0, a_holder("a", 4, "leaving")), a_device(1, B)), pods(), [NODE]) == []
+
+
+DIFFERENCES: dict[str, tuple[Object, str]] = {
+    "a pod is missing": (shown(a_device(0), a_device(1, B)), "of uid uid-a the ledger has nothing, the API 4 units"),
+    "another number of units": (shown(a_device(0, a_holder("a", 5)), a_device(1, B)), "uses 5 units, the API 4"),
+    "a pod too many": (
+        shown(a_device(0, A, a_holder("ghost", 1)), a_device(1, B)),
+        "of uid uid-ghost the ledger has 1 units, bound, the API 0 units",
+    ),
+    "on the other card": (shown(a_device(0, A, B), a_device(1)), "of uid uid-b the ledger has nothing"),
+    "still reserved": (shown(a_device(0, a_holder("a", 4, "unsettled")), a_device(1, B)), "4 units, unsettled"),
+    "another size of card": (shown(a_device(0, A, units=16), a_device(1, B)), "has 16 units, the API 15"),
+    "no such node": (shown(name="n2"), "the ledger has it, the API does not"),
+    "nothing at all": ({}, "the ledger has None units, the API 15"),
+}
+
+
+@pytest.mark.parametrize(("ledger", "text"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_difference_is_named(ledger: Object, text: str) -> None:
+    found = wrong_ledger(ledger, pods(), [NODE])
+
+    assert any(text in violation.text for violation in found), found
+    assert {violation.invariant for violation in found} == {"I3"}
+
+
+SPOILS: dict[str, Callable[[Object], object]] = {
+    "finished": lambda pod: pod["status"].update(phase="Succeeded"),
+    "unbound": lambda pod: pod["spec"].pop("nodeName"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_a_pod_that_holds_nothing_any_more_must_not_be_in_the_ledger(spoil: Callable[[Object], object]) -> None:
+    made = pods()
+    spoil(made[0])
+
+    found = wrong_ledger(shown(a_device(0, A), a_device(1, B)), made, [NODE])
+
+    assert "of uid uid-a the ledger has 4 units, bound, the API 0 units" in {violation.text for violation in found}

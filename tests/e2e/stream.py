@@ -1,0 +1,65 @@
+"""A stream of pods that come and go and always fit: whatever is left unbound is somebody's fault.
+
+No more than 100 of the 240 units are ever asked for at once, and no pod wants more than 6 units of each of two cards. For
+one to fit nowhere, three cards of each of the four nodes would have to hold 10 units or more: 120.
+"""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+from typing import Any
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.objects import PODS, a_card, a_pod, cards
+
+NODES, CARDS = 4, 4
+MOST_UNITS = 100
+MOST_UNITS_OF_A_CARD = 6
+I10_SECONDS = 60
+"""After faults every pod that has a place is bound within so much."""
+
+
+class Stream:
+    """Makes and deletes pods as `random` says."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._numbers = itertools.count(1)
+        self._units: dict[str, int] = {}
+        """What each pod that is there asks, over all its cards."""
+        for number in range(NODES):
+            name = f"gpu-{number}"
+            cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+
+    def more(self, count: int) -> None:
+        """So many new pods, after as many old ones as it takes to make room."""
+        for _ in range(count):
+            self._one_more()
+
+    def wait_bound(self) -> list[dict[str, Any]]:
+        """All pods, once each of them is bound."""
+        self._cluster.wait(lambda: not self._unbound(), I10_SECONDS, what=lambda: f"bound: {self._unbound()}")
+        return self._pods()
+
+    def _one_more(self) -> None:
+        name, count = f"p{next(self._numbers)}", self._random.choice((1, 1, 1, 2))
+        units = count * self._random.randint(1, MOST_UNITS_OF_A_CARD)
+        while sum(self._units.values()) + units > MOST_UNITS:
+            self._delete(self._random.choice(sorted(self._units)))
+        labels = {"aliyun.com/gpu-count": str(count)} if count > 1 else {}
+        self._cluster.must("POST", PODS, a_pod(name, units, labels=labels))
+        self._units[name] = units
+
+    def _delete(self, name: str) -> None:
+        """Bound, under way or waiting: any pod may go at any time."""
+        self._cluster.must("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        del self._units[name]
+
+    def _pods(self) -> list[dict[str, Any]]:
+        pods: list[dict[str, Any]] = self._cluster.must("GET", PODS)["items"]
+        return pods
+
+    def _unbound(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._pods() if "nodeName" not in pod["spec"]]
