@@ -16,6 +16,7 @@ from signal import SIGKILL
 
 from tests.e2e.in_cluster import Extender
 from tests.e2e.stream import Stream
+from tests.e2e.waiting import until
 from tests.fakes.proxy_thread import ProxyThread
 
 BINDING = r"/pods/[^/]+/binding$"
@@ -54,7 +55,9 @@ def before_the_post_leaves(scene: Scene) -> None:
     _some_pods(scene)
     scene.api.reached(held, within=REACHED_SECONDS)
     scene.kill()
-    (binding,) = [each for each in scene.api.finished("POST", BINDING) if each.rule is held]
+    (binding,) = until(
+        lambda: [each for each in scene.api.matching("POST", BINDING) if each.rule is held and each.outcome]
+    )
     assert binding.status is None, "it was forwarded after all"
 
 

@@ -14,9 +14,10 @@ import socket
 import ssl
 import subprocess
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
 from tests.e2e.waiting import until
 
@@ -67,8 +68,17 @@ class Process:
             )
 
     def signal(self, number: Signals) -> None:
-        """Send any signal, e.g. SIGSTOP and SIGCONT for a program that hangs."""
+        """Send any signal."""
         os.killpg(self.pid, number)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It hangs inside, and goes on afterwards."""
+        self.signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(SIGCONT)
 
     def stop(self, number: Signals = SIGTERM, *, timeout_seconds: float = 15) -> int:
         """End it by `number` and return its exit code; kill it and raise when it does not obey in time."""

@@ -1,0 +1,73 @@
+"""An extender without a scheduler, two nodes of one card of 15 units each, and a proxy before the API server that can fail."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tests.e2e.auditing import wait_until_recounted
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import Extender
+from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.verb_calls import bind, call, pending, states
+from tests.fakes.proxy_thread import ProxyThread
+
+Pod = dict[str, Any]  # Any: a pod as the API server holds it, asserted where it is read
+NODES = ("gpu-0", "gpu-1")
+BINDING = r"^/api/v1/namespaces/default/pods/[^/]+/binding$"
+LIST = r"^/api/v1/(pods|nodes)\?limit="
+AT_ONCE = {"gracePeriodSeconds": 0}
+
+
+def cards_of(node: str) -> str:
+    """The one card of a node of the bench."""
+    return cards(a_card(0, uuid=f"GPU-of-{node}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything a fault is tried on."""
+
+    cluster: Cluster
+    extender: Extender
+    api: ProxyThread
+
+    def pod(self, name: str = "a", units: int = 4) -> Pod:
+        """A new pod that the extender has seen."""
+        before = pending(self.extender)
+        made: Pod = self.cluster.must("POST", PODS, a_pod(name, units))
+        self.cluster.wait(lambda: pending(self.extender) == before + 1, what="the extender saw the pod")
+        return made
+
+    def unseen_pod(self, name: str, units: int = 4) -> Pod:
+        made: Pod = self.cluster.must("POST", PODS, a_pod(name, units))
+        return made
+
+    def delete(self, name: str) -> None:
+        self.cluster.must("DELETE", f"{PODS}/{name}", AT_ONCE)
+
+    def node_of(self, name: str = "a") -> str:
+        """Where the API server shows the pod, empty while it is unbound."""
+        return str(self.cluster.must("GET", f"{PODS}/{name}")["spec"].get("nodeName", ""))
+
+    def bind(self, pod: Pod, node: str = "gpu-0") -> str:
+        return bind(self.extender, pod, node)
+
+    def bound(self, name: str = "a", units: int = 4) -> Pod:
+        """A pod on gpu-0 that the watch has confirmed."""
+        made = self.pod(name, units)
+        assert self.bind(made) == ""
+        self.cluster.wait(lambda: states(self.extender).get(f"{name} on gpu-0/0") == f"bound, {units}")
+        return made
+
+    def filter(self, pod: Pod) -> Pod:
+        """What filter says of both nodes; it must say so within a second, whatever has failed."""
+        started = time.monotonic()
+        said: Pod = call(self.extender, "filter", {"Pod": pod, "NodeNames": list(NODES)})
+        assert time.monotonic() - started < 1
+        return said
+
+    def recounted(self) -> None:
+        """The ledger equals the API again."""
+        wait_until_recounted(self.cluster, self.extender)
