@@ -211,7 +211,7 @@ class Cluster:
         items = [item for item in rendered("second-scheduler") if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         self.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
-        until(self._admits_as_shipped, what="the admission policies are in force")
+        until(self.admits_as_shipped, what="the admission policies are in force")
 
     def reset(self) -> None:
         """Take away what a test made: workloads, pods, nodes, namespaces. Stop scheduler and extender before."""
@@ -225,7 +225,7 @@ class Cluster:
         self.controller_manager.start()
         self._wait_for_account("default")
 
-    def _admits_as_shipped(self) -> bool:
+    def admits_as_shipped(self) -> bool:
         """Whether the API server has loaded the policies, about a second after they were applied.
 
         Both kinds are asked of each folder: what changes a pod, and what refuses one.
