@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py soak_silence.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format e2e soak plugin render image clean
@@ -36,8 +37,8 @@ format: setup ## Rewrite the code as `make check` wants it
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
 
-soak: setup ## Nothing lost, the long way: 300 deaths of the extender
-	VRAMPACK_KILLS=300 $(BIN)/python -m pytest -m e2e -s tests/e2e/test_kills.py
+soak: setup ## Nothing lost, the long way: 300 deaths, 12 changes of the lead, a minute of churn; about half an hour
+	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=12 VRAMPACK_CHURN_SECONDS=60 $(BIN)/python -m pytest -m e2e -s $(SOAK)
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu

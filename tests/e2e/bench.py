@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ from tests.e2e.auditing import wait_until_recounted
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
 from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.processes import LOOPBACK
 from tests.e2e.verb_calls import bind, call, pending, states
 from tests.fakes.proxy_thread import ProxyThread
 
@@ -71,3 +74,28 @@ class Bench:
     def recounted(self) -> None:
         """The ledger equals the API again."""
         wait_until_recounted(self.cluster, self.extender)
+
+
+@contextmanager
+def standing(
+    cluster: Cluster,
+    start: Callable[..., Extender],
+    api: ProxyThread,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> Iterator[Bench]:
+    """A bench whose extender is started with the options of `in_cluster.start_extender`."""
+    for name in NODES:
+        cluster.add_node(name, cards=cards_of(name))
+    yield Bench(cluster, start(api=(LOOPBACK, api.port), **options), api)
+    api.clear()
+
+
+def start_again(cluster: Cluster) -> None:
+    """Start the API server that a test has ended, and wait until it serves as before.
+
+    Until it has read its roles it refuses everybody: that is not the shipped roles' fault.
+    """
+    cluster.apiserver.start()
+    cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
+    cluster.wait(cluster.admits_as_shipped, what="the admission policies are in force")
+    cluster.refusals.take()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.bench import NODES, Bench, Pod, cards_of
+from tests.e2e.bench import NODES, Bench, Pod, cards_of, start_again
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
 from tests.e2e.processes import Process
@@ -100,11 +100,3 @@ def unknown_in_time(bench: Bench, pod: Pod, node: str) -> None:
     answer = bench.bind(pod, node)
     assert time.monotonic() - started < ANSWER_SECONDS
     assert answer.startswith("bind outcome unknown")
-
-
-def start_again(cluster: Cluster) -> None:
-    """Until the API server has read its roles it refuses everybody: that is not the shipped roles' fault."""
-    cluster.apiserver.start()
-    cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
-    cluster.wait(cluster.admits_as_shipped, what="the admission policies are in force")
-    cluster.refusals.take()

@@ -1,0 +1,150 @@
+"""Watches that are cut, expire, or say nothing, and lists that are refused or slow: stale, the verbs refuse rather than guess.
+
+Nothing that happened meanwhile is missed, the process goes on, and it asks a few times, not hundreds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.bench import BINDING, LIST, NODES, Bench, standing
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import EXTENDER, Extender, installed_configuration
+from tests.e2e.verb_calls import metric
+from tests.fakes.proxy_thread import ProxyThread
+
+STALE_SECONDS = 5
+"""Instead of the shipped 120: long enough to prepare a test in, and longer than anything else in it."""
+
+
+@pytest.fixture
+def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Bench]:
+    with standing(cluster, extender, api_proxy) as made:
+        yield made
+
+
+def test_a_watch_that_is_cut_goes_on_with_what_it_missed(bench: Bench) -> None:
+    bench.bound("old", 6)
+    bench.api.freeze_watches()
+    bench.delete("old")
+    new = bench.unseen_pod("new", 12)
+
+    assert bench.api.cut_watches() == 2
+    bench.api.thaw_watches()
+
+    bench.recounted()
+    assert bench.bind(new) == ""
+    assert metric(bench.extender, 'vrampack_relists_total{reason="restart",resource="pods"}') == 0
+
+
+def expired_watch(bench: Bench) -> None:
+    """410 as an event on a watch that stands."""
+    assert bench.api.expire_watches() == 2
+
+
+def expired_request(bench: Bench) -> None:
+    """410 as the answer to a request to watch."""
+    bench.api.when("GET", "watch=true").gone(times=2)
+    bench.api.cut_watches()
+
+
+def expired_list(bench: Bench) -> None:
+    """410 on a watch, and twice on the list that follows."""
+    bench.api.when("GET", LIST).gone(times=4)
+    bench.api.expire_watches()
+
+
+def refused_lists(bench: Bench) -> None:
+    """The list that follows is throttled, then fails."""
+    bench.api.when("GET", LIST).answer(429, headers={"Retry-After": "1"}, times=2)
+    bench.api.when("GET", LIST).answer(500, times=2)
+    bench.api.expire_watches()
+
+
+def slow_lists(bench: Bench) -> None:
+    bench.api.when("GET", LIST).delay_reply(4, times=2)
+    bench.api.expire_watches()
+
+
+EXPIRIES = (expired_watch, expired_request, expired_list, refused_lists, slow_lists)
+
+
+@pytest.mark.parametrize("expire", EXPIRIES, ids=lambda expire: expire.__name__)
+def test_after_410_everything_is_listed_anew(bench: Bench, expire: Callable[[Bench], None]) -> None:
+    """What happened while the watch said nothing is in the list; the process goes on, and asks a few times, not hundreds."""
+    bench.bound("old", 6)
+    bench.bound("stays", 3)
+    bench.api.freeze_watches()
+    bench.delete("old")
+    new = bench.unseen_pod("new", 12)
+    before = bench.api.count("GET", LIST)
+
+    expire(bench)
+    assert bench.filter(new)["NodeNames"] == ["gpu-1"], "until the list is there, the old pod holds its place"
+    bench.api.thaw_watches()
+
+    bench.api.finished("GET", LIST, before + 2)
+    bench.cluster.wait(lambda: bench.filter(new)["NodeNames"] == ["gpu-0", "gpu-1"], what="it sees the room")
+    bench.recounted()
+    assert bench.bind(new) == ""
+    assert bench.api.count("GET", LIST) - before <= 8
+    assert bench.extender.process.is_running
+
+
+def test_a_stale_extender_refuses_rather_than_guess(
+    cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread
+) -> None:
+    """The watches stand and say nothing, as behind a line that is half open."""
+    deadlines = f"deadlines: {{stale_seconds: {STALE_SECONDS}}}"
+    written = f"{installed_configuration(cluster, EXTENDER)}\n{deadlines}\n"
+    with standing(cluster, extender, api_proxy, configuration=written) as bench:
+        refuses_until_it_hears(bench)
+
+
+def refuses_until_it_hears(bench: Bench) -> None:
+    bench.bound("old", 6)
+    bench.api.freeze_watches()
+    bench.delete("old")
+    new = bench.unseen_pod("new", 12)
+    sent = bench.api.count("POST", BINDING)
+
+    bench.cluster.wait(lambda: bench.filter(new).get("Error"), what="filter answers an error")
+
+    assert "no word from the API server about" in bench.filter(new)["Error"]
+    assert bench.bind(new).startswith("not ready: no word from the API server")
+    assert bench.api.count("POST", BINDING) == sent
+    assert prioritize_status(bench.extender, new) == http.client.SERVICE_UNAVAILABLE
+    assert readiness(bench.extender) == http.client.SERVICE_UNAVAILABLE
+    bench.api.thaw_watches()
+    touch(bench.cluster, "gpu-0")  # the next word about nodes; by itself the API server speaks once a minute
+    bench.extender.wait_ready()
+    assert bench.bind(new) == ""
+
+
+def prioritize_status(extender: Extender, pod: object) -> int:
+    body = json.dumps({"Pod": pod, "NodeNames": list(NODES)}).encode()
+    return status_of(urllib.request.Request(f"{extender.url}/prioritize", body, {"Content-Type": "application/json"}))  # noqa: S310 - our own http address
+
+
+def readiness(extender: Extender) -> int:
+    return status_of(urllib.request.Request(f"{extender.health_url}/readyz"))  # noqa: S310 - our own http address
+
+
+def status_of(request: urllib.request.Request) -> int:
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - our own http address
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def touch(cluster: Cluster, node: str) -> None:
+    patch = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
+    cluster.must("PATCH", f"/api/v1/nodes/{node}", patch, content_type="application/merge-patch+json")

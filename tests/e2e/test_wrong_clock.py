@@ -1,0 +1,47 @@
+"""An extender whose clock is ten minutes off places pods like any other."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.bench import NODES, standing
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import Extender
+from tests.e2e.objects import PODS, a_pod, allocation
+from tests.e2e.verb_calls import call, states
+from tests.fakes.proxy_thread import ProxyThread
+
+OTHER_CLOCK = """\
+import sys, time
+offset = int(sys.argv.pop(1))
+time.time = lambda true=time.time: true() + offset
+time.time_ns = lambda true=time.time_ns: true() + offset * 10**9
+from cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("seconds", [-600, 600])
+def test_a_wrong_clock_changes_no_placement(
+    cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread, seconds: int
+) -> None:
+    """Only the time that gpushare's readers are told is wrong, and a successor with a right clock makes nothing of it."""
+    wrong = (sys.executable, "-c", OTHER_CLOCK, str(seconds), "serve")
+    with standing(cluster, extender, api_proxy, command=wrong) as bench:
+        bench.bound("first", 6)
+        bench.extender.process.kill()
+    right = extender(fronted=False)
+
+    assert states(right) == {"first on gpu-0/0": "bound, 6"}
+    said = call(
+        right, "filter", {"Pod": a_pod("b", 9) | {"metadata": {"name": "b", "uid": "b"}}, "NodeNames": list(NODES)}
+    )
+    assert said["NodeNames"] == list(NODES)
+    found = cluster.must("GET", f"{PODS}/first")
+    assert allocation(found)["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "whole": False}]
+    told = int(found["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_ASSUME_TIME"]) / 1e9
+    assert abs(told - seconds - time.time()) < 60
