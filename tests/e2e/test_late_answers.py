@@ -63,6 +63,24 @@ def test_a_bind_that_ends_after_the_scheduler_gave_up_is_done_once(
     assert len(states(bench.extender)) == 1
 
 
+def test_a_bind_that_the_extender_reads_too_late_does_no_harm(bench: Bench, scheduler: Callable[..., Process]) -> None:
+    """The call lies in the sleeping extender's socket until the scheduler has given up."""
+    front = bench.extender.front
+    assert front
+    scheduler()
+    held = front.when("POST", "/bind$").hold(times=1)
+    bench.unseen_pod("a")
+    front.reached(held)
+    with bench.extender.process.stopped():
+        held.release()
+        front.finished("POST", "/bind$")
+
+    bench.cluster.wait(bench.node_of, 60, what="the pod is bound")
+    front.settled()
+    bench.recounted()
+    assert len(states(bench.extender)) == 1
+
+
 def test_the_scheduler_gets_on_without_the_extender_but_for_its_pods(
     bench: Bench, scheduler: Callable[..., Process]
 ) -> None:
