@@ -12,17 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 
 from cards.fit import card_reason, missing_units
 from cards.holding import Hold
 from cards.node import Node
 from cards.request import Request
 
-MOST_SETS = 256
-"""Sets of one card's pods that are compared: all of 10 pods, or any two of 23. About 1 ms."""
-MOST_SHARED = 4
-"""Pods on several cards of which every set is tried: 16 times the work of one card after the other."""
+MOST_SETS = 128
+"""Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each nobody waits for them."""
+MOST_SHARED = 3
+"""Pods on several cards of which every set is tried: at most 8 times the work of one card after the other."""
 
 Order = tuple[int, list[int], int, list[str]]
 
@@ -78,31 +78,36 @@ def _smallest(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> 
 
     With these chosen the cards no longer depend on one another, and the order adds up: the first `count` cards are it.
     """
-    shared = [hold for hold in lower if len(_cards_of(hold, missing)) > 1]
+    on_cards = [(hold, _cards_of(hold, missing)) for hold in lower]
+    shared = [hold for hold, cards in on_cards if len(cards) > 1]
+    alone = {index: [hold for hold, cards in on_cards if cards == [index]] for index in missing}
     best: list[Hold] | None = None
     for size in range(len(shared) + 1):
         for chosen in combinations(shared, size):
-            if best is not None and size > len(best):
-                return best
-            cards = [_on_card(index, units, lower, chosen, missing) for index, units in missing.items()]
-            found = sorted((card for card in cards if card is not None), key=order)[:count]
-            if len(found) == count:
-                victims = [*chosen, *(hold for card in found for hold in card)]
-                best = victims if best is None else min(best, victims, key=order)
+            still = {index: units - _freed(index, chosen) for index, units in missing.items()}
+            sizes = {index: _fewest(index, units, alone[index]) for index, units in still.items()}
+            fewest = sorted(each for each in sizes.values() if each is not None)[:count]
+            if len(fewest) < count or (best is not None and size + sum(fewest) > len(best)):
+                continue
+            cards = [
+                _first(index, still[index], alone[index], each)
+                for index, each in sizes.items()
+                if each is not None and each <= fewest[-1]
+            ]
+            cards.sort(key=order)
+            victims = [*chosen, *chain.from_iterable(cards[:count])]
+            best = victims if best is None else min(best, victims, key=order)
     return best
 
 
-def _on_card(
-    index: int, units: int, lower: Sequence[Hold], chosen: Collection[Hold], missing: Mapping[int, int]
-) -> list[Hold] | None:
-    """The first set of pods on this card alone that frees so many units, those of `chosen` counted."""
-    still = units - _freed(index, chosen)
-    alone = [hold for hold in lower if _cards_of(hold, missing) == [index]]
-    if still <= 0:
-        return []
-    size = next((size for size in range(1, len(alone) + 1) if _most(index, alone, size) >= still), None)
-    if size is None:
-        return None
+def _fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
+    """How many of the card's own pods must go at least; None when all of them free too little."""
+    sizes = range(len(alone) + 1)
+    return next((size for size in sizes if _most(index, alone, size) >= still), None)
+
+
+def _first(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
+    """The first set of so many of the card's own pods that frees enough of it."""
     if math.comb(len(alone), size) > MOST_SETS:
         return _least_important(index, still, alone, size)
     enough = (each for each in combinations(alone, size) if _freed(index, each) >= still)
@@ -125,18 +130,21 @@ def _least_important(index: int, still: int, alone: Sequence[Hold], size: int) -
 
 def _without_needless(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
     """All of them, less every one that can be spared, the most important first: as the scheduler itself does it."""
-    left = sorted(lower, key=_importance)
-    if not _is_enough(left, missing, count):
+    freed = {index: _freed(index, lower) for index in missing}
+    if not _is_enough(freed, missing, count):
         return None
-    for hold in list(left):
-        rest = [other for other in left if other is not hold]
+    victims = []
+    for hold in sorted(lower, key=_importance):
+        rest = {index: units - hold.units.get(index, 0) for index, units in freed.items()}
         if _is_enough(rest, missing, count):
-            left = rest
-    return left
+            freed = rest
+        else:
+            victims.append(hold)
+    return victims
 
 
-def _is_enough(victims: Collection[Hold], missing: Mapping[int, int], count: int) -> bool:
-    return sum(_freed(index, victims) >= units for index, units in missing.items()) >= count
+def _is_enough(freed: Mapping[int, int], missing: Mapping[int, int], count: int) -> bool:
+    return sum(freed[index] >= units for index, units in missing.items()) >= count
 
 
 def _most(index: int, holds: Iterable[Hold], size: int) -> int:
