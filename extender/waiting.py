@@ -88,12 +88,6 @@ class Waiting:
             and now - known.room_at > FLUSH_SECONDS
         )
 
-    def adopt(self, pods: Iterable[Pod], now: float) -> None:
-        """Pods that an earlier process may have refused: they have seen no room of this one."""
-        for pod in pods:
-            if is_waiting(pod) and pod.uid not in self._refusals:
-                self.refuse(pod.uid, 0, now)
-
     def live(self, pod_of: Callable[[str], Pod | None], now: float) -> Iterator[tuple[Pod, Refusal]]:
         """Those that the ledger shows unbound; what is bound or gone is forgotten."""
         for uid, refusal in list(self._refusals.items()):

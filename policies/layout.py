@@ -23,9 +23,10 @@ class Laid:
     cards: tuple[int, ...]
     score: float = 0.0
 
-    def is_better_than(self, other: Laid | None) -> bool:
-        """By score, ties by node name: as everywhere."""
-        return other is None or (-self.score, self.node_name) < (-other.score, other.node_name)
+    @property
+    def rank(self) -> tuple[float, str]:
+        """Smaller is better: by score, ties by node name, as everywhere."""
+        return -self.score, self.node_name
 
 
 class Layout:
@@ -35,20 +36,15 @@ class Layout:
         self._nodes = {node.name: node for node in nodes}
         self._demand = demand or Demand()
 
-    def best(
-        self, request: Request, policy: PolicyName, names: Iterable[str], *, or_else: Laid | None = None
-    ) -> Laid | None:
-        """The best place on the named nodes, or `or_else` where none is better. Slice by slice it is the best of all."""
-        best = or_else
-        for name in names:
-            node = self._nodes[name]
-            if node.largest_free < request.units:
-                continue
-            judged = judge(node, request, policy, self._demand)
-            if isinstance(judged, Ranked):
-                found = Laid(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
-                best = found if found.is_better_than(best) else best
-        return best
+    def place(self, name: str, request: Request, policy: PolicyName) -> Laid | None:
+        """Where the request would go on this node as it is filled now, or None."""
+        node = self._nodes[name]
+        if node.largest_free < request.units:
+            return None
+        judged = judge(node, request, policy, self._demand)
+        if not isinstance(judged, Ranked):
+            return None
+        return Laid(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
 
     def hold(self, laid: Laid, request: Request) -> None:
         """Count the request on these cards; where node or card is not here, nothing is counted."""

@@ -208,15 +208,41 @@ async def test_room_that_comes_of_a_node_wakes(how: str) -> None:
 
 async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
     """Our watch is late: the scheduler asked about the pod before we saw it, and before we saw the room."""
-    stage = Stage("n")
-    stage.refuse("a")
+    stage = Stage("n", "m")
+    stage.refuse("late")
+    stage.wait("known")
     stage.free("n")
-    assert await stage.round() == []
+    stage.free("m")
     runner = asyncio.create_task(stage.kicker.run())
-    stage.arrive("a")
     await stage.door.kicked_so_many(1)
+    stage.arrive("late")
+    await stage.door.kicked_so_many(2)
     await end(runner)
-    assert stage.door.kicked == ["a"]
+    assert stage.door.kicked == ["known", "late"]
+
+
+async def test_a_pod_that_passes_while_a_round_is_under_way_is_not_woken(stage: Stage) -> None:
+    stage.wait("a")
+    stage.free("n")
+    planning = asyncio.create_task(stage.kicker.plan())
+    await asyncio.sleep(0)
+    stage.admit("a")
+    assert await planning == []
+
+
+async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage: Stage) -> None:
+    stage.wait("a")
+    stage.free("n")
+    start = stage.seconds
+    assert await stage.round() == ["a"]
+    await stage.round()
+    assert stage.kicker.next_at == start + 5
+    stage.seconds += 5
+    assert await stage.round() == []
+    assert stage.kicker.next_at == start + 10
+    stage.problem = "the list of pods is not complete yet"
+    assert await stage.round() == []
+    assert stage.kicker.next_at == start + 6
 
 
 async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None:
@@ -314,6 +340,19 @@ async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() ->
     stage.seconds += 290
     stage.admit("woken")
     stage.admit("soon")
+    assert stage.flushed() == 0
+
+
+async def test_room_that_came_and_went_was_not_there_all_the_time(stage: Stage) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.wait("a")
+    stage.free("n")
+    await stage.round()
+    stage.fill("n")
+    await stage.round()
+    stage.seconds += 300
+    stage.free("n")
+    stage.admit("a")
     assert stage.flushed() == 0
 
 

@@ -1,0 +1,76 @@
+"""A plan, which remembers places in order, lays as one does that looks at every node for every pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cards.node import Node
+from cards.request import Request
+from extender.plan import Plan
+from policies.layout import Laid, Layout
+from tests.builders import a_node
+from tests.cards.strategies import nodes, requests
+
+ASKED = st.tuples(requests(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_it_lays_as_the_plain_way_does(data: st.DataObject) -> None:
+    cluster = [data.draw(nodes(name=f"n{number}")) for number in range(data.draw(st.integers(1, 3)))]
+    grown = [(len(cluster) - position, node) for position, node in enumerate(cluster)]
+    shapes = data.draw(st.lists(ASKED, min_size=1, max_size=3))
+    asked = data.draw(st.lists(st.sampled_from(shapes), max_size=10))
+    assert asyncio.run(laid_by_plan(grown, asked)) == laid_plainly(grown, asked)
+
+
+async def laid_by_plan(grown: list[tuple[int, Node]], asked: list[tuple[Request, int, set[str]]]) -> list[Laid | None]:
+    plan = Plan(grown, ())
+    return [await plan.lay(request, "binpack", since=since, without=vain) for request, since, vain in asked]
+
+
+def laid_plainly(grown: list[tuple[int, Node]], asked: list[tuple[Request, int, set[str]]]) -> list[Laid | None]:
+    layout = Layout(node for _, node in grown)
+    return [_lay(layout, grown, request, since, vain) for request, since, vain in asked]
+
+
+def _lay(
+    layout: Layout, grown: list[tuple[int, Node]], request: Request, since: int, vain: Collection[str]
+) -> Laid | None:
+    names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
+    places = [place for name in names if (place := layout.place(name, request, "binpack"))]
+    if not places:
+        return None
+    best = min(places, key=lambda place: place.rank)
+    layout.hold(best, request)
+    return best
+
+
+@settings(deadline=None)
+@given(cluster=st.lists(nodes(), max_size=3), asked=st.lists(ASKED, max_size=6))
+def test_hopeless_is_what_fits_not_even_alone(cluster: list[Node], asked: list[tuple[Request, int, set[str]]]) -> None:
+    """Whatever was laid before."""
+
+    async def check() -> None:
+        named = [(len(cluster) - at, _named(node, f"n{at}")) for at, node in enumerate(cluster)]
+        plan = Plan(named, ())
+        for request, since, _ in asked:
+            await plan.lay(request, "binpack", since=since)
+            alone = _lay(Layout(node for _, node in named), named, request, since, ())
+            assert await plan.is_hopeless(request, "binpack", since=since) == (alone is None)
+
+    asyncio.run(check())
+
+
+def _named(node: Node, name: str) -> Node:
+    return a_node(name, units=[card.units for card in node.cards], used=[card.used_units for card in node.cards])
+
+
+async def test_what_is_held_from_before_is_taken() -> None:
+    plan = Plan([(1, a_node())], [(Laid("n", (0,)), Request(16))])
+    assert await plan.lay(Request(16), "binpack", since=0) == Laid("n", (1,), -16)
+    assert await plan.lay(Request(16), "binpack", since=0) is None
