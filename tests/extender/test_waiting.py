@@ -1,0 +1,82 @@
+"""What is remembered of refused pods, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from cards.pod import Pod
+from extender import waiting
+from extender.waiting import Waiting
+from tests.builders import a_pod
+
+
+def live(book: Waiting, *pods: Pod, now: float = 0.0) -> list[str]:
+    known = {pod.uid: pod for pod in pods}
+    return [pod.name for pod, _ in book.live(known.get, now)]
+
+
+def refused(*uids: str) -> Waiting:
+    book = Waiting()
+    for uid in uids:
+        book.refuse(uid, 1, 0.0)
+    return book
+
+
+GONE = {
+    "bound": a_pod("a", node="n"),
+    "leaving": a_pod("a", leaving=True),
+    "finished": a_pod("a", finished=True),
+}
+
+
+@pytest.mark.parametrize("pod", GONE.values(), ids=GONE)
+def test_whoever_waits_no_more_is_forgotten(pod: Pod) -> None:
+    book = refused("a")
+    assert live(book, pod) == []
+    assert "a" not in book
+
+
+def test_a_pod_that_was_known_and_is_gone_is_forgotten() -> None:
+    book = refused("a")
+    assert live(book, a_pod("a")) == ["a"]
+    assert live(book) == []
+    assert "a" not in book
+
+
+def test_a_pod_that_is_not_known_yet_is_remembered_as_long_as_a_watch_may_be_late() -> None:
+    book = refused("a")
+    assert live(book, now=300.0) == []
+    assert live(book, a_pod("a"), now=300.0) == ["a"]
+    other = refused("b")
+    assert live(other, now=300.1) == []
+    assert "b" not in other
+
+
+def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was refused again is the newest."""
+    monkeypatch.setattr(waiting, "MOST_WAITING", 2)
+    book = refused("a", "b", "a", "c")
+    assert [uid for uid in "abc" if uid in book] == ["a", "c"]
+
+
+def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -> None:
+    """5 s after the first failure, 10 s after the second: what failed meanwhile is added, what failed before is not."""
+    book = refused("a")
+    refusal = book.get("a")
+    assert refusal is not None
+    refusal.back_off("n", 0.0)
+    refusal.back_off("m", 4.0)
+    assert (refusal.until, refusal.vain) == (14.0, frozenset({"n", "m"}))
+    refusal.back_off("o", 14.0)
+    assert (refusal.until, refusal.vain) == (34.0, frozenset({"o"}))
+
+
+def test_being_refused_again_takes_no_failure_back() -> None:
+    book = refused("a")
+    refusal = book.get("a")
+    assert refusal is not None
+    refusal.back_off("n", 0.0)
+    book.refuse("a", 7, 1.0)
+    fresh = book.get("a")
+    assert fresh is not None
+    assert (fresh.since, fresh.failures, fresh.until, fresh.vain) == (7, 1, 5.0, frozenset({"n"}))
