@@ -151,7 +151,8 @@ class Binder:
                 f"from its annotations, and node {node.name} gives them none",
             )
         earlier = self._ledger.reservation(pod.uid, node.name)
-        if earlier is not None:
+        is_again = earlier is not None and _has_cards(node, earlier.allocation)
+        if earlier is not None and is_again:
             allocation = earlier.allocation
         else:
             judged = self._engine.judge(node.name, ask, pod.uid)
@@ -162,7 +163,7 @@ class Binder:
             allocation = allocate(node, judged.cards, ask, reserve_mib=self._settings.reserve_mib)
         started = self._clock()
         record = self._record(allocation, ask, node)
-        if earlier is None:
+        if not is_again:
             self._ledger.assume(pod, node.name, allocation)
         outcome = await self._send(pod, node.name, record, deadline)
         if earlier is None and outcome.result in NOTHING_WRITTEN:
@@ -281,6 +282,13 @@ class Binder:
         log.info("bound pod=%s node=%s card=%s units=%d policy=%s ms=%.1f", pod, node_name, cards, units, policy, ms)
         text = f"{units} units on card {cards} of node {node_name}"
         self._events.on_pod(pod, EventReason.ASSIGNED, text, is_warning=False)
+
+
+def _has_cards(node: Node, allocation: Allocation) -> bool:
+    """Whether an earlier allocation still means something: the node's agent may have other cards by now."""
+    cards = {(card.index, card.uuid): card.units for card in node.cards}
+    here = [(held, cards.get((held.index, held.uuid), 0)) for held in allocation.cards]
+    return all(held.units == units if held.whole else held.units <= units for held, units in here)
 
 
 def _already_bound(pod: Pod, node_name: str) -> Outcome:

@@ -15,6 +15,7 @@ import msgspec
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
+from cards.node import NodeFacts
 from cards.pod import Pod
 from extender.binding import Binder
 from extender.events import EventWriter
@@ -26,8 +27,8 @@ from kube.client import Api
 from kube.objects import NodeObject, PodObject, to_node, to_pod
 from policies.engine import Engine
 from simulator.apiserver import ApiServer
-from tests.builders import UNIT_MIB
-from tests.e2e.objects import a_card, a_pod, cards
+from tests.builders import UNIT_MIB, some_cards
+from tests.e2e.objects import a_card, a_pod, allocation, cards
 from tests.fakes.proxy import Proxy
 
 BINDING = r"/binding$"
@@ -220,6 +221,18 @@ async def test_a_refused_retry_keeps_the_place_of_the_first_try(stage: Stage) ->
     stage.proxy.when("POST", BINDING).answer(429, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
     assert "429" in await stage.bind(pod)
+    assert stage.used() == 4
+
+
+async def test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new(stage: Stage) -> None:
+    """The place of the first try is on a card that is gone: posting it again would write a record of nothing."""
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).answer(500, times=1)
+    assert (await stage.bind(pod)).startswith("bind outcome unknown")
+    stage.ledger.node_changed(NodeFacts("n", some_cards(15, uuids=["GPU-new"]), unit_mib=UNIT_MIB))
+    assert await stage.bind(pod) == ""
+    bound = stage.server.get("pods", "a", namespace="default")
+    assert allocation(bound)["cards"][0]["uuid"] == "GPU-new"
     assert stage.used() == 4
 
 
