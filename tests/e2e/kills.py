@@ -1,9 +1,10 @@
 """The moments at which an extender is killed, each brought about and not hoped for.
 
-    scheduler --bind--> [front] --> extender --POST--> [proxy] --> API server
-                              <-- 4              1 -->       <-- 2
+    scheduler --bind--> front --> extender --POST--> proxy --> API server
+                        3 stops                      1 stops   2 stops
+                        the answer                   the POST  its reply
 
-A fault of the proxy stops the traffic at the moment wanted; the kill follows, the fault ends, and the same program is
+One of the two proxies stops the traffic at the moment wanted; the kill follows, the fault ends, and the same program is
 started on the same ports.
 """
 
