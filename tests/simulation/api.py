@@ -1,0 +1,146 @@
+"""`kube.client.Api` of one simulated process: every call waits in the network until a step lets it go on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from kube.client import Api, Resource
+from kube.errors import NoAnswerError
+from kube.objects import PodObject
+from simulator.errors import StatusError, expired
+from simulator.kinds import KINDS, POD
+from simulator.merge import merge
+from simulator.paging import Token
+from simulator.store import Store
+from tests.simulation.loop import Loop
+from tests.simulation.network import Call, Feed, Stream, encode
+
+PAGE = 3
+"""Objects per page: a list of ten pods is a list in four pages, with changes between them."""
+LIST_SECONDS = 30.0
+
+
+class SimulatedApi(Api):
+    """The methods that the extender calls, over the world's store."""
+
+    def __init__(self, name: str, store: Store, loop: Loop, network: Network, *, is_shuffled: bool) -> None:
+        self.name = name
+        self._store = store
+        self._loop = loop
+        self._network = network
+        self.feeds: dict[Resource, Feed] = {
+            "pods": Feed(store, "pods", is_shuffled=is_shuffled),
+            "nodes": Feed(store, "nodes", is_shuffled=is_shuffled),
+        }
+
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
+        def run() -> bytes:
+            page = self._store.page(KINDS[resource], None, limit=PAGE, token=Token.parse(token) if token else None)
+            if not token:
+                self.feeds[resource].begin(page.version)
+            metadata = {"resourceVersion": str(page.version), "continue": page.token.text() if page.token else ""}
+            return encode({"metadata": metadata, "items": page.items})
+
+        return bytes(await self._ask("list", resource, run, LIST_SECONDS))
+
+    @asynccontextmanager
+    async def watch(  # type: ignore[override]  # `Stream` is what the reflector uses of a StreamReader
+        self, resource: Resource, resource_version: str, *, server_seconds: int, silence_seconds: float
+    ) -> AsyncIterator[Stream]:
+        def run() -> Stream:
+            if int(resource_version) < self._store._compacted:
+                raise expired(f"too old resource version: {resource_version}")
+            self.feeds[resource].resume(int(resource_version))
+            ends_at = self._loop.time() + server_seconds
+            return Stream(self.name, resource, self._loop, self.feeds[resource], silence_seconds, ends_at)
+
+        stream: Stream = await self._ask("watch", resource, run, silence_seconds)
+        self._network.streams.append(stream)
+        try:
+            yield stream
+        finally:
+            self._network.streams.remove(stream)
+
+    async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
+        def run() -> PodObject | None:
+            try:
+                found = self._store.get(POD, namespace, name)
+            except StatusError as refusal:
+                if refusal.code == 404:
+                    return None
+                raise
+            return msgspec.json.decode(encode(found), type=PodObject)
+
+        found: PodObject | None = await self._ask("get", name, run, timeout_seconds)
+        return found
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node_name: str,
+        annotations: Mapping[str, str],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)}
+        binding = {"metadata": metadata, "target": {"kind": "Node", "name": node_name}}
+        for observe in self._network.on_bind:
+            observe(self.name, uid, node_name, annotations)
+
+        def run() -> None:
+            self._store.bind(namespace, name, binding)
+
+        await self._ask("bind", f"{name} to {node_name}", run, timeout_seconds)
+
+    async def patch_pod_status(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
+    ) -> None:
+        patch = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+
+        def run() -> None:
+            self._store.patch(POD, namespace, name, patch, merge=merge, is_status=True)
+
+        await self._ask("patch", name, run, timeout_seconds)
+
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """Events are no part of the simulation: they are always written, at once."""
+
+    async def _ask(self, verb: str, text: str, run: Callable[[], Any], seconds: float) -> Any:  # noqa: ANN401 - one answer per verb
+        call = Call(self.name, verb, text, run, self._loop.create_future())
+        self._network.calls.append(call)
+        timer = self._loop.call_later(seconds, self._network.time_out, call)
+        try:
+            return await call.future
+        finally:
+            timer.cancel()
+            if call in self._network.calls:
+                self._network.calls.remove(call)
+
+
+class Network:
+    """All calls and watches of all processes."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.late: list[Call] = []
+        """Given up by their callers and not executed: they still may be."""
+        self.streams: list[Stream] = []
+        self.on_bind: list[Callable[[str, str, str, Mapping[str, str]], None]] = []
+        """Told of every Binding before it is sent: process, uid, node, annotations."""
+
+    def time_out(self, call: Call) -> None:
+        self.give_up(call, "timed out")
+
+    def give_up(self, call: Call, text: str) -> None:
+        """The caller hears nothing; what it asked for may yet be done."""
+        if not call.is_executed and call.verb == "bind":
+            self.late.append(call)
+        if call in self.calls:
+            self.calls.remove(call)
+        call.fail(NoAnswerError(text))

@@ -1,0 +1,245 @@
+"""Bugs that the simulation must find: each is one line of the product, as somebody might write it one day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from cards.allocation import Allocation
+from cards.pod import Pod
+from cards.records import Record
+from extender.binding import BOUND, Binder, Outcome
+from extender.ledger import Ledger, PodList, Reservation
+from extender.sync import Freshness, PodSink
+from kube.errors import NoAnswerError
+from kube.objects import PodObject, to_pod
+from kube.reflector import Reflector
+from policies.engine import Engine
+from tests.simulation.api import SimulatedApi
+
+Patch = pytest.MonkeyPatch
+
+
+def forget_when_no_answer_came(patch: Patch) -> None:
+    """The Binding may still land, on a place that somebody else got meanwhile."""
+    patch.setattr(Ledger, "unsettle", Ledger.forget)
+
+
+def keep_the_place_of_a_refused_pod(patch: Patch) -> None:
+    """A definite no frees the place, and nothing else does while the pod waits."""
+    patch.setattr(Ledger, "forget", lambda *_: None)
+
+
+def keep_the_place_of_a_deleted_pod(patch: Patch) -> None:
+    patch.setattr(PodSink, "gone", lambda *_: None)
+
+
+def keep_what_a_list_lacks(patch: Patch) -> None:
+    """What was deleted while the watch was down stays for ever."""
+    patch.setattr(Ledger, "list_ends", lambda *_: None)
+
+
+def free_a_leaving_pod(patch: Patch) -> None:
+    """It has a deletionTimestamp and runs on for its grace period."""
+    put = Ledger._put
+    patch.setattr(Ledger, "_put", lambda self, pod: self.pod_gone(pod.uid) if pod.is_leaving else put(self, pod))
+
+
+def count_the_reservation_and_the_record(patch: Patch) -> None:
+    patch.setattr(Ledger, "_drop_reservations", lambda *_: set())
+
+
+def confirm_by_the_reply(patch: Patch) -> None:
+    """The reservation ends with the reply, the record counts from the watch on: in between, nothing does."""
+    send = Binder._send
+
+    async def confirmed(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> Outcome:
+        outcome = await send(self, pod, node_name, record, deadline)
+        if outcome is BOUND:
+            self._ledger.forget(pod.uid, node_name)
+        return outcome
+
+    patch.setattr(Binder, "_send", confirmed)
+
+
+def confirm_by_the_uid_alone(patch: Patch) -> None:
+    """Any event of the pod confirms, whether it shows it bound or not."""
+    put = Ledger._put
+
+    def confirmed(self: Ledger, pod: Pod) -> None:
+        put(self, pod)
+        for name in self._drop_reservations(pod.uid):
+            self._refresh(name)
+
+    patch.setattr(Ledger, "_put", confirmed)
+
+
+def take_silence_for_a_no(patch: Patch) -> None:
+    async def refused(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
+        return Outcome("refused", f"pod {pod}: {silence}; nothing was bound")
+
+    patch.setattr(Binder, "_after_no_answer", refused)
+
+
+def take_silence_for_a_yes(patch: Patch) -> None:
+    async def bound(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
+        return BOUND
+
+    patch.setattr(Binder, "_after_no_answer", bound)
+
+
+def reserve_after_the_reply(patch: Patch) -> None:
+    """Two binds at once decide on the same free card."""
+    waiting: dict[int, list[tuple[Pod, str, Allocation]]] = {}
+    assume, send = Ledger.assume, Binder._send
+
+    def later(self: Ledger, pod: Pod, node_name: str, allocation: Allocation) -> None:
+        waiting.setdefault(id(self), []).append((pod, node_name, allocation))
+
+    async def sent(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> Outcome:
+        mine = waiting.pop(id(self._ledger), [])
+        outcome = await send(self, pod, node_name, record, deadline)
+        for each in mine:
+            assume(self._ledger, *each)
+        return outcome
+
+    patch.setattr(Ledger, "assume", later)
+    patch.setattr(Binder, "_send", sent)
+
+
+def believe_an_older_event(patch: Patch) -> None:
+    """The watch is behind what a look-up said, and takes it back."""
+    patch.setattr(Pod, "is_older_than", lambda *_: False)
+
+
+def believe_a_list_that_a_look_up_overtook(patch: Patch) -> None:
+    patch.setattr(Ledger, "pod_listed", Ledger._put)
+
+
+def believe_a_look_up_that_the_watch_overtook(patch: Patch) -> None:
+    """Found by the simulation in the product itself: a pod came back to life, and held its card for ever."""
+
+    async def fetched(self: Binder, pod: Pod, deadline: float) -> Pod | None:
+        remaining = deadline - self._clock()
+        if remaining <= 0:
+            raise NoAnswerError("the deadline passed")
+        obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
+        seen = None if obj is None else to_pod(obj)
+        if seen is not None:
+            self._ledger.pod_fetched(seen)
+        return seen
+
+    patch.setattr(Binder, "_get", fetched)
+
+
+def keep_what_was_looked_up_during_a_list(patch: Patch) -> None:
+    """The other half of it."""
+    ends = Ledger.list_ends
+
+    def ended(self: Ledger, before: PodList, listed: set[str]) -> None:
+        ends(self, before, listed | self._fetched)
+
+    patch.setattr(Ledger, "list_ends", ended)
+
+
+def bind_by_name_alone(patch: Patch) -> None:
+    """Without the uid, a namesake gets the place."""
+    bind = SimulatedApi.bind
+
+    async def bound(self: SimulatedApi, namespace: str, name: str, _uid: str, *rest: Any, **more: Any) -> None:  # noqa: ANN401 - passed on
+        await bind(self, namespace, name, "", *rest, **more)
+
+    patch.setattr(SimulatedApi, "bind", bound)
+
+
+def never_look_up_a_reservation(patch: Patch) -> None:
+    """A place nobody answered for is kept for a pod that is gone."""
+
+    async def nothing(self: Binder, reservation: Reservation) -> None:
+        pass
+
+    patch.setattr(Binder, "_look_up", nothing)
+    patch.setattr(Ledger, "_drop_reservations", _dropped_if_bound)
+
+
+def _dropped_if_bound(ledger: Ledger, uid: str) -> set[str]:
+    names = {name for held, name in ledger._reservations if held == uid and uid in ledger._pods}
+    for name in names:
+        ledger.forget(uid, name)
+    return names
+
+
+def draw_an_outline_once(patch: Patch) -> None:
+    """The engine's answers are good until the node changes."""
+    follow = Engine._follow_outlines
+
+    def follow_new_nodes(self: Engine) -> None:
+        drawn = dict(self._outlines)
+        follow(self)
+        self._outlines.update({name: kept for name, kept in drawn.items() if name in self._outlines})
+
+    patch.setattr(Engine, "_follow_outlines", follow_new_nodes)
+
+
+def trust_a_silent_api_server(patch: Patch) -> None:
+    """Filter before both lists are complete: an empty ledger has room for everybody."""
+    patch.setattr(Freshness, "problem", lambda _: "")
+
+
+def resume_after_410(patch: Patch) -> None:
+    """The watch is asked for again from a version that is gone, for ever."""
+    patch.setattr(Reflector, "_failed", lambda *_: "restart")
+
+
+def skip_a_change_after_a_cut(patch: Patch) -> None:
+    """The version of the next watch is one too late."""
+    watch = Reflector._watch
+
+    async def watched(self: Reflector[PodObject]) -> None:
+        self._version = str(int(self._version) + 1)
+        await watch(self)
+
+    patch.setattr(Reflector, "_watch", watched)
+
+
+def read_only_our_own_records(patch: Patch) -> None:
+    """What somebody else bound, with an older record, holds nothing."""
+    put = Ledger._put
+
+    def put_ours(self: Ledger, pod: Pod) -> None:
+        is_foreign = isinstance(pod.record, Record) and not pod.record.is_ours
+        if is_foreign:
+            self.pod_gone(pod.uid)
+        else:
+            put(self, pod)
+
+    patch.setattr(Ledger, "_put", put_ours)
+
+
+BUGS: Mapping[str, Callable[[Patch], None]] = {
+    bug.__name__.replace("_", " "): bug
+    for bug in (
+        forget_when_no_answer_came,
+        keep_the_place_of_a_refused_pod,
+        keep_the_place_of_a_deleted_pod,
+        keep_what_a_list_lacks,
+        free_a_leaving_pod,
+        count_the_reservation_and_the_record,
+        confirm_by_the_reply,
+        confirm_by_the_uid_alone,
+        take_silence_for_a_no,
+        take_silence_for_a_yes,
+        reserve_after_the_reply,
+        bind_by_name_alone,
+        never_look_up_a_reservation,
+        draw_an_outline_once,
+        trust_a_silent_api_server,
+        resume_after_410,
+        skip_a_change_after_a_cut,
+        read_only_our_own_records,
+    )
+}
+"""Found by seeds, each in a second. The others of this file need an order of events that seeds meet too rarely:
+`test_regressions.py` plays it."""

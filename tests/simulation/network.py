@@ -1,0 +1,178 @@
+"""What is between an extender and the API server: calls under way, Bindings that land late, watches and their events.
+
+A call does nothing by itself. A step executes it at the store, answers it, loses it, or lets it time out; each of the
+two halves, the write and the reply, may happen without the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kube.client import Resource
+from kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
+from simulator.errors import StatusError
+from simulator.kinds import KINDS
+from simulator.store import Change, Store
+from tests.simulation.loop import Loop
+
+encode = msgspec.json.encode
+
+
+@dataclass(eq=False)
+class Call:
+    """One call on its way: not executed, or executed and not answered."""
+
+    process: str
+    verb: str
+    text: str
+    run: Callable[[], Any]  # Any: what the method of the API answers
+    future: asyncio.Future[Any]
+    is_executed: bool = False
+    result: Any = None
+    error: Exception | None = None
+
+    def execute(self) -> None:
+        """What the API server does. The answer is kept until it is delivered."""
+        if self.is_executed:
+            return
+        self.is_executed = True
+        try:
+            self.result = self.run()
+        except StatusError as refusal:
+            self.error = error_of(refusal)
+
+    def answer(self) -> None:
+        self.execute()
+        self.fail(self.error)
+
+    def fail(self, error: Exception | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(error)
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.verb} {self.text}"
+
+
+def error_of(refusal: StatusError) -> Exception:
+    """As `kube.client` reads a status."""
+    kind = ExpiredError if refusal.code == 410 else RefusedError
+    if 400 <= refusal.code < 500:
+        return kind(refusal.code, refusal.reason, refusal.message)
+    return NoAnswerError(f"{refusal.code} {refusal.reason}")
+
+
+class Feed:
+    """The changes of one kind that one process has yet to be told, since its last list."""
+
+    def __init__(self, store: Store, resource: Resource, *, is_shuffled: bool) -> None:
+        self._store = store
+        self.is_shuffled = is_shuffled
+        """Whether objects overtake one another. No server does that; then a watch resumes where this feed is."""
+        self._kind = KINDS[resource]
+        self._pulled = store.version
+        self._pending: list[Change] = []
+        self.last: Change | None = None
+
+    def begin(self, version: int) -> None:
+        """A list at `version` was executed: everything until then is told by it."""
+        self._pulled, self._pending, self.last = version, [], None
+
+    def resume(self, version: int) -> None:
+        """A watch from `version` is opened."""
+        if not self.is_shuffled:
+            self._pulled, self._pending, self.last = version, [], None
+
+    def pending(self) -> list[Change]:
+        if self._pulled < self._store.version:
+            self._pending += self._store.changes_since(self._pulled, self._kind, None)
+            self._pulled = self._store.version
+        return self._pending
+
+    def take(self, at: int) -> Change:
+        """The change at `at`, or the earliest one of the same object: an object's history is always in order."""
+        pending = self.pending()
+        if not self.is_shuffled:
+            at = 0
+        wanted = self._key(pending[at])
+        first = next(i for i, change in enumerate(pending) if self._key(change) == wanted)
+        self.last = pending.pop(first)
+        return self.last
+
+    def _key(self, change: Change) -> tuple[str, str]:
+        metadata = change.item["metadata"]
+        return metadata.get("namespace", ""), metadata["name"]
+
+
+@dataclass(eq=False)
+class Stream:
+    """One open watch, as `aiohttp.StreamReader` shows it."""
+
+    process: str
+    resource: Resource
+    loop: Loop
+    feed: Feed
+    silence_seconds: float
+    ends_at: float
+    lines: deque[bytes] = field(default_factory=deque)
+    failure: Exception | None = None
+    is_ended: bool = False
+    _waiter: asyncio.Future[None] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.resource}"
+
+    async def readuntil(self, separator: bytes, *, max_size: int | None = None) -> bytes:  # noqa: ARG002 - the real one's shape
+        while not self.lines:
+            if self.failure is not None:
+                raise self.failure
+            if self.is_ended:
+                return b""
+            self._waiter = self.loop.create_future()
+            timer = self.loop.call_later(self.silence_seconds, self._go_silent)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+        return self.lines.popleft()
+
+    @property
+    def is_open(self) -> bool:
+        return self.failure is None and not self.is_ended
+
+    def send(self, type_: str, item: object) -> None:
+        self.lines.append(encode({"type": type_, "object": item}) + b"\n")
+        self._wake()
+
+    def send_change(self, change: Change) -> None:
+        self.send(change.type, change.kind.tagged(change.item))
+
+    def send_half(self, change: Change) -> None:
+        """The line is cut: the rest, and everything after it, never comes."""
+        line = encode({"type": change.type, "object": change.kind.tagged(change.item)})
+        self.lines.append(line[: len(line) // 2])
+        self.fail(NoAnswerError("cut"))
+
+    def fail(self, error: Exception) -> None:
+        self.failure = error
+        self._wake()
+
+    def end(self) -> None:
+        self.is_ended = True
+        self._wake()
+
+    def _go_silent(self) -> None:
+        self.fail(SilentError(f"watch {self.resource}: no word for {self.silence_seconds:g} s"))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,94 @@
+"""One extender, wired as `extender.app` wires it, on a loop, an Api and a clock of the simulation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from extender.binding import Binder
+from extender.events import EventWriter
+from extender.kicks import Kicker
+from extender.ledger import Ledger
+from extender.metrics import Metrics
+from extender.settings import ExtenderConfiguration
+from extender.sync import Freshness, Recount, Watcher, reflectors
+from extender.verbs import Verbs
+from policies.engine import Engine
+from simulator.store import Store
+from tests.builders import UNIT_MIB
+from tests.simulation.api import Network, SimulatedApi
+from tests.simulation.loop import Loop
+
+RESOURCE = "aliyun.com/gpu-mem"
+
+
+class Process:
+    """A service that has just started: it knows nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        network: Network,
+        metrics: Metrics,
+        settings: ExtenderConfiguration,
+        clock: Callable[[], float],
+        is_shuffled: bool,
+    ) -> None:
+        self.name = name
+        self.loop = loop = Loop(clock)
+        self.api = api = SimulatedApi(name, store, loop, network, is_shuffled=is_shuffled)
+        events = EventWriter(api, metrics, clock=clock, now=clock)
+        watcher = Watcher(metrics, events)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, report=watcher.notice)
+        self.freshness = Freshness(clock=clock, now=clock, stale_seconds=settings.deadlines.stale_seconds)
+        self.engine = Engine(self.ledger, settings.policy)
+        self.binder = Binder(
+            ledger=self.ledger,
+            engine=self.engine,
+            api=api,
+            events=events,
+            metrics=metrics,
+            settings=settings,
+            clock=clock,
+            now_ns=lambda: 1_790_000_000_000_000_000 + int(clock() * 1e9),
+        )
+        self.kicker = Kicker(
+            ledger=self.ledger,
+            engine=self.engine,
+            api=api,
+            metrics=metrics,
+            problem=self.freshness.problem,
+            clock=clock,
+            started_ns=int(clock() * 1e9),
+        )
+        self.ledger.listen(self.kicker)
+        self.verbs = Verbs(
+            engine=self.engine,
+            binder=self.binder,
+            listener=self.kicker,
+            metrics=metrics,
+            problem=self.freshness.problem,
+            resource=RESOURCE,
+        )
+        self.recount = Recount(self.ledger)
+        pods, nodes = reflectors(api, self.ledger, self.freshness, watcher, metrics, settings)
+        work = (
+            pods.run(),
+            nodes.run(),
+            events.run(),
+            self.binder.settle_forever(),
+            self.recount.run(),
+            self.kicker.run(),
+        )
+        self.background: list[asyncio.Task[None]] = [loop.create_task(each) for each in work]
+        self.seen: object = None
+        """What the last comparison with the API was made of; see `invariants`."""
+
+    def crashed(self) -> str:
+        """What no process may do: raise in the background, or leave an exception to nobody."""
+        for task in self.background:
+            if task.done():
+                return f"{task.get_coro()} ended: {task.exception()!r}"
+        return "; ".join(self.loop.failures)

@@ -1,0 +1,140 @@
+"""Plays steps, lets everything settle, and makes a failing run short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.simulation.invariants import BrokenPromiseError, Judge
+from tests.simulation.steps import Step, resolved, some_steps
+from tests.simulation.world import Mode, Surroundings, World, a_world
+
+STEPS_PER_SEED = 250
+ROUNDS, ROUND_SECONDS = 45, 2.0
+"""90 s: a place nobody answered for is looked up every 30 s at least."""
+SHRINKING_RUNS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything a run depends on."""
+
+    mode: Mode
+    steps: Sequence[Step]
+    is_shuffled: bool = False
+
+
+@dataclass(slots=True)
+class Played:
+    """What a run did, and what it broke."""
+
+    taken: list[Step] = field(default_factory=list)
+    """The steps that did something, by name."""
+    trace: list[str] = field(default_factory=list)
+    failure: BrokenPromiseError | None = None
+
+
+def a_case(seed: int, *, count: int = STEPS_PER_SEED) -> Case:
+    """Half of the seeds have us alone, a third somebody else too, the rest two extenders at once."""
+    modes: tuple[Mode, ...] = ("honest", "honest", "hostile", "honest", "hostile", "two")
+    mode = modes[seed % 6]
+    return Case(mode, some_steps(seed, mode, count), is_shuffled=seed % 4 == 3)
+
+
+def play(case: Case, around: Surroundings) -> Played:
+    played = Played()
+    with a_world(case.mode, around, is_shuffled=case.is_shuffled) as world:
+        judge = Judge(world)
+        try:
+            for step in case.steps:
+                world.chosen = ""
+                if (did := step.take(world)) is not None:
+                    played.taken.append(resolved(step, world.chosen))
+                    played.trace.append(f"{world.seconds:7.2f}  {did}")
+                    world.run_ready()
+                    judge.after()
+            settle(world, judge)
+            judge.settled()
+        except BrokenPromiseError as failure:
+            played.failure = failure
+    return played
+
+
+def settle(world: World, judge: Judge) -> None:
+    """No more faults: everything is answered and heard, the scheduler tries again and again, time passes."""
+    for turn in range(ROUNDS):
+        _quiet(world)
+        judge.after()
+        if turn % 3 == 0:
+            _schedule(world, turn)
+        for stream in world.network.streams:
+            stream.send("BOOKMARK", {"metadata": {"resourceVersion": str(world.store.version)}})
+        world.seconds += ROUND_SECONDS
+        world.run_ready()
+    _quiet(world)
+
+
+def _quiet(world: World) -> None:
+    """Until nobody has anything to say."""
+    for _ in range(100):
+        while world.network.late:
+            world.network.late.pop().execute()
+        for call in tuple(world.network.calls):
+            call.answer()
+        for stream in world.network.streams:
+            while stream.is_open and stream.feed.pending():
+                stream.send_change(stream.feed.take(0))
+        world.run_ready()
+        if not world.network.calls and not any(stream.feed.pending() for stream in world.network.streams):
+            return
+    raise BrokenPromiseError("crash", "calls without end")
+
+
+def _schedule(world: World, turn: int) -> None:
+    """One after the other, and each is bound before the next is filtered."""
+    processes = list(world.processes.values())
+    for decided in world.decided:
+        world.bind(decided.process, decided.pod, decided.uid, decided.node)
+    world.decided.clear()
+    _quiet(world)
+    for pod in world.pending():
+        process = processes[turn // 3 % len(processes)]
+        ranked, _ = world.filter(process, pod)
+        if ranked:
+            world.bind(process.name, pod["metadata"]["name"], pod["metadata"]["uid"], ranked[0])
+            _quiet(world)
+
+
+def shortest(case: Case, broken: BrokenPromiseError, around: Surroundings) -> Case:
+    """Fewer steps that break the same invariant: pieces are left out while it still breaks."""
+    steps, size, runs = list(case.steps), max(1, len(case.steps) // 2), 0
+    while True:
+        removed = False
+        for fewer in _without_pieces(steps, size):
+            if (runs := runs + 1) > SHRINKING_RUNS:
+                return Case(case.mode, steps, case.is_shuffled)
+            failure = play(Case(case.mode, fewer, case.is_shuffled), around).failure
+            if failure is not None and failure.invariant == broken.invariant:
+                steps, removed = fewer, True
+                break
+        if not removed:
+            if size == 1:
+                return Case(case.mode, steps, case.is_shuffled)
+            size = max(1, size // 2)
+
+
+def _without_pieces(steps: list[Step], size: int) -> Iterator[list[Step]]:
+    for start in range(max(0, len(steps) - size), -1, -size):
+        yield steps[:start] + steps[start + size :]
+
+
+def report(seed: int, case: Case, around: Surroundings) -> str:
+    """What to read when a seed fails: the shortest trace, and the steps to keep as a test."""
+    first = play(case, around)
+    if first.failure is None:
+        return f"seed {seed} passes"
+    small = shortest(Case(case.mode, first.taken, case.is_shuffled), first.failure, around)
+    played = play(small, around)
+    steps = "\n".join(f"    Step({step.name!r}, {step.pick}, {step.how}, {step.target!r})," for step in small.steps)
+    head = f"seed {seed} ({case.mode}{', shuffled' if case.is_shuffled else ''}): {played.failure}"
+    return "\n".join((head, "", *played.trace, "", "keep it as a test with these steps:", steps))

@@ -1,0 +1,400 @@
+"""What may happen next, with its choices as numbers: a run is a list of these, and dropping one leaves a run.
+
+A choice picks among what is there at that moment; where nothing is there, the step does nothing and returns None.
+Otherwise it returns what it did, for the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import TypeVar
+
+from kube.errors import ExpiredError, NoAnswerError, RefusedError
+from simulator.kinds import NODE, POD, Object
+from simulator.merge import merge
+from tests.simulation.network import Call, Stream
+from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
+from tests.simulation.world import NAMESPACE, Decided, Mode, World
+
+MOST_PODS = 12
+WAITS = (0.05, 0.3, 1.0, 1.1, 2.0, 3.1)
+"""Seconds: less and more than a back-off, a look-up, a bind's deadline."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`pick` says which one, `how` what of it. `target` says which one by name, once a run has shown what was picked."""
+
+    name: str
+    pick: int = 0
+    how: int = 0
+    target: str = ""
+
+    def take(self, world: World) -> str | None:
+        """Do it, and say what was done."""
+        return STEPS[self.name][1](world, self)
+
+
+def some_steps(seed: int, mode: Mode, count: int) -> list[Step]:
+    dice = Random(seed)
+    names = [name for name in STEPS if mode == "hostile" or name not in HOSTILE]
+    weights = [STEPS[name][0] for name in names]
+    return [Step(name, dice.randrange(1000), dice.randrange(1000)) for name in dice.choices(names, weights, k=count)]
+
+
+def _choose(among: Sequence[_T], world: World, step: Step) -> _T | None:
+    """The one that the step means, if it is there; the world notes its name, and which of that name it is."""
+    if step.target:
+        name, _, place = step.target.partition(" #")
+        alike = [each for each in among if _label(each) == name]
+        return alike[int(place or 0)] if int(place or 0) < len(alike) else None
+    if not among:
+        return None
+    at = step.pick % len(among)
+    name = _label(among[at])
+    earlier = sum(_label(each) == name for each in among[:at])
+    world.chosen = f"{name} #{earlier}" if earlier else name
+    return among[at]
+
+
+def _label(item: object) -> str:
+    if isinstance(item, dict):
+        return str(item["metadata"]["name"])
+    return " ".join(item) if isinstance(item, tuple) else str(item)
+
+
+def resolved(step: Step, target: str) -> Step:
+    """The same step by name, so that it means the same when others are left out."""
+    return replace(step, target=step.target or target)
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
+
+
+# The cluster
+
+
+def _create(world: World, step: Step) -> str | None:
+    if len(world.pods()) >= MOST_PODS:
+        return None
+    world.chosen = step.target or world.new_name()
+    world.create_pod(world.chosen, step.how)
+    return f"create {world.chosen} of shape {step.how % 8}"
+
+
+def _delete(world: World, step: Step) -> str | None:
+    """With grace a bound pod is leaving first; a second delete, or one without grace, takes it away."""
+    pod = _choose(world.pods(), world, step)
+    if pod is None:
+        return None
+    options = {"gracePeriodSeconds": 0} if step.how % 2 or "deletionTimestamp" in pod["metadata"] else {}
+    world.store.delete(POD, NAMESPACE, _name(pod), options)
+    return f"delete {_name(pod)} {options or 'with grace'}"
+
+
+def _recreate(world: World, step: Step) -> str | None:
+    """Another pod under the same name, as a StatefulSet makes it."""
+    pod = _choose(world.pods(), world, step)
+    if pod is None:
+        return None
+    world.store.delete(POD, NAMESPACE, _name(pod), {"gracePeriodSeconds": 0})
+    world.create_pod(_name(pod), step.how)
+    return f"recreate {_name(pod)} of shape {step.how % 8}"
+
+
+def _finish(world: World, step: Step) -> str | None:
+    running = [pod for pod in world.pods() if pod["spec"].get("nodeName")]
+    pod = _choose(running, world, step)
+    if pod is None:
+        return None
+    phase = {"status": {"phase": "Succeeded" if step.how % 2 else "Failed"}}
+    world.store.patch(POD, NAMESPACE, _name(pod), phase, merge=merge, is_status=True)
+    return f"finish {_name(pod)}"
+
+
+def _annotate(world: World, name: str, notes: Mapping[str, str | None]) -> None:
+    patch: Object = {"metadata": {"annotations": dict(notes)}}
+    world.store.patch(NODE, "", name, patch, merge=merge, is_status=False)
+
+
+def _health(world: World, step: Step) -> str | None:
+    name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
+    if name is None:
+        return None
+    is_sick = bool(step.how % 2)
+    _annotate(world, name, {"vrampack.dev/cards": published(name, NODES[name], sick=is_sick)})
+    return f"first card of {name} is {'sick' if is_sick else 'well'}"
+
+
+def _cordon(world: World, step: Step) -> str | None:
+    name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
+    if name is None:
+        return None
+    cordoned = f"GPU-{name}-0" if step.how % 2 else None
+    _annotate(world, name, {"vrampack.dev/cordoned-cards": cordoned})
+    return f"cordoned on {name}: {cordoned}"
+
+
+def _shrink(world: World, step: Step) -> str | None:
+    """Its cards become fewer or more."""
+    name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
+    if name is None:
+        return None
+    units = ((15,), (8, 15), (16, 8), (8,))[step.how % 4]
+    _annotate(world, name, {"vrampack.dev/cards": published(name, units)})
+    return f"cards of {name} are {units}"
+
+
+def _node_names(world: World) -> list[str]:
+    return [str(node["metadata"]["name"]) for node in world.nodes()]
+
+
+def _node_gone(world: World, step: Step) -> str | None:
+    name = _choose(_node_names(world), world, step)
+    if name is None:
+        return None
+    world.store.delete(NODE, "", name, {})
+    return f"delete node {name}"
+
+
+def _node_back(world: World, step: Step) -> str | None:
+    name = _choose([name for name in NODES if name not in _node_names(world)], world, step)
+    if name is None:
+        return None
+    world.add_node(name)
+    return f"add node {name}"
+
+
+def _foreign_bind(world: World, step: Step) -> str | None:
+    pod = _choose([pod for pod in world.pods() if not pod["spec"].get("nodeName")], world, step)
+    if pod is None or "deletionTimestamp" in pod["metadata"]:
+        return None
+    node = list(NODES)[step.how % len(NODES)]
+    notes = FOREIGN[step.how // 7 % len(FOREIGN)]
+    world.spoiled.add(pod["metadata"]["uid"])
+    binding = {"metadata": {"name": _name(pod), "annotations": notes}, "target": {"name": node}}
+    world.store.bind(NAMESPACE, _name(pod), binding)
+    return f"somebody binds {_name(pod)} to {node} with {dict(notes)}"
+
+
+def _forge(world: World, step: Step) -> str | None:
+    pod = _choose(world.pods(), world, step)
+    if pod is None:
+        return None
+    notes: Mapping[str, str | None] = FOREIGN[step.how % len(FOREIGN)] or {"vrampack.dev/allocation": None}
+    world.spoiled.add(pod["metadata"]["uid"])
+    patch = {"metadata": {"annotations": dict(notes)}}
+    world.store.patch(POD, NAMESPACE, _name(pod), patch, merge=merge, is_status=False)
+    return f"forge on {_name(pod)}: {dict(notes)}"
+
+
+# The scheduler
+
+
+def _filter(world: World, step: Step) -> str | None:
+    pod = _choose(world.pending(), world, step)
+    if pod is None:
+        return None
+    process = list(world.processes.values())[step.how % len(world.processes)]
+    ranked, answer = world.filter(process, pod)
+    if not ranked:
+        return f"{process.name} filter {_name(pod)}: {answer['Error'] or 'no node'}"
+    world.decided.append(Decided(process.name, _name(pod), pod["metadata"]["uid"], ranked[0]))
+    return f"{process.name} filter {_name(pod)}: {ranked}"
+
+
+def _bind(world: World, step: Step) -> str | None:
+    decided = _choose(world.decided, world, step)
+    if decided is None:
+        return None
+    world.decided.remove(decided)
+    world.bind(decided.process, decided.pod, decided.uid, decided.node)
+    return f"{decided.process} bind {decided.pod} ({decided.uid}) to {decided.node}"
+
+
+def _rebind(world: World, step: Step) -> str | None:
+    """Another scheduler, or the same one after a restart, binds a pod that it knows from before, maybe elsewhere."""
+    pod = _choose(world.pods(), world, step)
+    if pod is None:
+        return None
+    process = list(world.processes)[step.how % len(world.processes)]
+    node = list(NODES)[step.how // 2 % len(NODES)]
+    world.bind(process, _name(pod), pod["metadata"]["uid"], node)
+    return f"{process} bind again {_name(pod)} to {node}"
+
+
+def _hang_up(world: World, step: Step) -> str | None:
+    bind = _choose(world.binds, world, step)
+    if bind is None:
+        return None
+    world.hang_up(bind)
+    return f"the scheduler gives up bind of {bind.pod} to {bind.node}"
+
+
+# The network
+
+
+def _answer(world: World, step: Step) -> str | None:
+    call = _choose(world.network.calls, world, step)
+    if call is None:
+        return None
+    fate = step.how % 100
+    if fate < 64 or (call.is_executed and fate < 85):
+        call.answer()
+        return f"{call}: {call.error or 'done'}"
+    if fate < 76:
+        call.execute()
+        return f"{call}: done, the answer is on its way"
+    if fate < 83:
+        call.execute()
+        world.network.give_up(call, "cut")
+        return f"{call}: done, the answer is lost"
+    if fate < 90:
+        world.network.give_up(call, "cut")
+        return f"{call}: the answer is lost, it may still be done"
+    return _refuse(call, fate)
+
+
+def _refuse(call: Call, fate: int) -> str | None:
+    """Nothing is written: what was executed can no longer be refused."""
+    if call.is_executed:
+        return None
+    error: Exception = NoAnswerError("500")
+    if fate >= 98 and call.verb in ("list", "watch"):
+        error = ExpiredError(410, "Expired", "too old")
+    elif fate >= 96 and call.verb == "bind":
+        error = RefusedError(409, "Conflict", "the object has been modified")
+    elif fate >= 93:
+        error = RefusedError(429, "TooManyRequests", "later")
+    call.is_executed = True
+    call.fail(error)
+    return f"{call}: {error}"
+
+
+def _land(world: World, step: Step) -> str | None:
+    call = _choose(world.network.late, world, step)
+    if call is None:
+        return None
+    world.network.late.remove(call)
+    if step.how % 4 == 0:
+        return f"{call}: is never done"
+    call.execute()
+    return f"{call}: done late ({call.error or 'written'})"
+
+
+def _open_streams(world: World) -> list[Stream]:
+    return [stream for stream in world.network.streams if stream.is_open]
+
+
+def _deliver(world: World, step: Step) -> str | None:
+    waiting = [stream for stream in _open_streams(world) if stream.feed.pending()]
+    stream = _choose(waiting, world, step)
+    if stream is None:
+        return None
+    told = []
+    for _ in range((1, 1, 2, 5)[step.how % 4]):
+        if stream.feed.pending():
+            change = stream.feed.take(step.how % len(stream.feed.pending()))
+            stream.send_change(change)
+            told.append(f"{change.type} {change.item['metadata']['name']} at {change.version}")
+    return f"{stream.process} hears {', '.join(told)}"
+
+
+def _tell_again(world: World, step: Step) -> str | None:
+    stream = _choose([stream for stream in _open_streams(world) if stream.feed.last], world, step)
+    if stream is None or stream.feed.last is None:
+        return None
+    stream.send_change(stream.feed.last)
+    return f"{stream.process} hears again of {stream.feed.last.item['metadata']['name']}"
+
+
+def _bookmark(world: World, step: Step) -> str | None:
+    stream = _choose([stream for stream in _open_streams(world) if not stream.feed.pending()], world, step)
+    if stream is None:
+        return None
+    stream.send("BOOKMARK", {"metadata": {"resourceVersion": str(world.store.version)}})
+    return f"{stream.process} hears a bookmark of {stream.resource}"
+
+
+def _break(world: World, step: Step) -> str | None:
+    """A watch ends: by the server, cut, cut in the middle of a line, or with an error in the stream."""
+    stream = _choose(_open_streams(world), world, step)
+    if stream is None:
+        return None
+    kind = ("ended", "cut", "half", "410", "410", "500")[step.how % 6]
+    if kind == "ended":
+        stream.end()
+    elif kind == "half" and stream.feed.pending():
+        stream.send_half(stream.feed.pending()[0])
+    elif kind in ("410", "500"):
+        stream.send("ERROR", {"code": int(kind), "reason": "Expired", "message": "too old resource version"})
+    else:
+        stream.fail(NoAnswerError("cut"))
+    return f"{stream.process} watch of {stream.resource}: {kind}"
+
+
+# Time, and the end of processes
+
+
+def _compact(world: World, step: Step) -> str | None:
+    world.compact()
+    return "compact"
+
+
+def _wait(world: World, step: Step) -> str | None:
+    seconds = WAITS[step.pick % len(WAITS)]
+    world.seconds += seconds
+    return f"{seconds} s pass"
+
+
+def _silence(world: World, step: Step) -> str | None:
+    """Nobody hears anything for longer than the ledger may be trusted."""
+    for _ in range(5):
+        world.seconds += 26.0
+        world.run_ready()
+    return "130 s of silence pass"
+
+
+def _kill(world: World, step: Step) -> str | None:
+    name = _choose(list(world.processes), world, step)
+    if name is None:
+        return None
+    world.kill(name, lands=bool(step.how % 2))
+    return f"{name} is killed and starts again; what it had sent {'is' if step.how % 2 else 'is never'} done"
+
+
+STEPS: Mapping[str, tuple[float, Callable[[World, Step], str | None]]] = {
+    "create": (9, _create),
+    "delete": (5, _delete),
+    "recreate": (1.5, _recreate),
+    "finish": (3, _finish),
+    "health": (1, _health),
+    "cordon": (0.7, _cordon),
+    "node gone": (0.5, _node_gone),
+    "node back": (3, _node_back),
+    "foreign bind": (3, _foreign_bind),
+    "forge": (1.5, _forge),
+    "shrink": (0.7, _shrink),
+    "filter": (16, _filter),
+    "bind": (16, _bind),
+    "rebind": (3, _rebind),
+    "hang up": (0.7, _hang_up),
+    "answer": (40, _answer),
+    "land": (4, _land),
+    "deliver": (16, _deliver),
+    "tell again": (1.5, _tell_again),
+    "bookmark": (1, _bookmark),
+    "break": (3, _break),
+    "compact": (0.7, _compact),
+    "wait": (13, _wait),
+    "silence": (0.1, _silence),
+    "kill": (0.6, _kill),
+}
+"""Weight and what it does."""
+HOSTILE = frozenset({"foreign bind", "forge", "shrink"})
+"""Only where others than the extender write nodes and records."""

@@ -1,0 +1,97 @@
+"""Runs worth keeping: those that found a bug in the product, and orders of events that seeds meet too rarely.
+
+Each holds now, and breaks a promise again with the bug put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from tests.simulation import bugs
+from tests.simulation.run import Case, play
+from tests.simulation.steps import Step
+from tests.simulation.world import Surroundings, surroundings
+
+DONE, ON_ITS_WAY = 0, 70
+"""What `how` of an answer means: see `steps._answer`."""
+LONG, SHORT = 5, 1
+"""What `pick` of a wait means: 3.1 s, after which a reservation is looked up, and 0.3 s, after which a list begins."""
+
+
+def answer(call: str, how: int = DONE) -> Step:
+    return Step("answer", 0, how, f"e0 {call}")
+
+
+def hears() -> Step:
+    return Step("deliver", 0, 0, "e0 pods")
+
+
+def list_begins() -> Sequence[Step]:
+    return (Step("break", 0, 3, "e0 pods"), Step("wait", SHORT))
+
+
+def filtered_and_bound(pod: str, node: str) -> Sequence[Step]:
+    return (Step("filter", 0, 0, pod), Step("bind", 0, 0, f"e0 {pod} {node}"))
+
+
+READY = (answer("list pods"), answer("watch pods"), answer("list nodes"), answer("watch nodes"))
+ONE_POD = (*READY, Step("create", 0, 3, "p1"), hears())
+"""One pod of 15 units, which is all that n0 has; the extender has heard of it."""
+BOUND_UNHEARD = (*filtered_and_bound("p1", "n0"), answer("bind p1 to n0"), Step("wait", LONG))
+"""Its Binding is written, the watch has not said so, and a look-up of it is under way."""
+ANOTHER = (Step("create", 0, 3, "p2"), *filtered_and_bound("p2", "n0"), answer("get p2"), answer("bind p2 to n0"))
+"""Bound to n0 only where the extender believes that there is room."""
+
+RUNS: Mapping[str, tuple[Sequence[Step], Callable[[pytest.MonkeyPatch], None]]] = {
+    "a deletion overtakes a look-up": (
+        (
+            *ONE_POD,
+            *BOUND_UNHEARD,
+            answer("get p1", ON_ITS_WAY),
+            Step("delete", 0, 1, "p1"),
+            hears(),
+            hears(),
+            hears(),
+            answer("get p1"),
+        ),
+        bugs.believe_a_look_up_that_the_watch_overtook,
+    ),
+    "a pod is looked up while a list begins, and deleted before its snapshot": (
+        (*ONE_POD, *BOUND_UNHEARD, *list_begins(), answer("get p1"), Step("delete", 0, 1, "p1"), answer("list pods")),
+        bugs.keep_what_was_looked_up_during_a_list,
+    ),
+    "an older event comes after a look-up": (
+        (*ONE_POD, *BOUND_UNHEARD, answer("get p1"), Step("tell again", 0, 0, "e0 pods"), *ANOTHER),
+        bugs.believe_an_older_event,
+    ),
+    "an older list comes after a look-up": (
+        (
+            *ONE_POD,
+            *list_begins(),
+            answer("list pods", ON_ITS_WAY),
+            *BOUND_UNHEARD,
+            answer("get p1"),
+            answer("list pods"),
+            *ANOTHER,
+        ),
+        bugs.believe_a_list_that_a_look_up_overtook,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def around() -> Surroundings:
+    return surroundings()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_holds(name: str, around: Surroundings) -> None:
+    assert play(Case("honest", RUNS[name][0]), around).failure is None
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_breaks_with_the_bug(name: str, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS[name][1](monkeypatch)
+    assert play(Case("honest", RUNS[name][0]), around).failure is not None

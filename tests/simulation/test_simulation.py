@@ -1,0 +1,95 @@
+"""A hundred thousand steps, and the same failure again for who has to repair it.
+
+`VRAMPACK_SIMULATION_SEEDS=10000` plays more seeds; `VRAMPACK_SIMULATION_FIRST=381` begins at another one. A seed that
+fails prints the shortest run that fails in the same way; keep its steps in `test_regressions.py`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.run import Case, a_case, play, report, shortest
+from tests.simulation.steps import STEPS, Step
+from tests.simulation.test_regressions import ONE_POD
+from tests.simulation.world import Surroundings, surroundings
+
+PARTS = 8
+SEEDS = int(os.environ.get("VRAMPACK_SIMULATION_SEEDS", "720"))
+FIRST = int(os.environ.get("VRAMPACK_SIMULATION_FIRST", "0"))
+STEPS_TAKEN = 140
+"""Of 250 steps of a seed so many do something, on average; 720 seeds are more than 100,000."""
+
+
+@pytest.fixture(scope="module")
+def around() -> Surroundings:
+    return surroundings()
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_order_of_events_breaks_a_promise(around: Surroundings, part: int) -> None:
+    seeds = range(FIRST + part, FIRST + SEEDS, PARTS)
+    taken = 0
+    for seed in seeds:
+        case = a_case(seed)
+        played = play(case, around)
+        taken += len(played.taken)
+        assert played.failure is None, report(seed, case, around)
+    assert taken >= STEPS_TAKEN * len(seeds)
+
+
+def test_the_same_seed_is_the_same_run(around: Surroundings) -> None:
+    for seed in range(6):
+        assert play(a_case(seed), around).trace == play(a_case(seed), around).trace
+
+
+def test_steps_by_name_are_the_same_run(around: Surroundings) -> None:
+    """A trace is made of these; every step that did nothing is left out of it."""
+    for seed in range(6):
+        case = a_case(seed)
+        first = play(case, around)
+        assert play(Case(case.mode, first.taken, case.is_shuffled), around).trace == first.trace
+
+
+def test_every_kind_of_step_happens(around: Surroundings) -> None:
+    seen = {step.name for seed in range(24) for step in play(a_case(seed), around).taken}
+    assert seen == set(STEPS)
+
+
+def test_answers_are_given_kept_lost_and_late(around: Surroundings) -> None:
+    trace = "\n".join(line for seed in range(48) for line in play(a_case(seed), around).trace)
+    for words in (
+        "done, the answer is lost",
+        "it may still be done",
+        "done, the answer is on its way",
+        "done late (written)",
+        "409 Conflict",
+        "410 Expired",
+        "429",
+        "hears again",
+    ):
+        assert words in trace
+
+
+def test_a_failing_run_is_made_short(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred steps those remain without which nothing fails."""
+    monkeypatch.setattr("extender.sync.PodSink.gone", lambda *_: None)
+    seed = next(seed for seed in range(20) if play(a_case(seed), around).failure)
+    case = a_case(seed)
+    first = play(case, around)
+    assert first.failure is not None
+    small = shortest(Case(case.mode, first.taken, case.is_shuffled), first.failure, around)
+    assert len(small.steps) <= 8
+    assert any(step.name in ("delete", "recreate") for step in small.steps)
+
+
+def test_a_report_names_the_seed_the_promise_and_the_steps(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.sync.PodSink.gone", lambda *_: None)
+    deletion = Step("delete", target="p1", how=1)
+    text = report(0, Case("honest", [*ONE_POD, deletion]), around)
+    assert text.startswith("seed 0 (honest): I3: e0 has")
+    assert "Step('delete', 0, 1, 'p1')," in text

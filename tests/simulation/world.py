@@ -1,0 +1,266 @@
+"""The whole simulated cluster: one store, one network, one or two extenders, one scheduler, one clock.
+
+    scheduler --bytes--> extender (the real one) --calls--> network --> store
+                             ^                                            |
+                             '------------- watch events <----------------'
+
+Its methods are what steps do. None of them chooses anything: choices are in the steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from extender.metrics import Metrics
+from extender.settings import ExtenderConfiguration
+from extender.verbs import Answer
+from kube import reflector
+from simulator.kinds import NODE, POD, Object
+from simulator.store import Store
+from tests.simulation.api import Network
+from tests.simulation.network import encode
+from tests.simulation.objects import NODES, a_node, a_pod
+from tests.simulation.process import Process
+
+NAMESPACE = "default"
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+CALLER_SECONDS = 5.0
+"""The scheduler's httpTimeout."""
+
+Mode = Literal["honest", "hostile", "two"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is made once for many worlds, because making it takes longer than a run."""
+
+    metrics: Metrics
+    settings: ExtenderConfiguration
+
+
+def surroundings() -> Surroundings:
+    settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+    return Surroundings(Metrics("simulation"), settings)
+
+
+@dataclass(eq=False)
+class Bind:
+    """One bind call of the scheduler."""
+
+    process: str
+    pod: str
+    uid: str
+    node: str
+    task: asyncio.Task[Answer]
+    started: float
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.pod} {self.node}"
+
+    def request(self) -> dict[str, str]:
+        return {"PodName": self.pod, "PodNamespace": NAMESPACE, "PodUID": self.uid, "Node": self.node}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Filtered, a node chosen, the bind not yet called: the scheduler filters the next pod before it binds this one."""
+
+    process: str
+    pod: str
+    uid: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.pod} {self.node}"
+
+
+@dataclass
+class World:
+    """Made anew for every run."""
+
+    mode: Mode
+    around: Surroundings
+    is_shuffled: bool = False
+    seconds: float = 0.0
+    made: int = 0
+    uids: int = 0
+    chosen: str = ""
+    """What the last step meant, by name."""
+    decided: list[Decided] = field(default_factory=list)
+    binds: list[Bind] = field(default_factory=list)
+    transcript: list[Object] = field(default_factory=list)
+    spoiled: set[str] = field(default_factory=set)
+    """Uids of pods that somebody else bound or wrote a record on."""
+    crashes: list[str] = field(default_factory=list)
+    """What verbs raised."""
+    on_filter: list[Callable[[Process, Object, Mapping[str, Any]], None]] = field(default_factory=list)
+    """Told of every answer of filter."""
+
+    def __post_init__(self) -> None:
+        self.store = Store(now=self.now, new_uid=self.new_uid)
+        self.network = Network()
+        for name in NODES:
+            self.add_node(name)
+        names = ("e0", "e1") if self.mode == "two" else ("e0",)
+        self.processes = {name: self.start(name) for name in names}
+        self.run_ready()
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.seconds)
+
+    def new_uid(self) -> str:
+        self.uids += 1
+        return f"u{self.uids}"
+
+    def start(self, name: str) -> Process:
+        return Process(
+            name,
+            store=self.store,
+            network=self.network,
+            metrics=self.around.metrics,
+            settings=self.around.settings,
+            clock=self.clock,
+            is_shuffled=self.is_shuffled,
+        )
+
+    def kill(self, name: str, *, lands: bool) -> None:
+        """A kill -9 and a start. What was sent is executed by then or never: a new process takes longer than a request."""
+        for call in [call for call in self.network.calls if call.process == name]:
+            if lands:
+                call.execute()
+            self.network.calls.remove(call)
+        for call in [call for call in self.network.late if call.process == name]:
+            if lands:
+                call.execute()
+            self.network.late.remove(call)
+        for bind in [bind for bind in self.binds if bind.process == name]:
+            self.note(bind, None)
+        self.processes[name].loop.kill()
+        self.network.streams = [stream for stream in self.network.streams if stream.process != name]
+        self.network.calls = [call for call in self.network.calls if call.process != name]
+        self.processes[name] = self.start(name)
+
+    def run_ready(self) -> None:
+        """Every process does what it can without hearing anything new."""
+        for process in self.processes.values():
+            process.loop.run_ready()
+        for bind in [bind for bind in self.binds if bind.task.done()]:
+            if error := bind.task.exception():
+                self.crashes.append(f"{bind} raised {error!r}")
+            self.note(bind, None if error else bind.task.result())
+
+    def note(self, bind: Bind, answer: Answer | None) -> None:
+        """Write what the scheduler understood into the transcript; None: it heard nothing."""
+        self.binds.remove(bind)
+        line: Object = {"verb": "bind", "request": bind.request()}
+        if answer is None:
+            line |= {"status": None, "answer": None, "error": "cut"}
+        else:
+            line |= {"status": 200, "answer": msgspec.json.decode(answer.body), "error": None}
+        self.transcript.append(line)
+
+    def add_node(self, name: str) -> None:
+        self.store.restore(NODE, "", a_node(name))
+
+    def new_name(self) -> str:
+        self.made += 1
+        return f"p{self.made}"
+
+    def create_pod(self, name: str, shape: int) -> None:
+        self.store.create(POD, NAMESPACE, a_pod(name, shape))
+
+    def pods(self) -> list[Object]:
+        return list(self.store.page(POD, None).items)
+
+    def nodes(self) -> list[Object]:
+        return list(self.store.page(NODE, None).items)
+
+    def pending(self) -> list[Object]:
+        """What the scheduler would take up: unbound, not leaving, no bind of it under way."""
+        busy = {bind.uid for bind in self.binds} | {decided.uid for decided in self.decided}
+        return [
+            pod
+            for pod in self.pods()
+            if not pod["spec"].get("nodeName")
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["metadata"]["uid"] not in busy
+        ]
+
+    def filter(self, process: Process, pod: Object) -> tuple[list[str], dict[str, Any]]:
+        """One cycle's first half: the nodes that pass, best first, and the whole answer."""
+        names = [node["metadata"]["name"] for node in self.nodes()]
+        body = encode({"Pod": POD.tagged(pod), "NodeNames": names})
+        answer = msgspec.json.decode(process.verbs.filter(body).body)
+        for observe in self.on_filter:
+            observe(process, pod, answer)
+        passed = answer["NodeNames"]
+        if not passed or answer["Error"]:
+            return [], answer
+        scored = process.verbs.prioritize(encode({"Pod": POD.tagged(pod), "NodeNames": passed}))
+        scores = {each["Host"]: each["Score"] for each in msgspec.json.decode(scored.body)}
+        return sorted(passed, key=lambda name: (-scores[name], name)), answer
+
+    def bind(self, process: str, pod: str, uid: str, node: str) -> None:
+        asked = {"PodName": pod, "PodNamespace": NAMESPACE, "PodUID": uid, "Node": node}
+        at = self.processes[process]
+        task = at.loop.create_task(at.verbs.bind(encode(asked)))
+        self.binds.append(Bind(process, pod, uid, node, task, self.seconds))
+
+    def hang_up(self, bind: Bind) -> None:
+        """The scheduler waits no longer."""
+        self.note(bind, None)
+        bind.task.cancel()
+
+    def compact(self) -> None:
+        """Open watches go on; what begins from an older version is told 410."""
+        for process in self.processes.values():
+            for feed in process.api.feeds.values():
+                feed.pending()
+        self.store.compact()
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.loop.kill()
+
+
+class _Still:
+    """In place of `random` and `time` in the reflector: every jitter is its middle, and time is the world's."""
+
+    def __init__(self) -> None:
+        self.monotonic = lambda: 0.0
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+    def randint(self, low: int, high: int) -> int:
+        return (low + high) // 2
+
+
+@contextmanager
+def a_world(mode: Mode, around: Surroundings, *, is_shuffled: bool = False) -> Iterator[World]:
+    """A world with the reflector's own clock and dice taken away, and without the log."""
+    still = _Still()
+    disabled = logging.root.manager.disable
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reflector, "random", still)
+        patch.setattr(reflector, "time", still)
+        logging.disable(logging.CRITICAL)
+        world = World(mode, around, is_shuffled)
+        still.monotonic = world.clock
+        try:
+            yield world
+        finally:
+            world.close()
+            logging.disable(disabled)
