@@ -74,3 +74,23 @@ async def test_what_is_held_from_before_is_taken() -> None:
     plan = Plan([(1, a_node())], [(Laid("n", (0,)), Request(16))])
     assert await plan.lay(Request(16), "binpack", since=0) == Laid("n", (1,), -16)
     assert await plan.lay(Request(16), "binpack", since=0) is None
+
+
+async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
+    """Free 16-10=6 on `b`, 16 on the others: 5 go to `b`, then 5 to `a`, which has 11 left and is tighter than `c`."""
+    grown = [(3, a_node("c")), (2, a_node("b", units=(16,), used=(10,))), (1, a_node("a", units=(16,)))]
+    plan = Plan(grown, ())
+    laid = [await plan.lay(Request(5), "binpack", since=0) for _ in range(3)]
+    assert [place and place.node_name for place in laid] == ["b", "a", "a"]
+
+
+async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
+    plan = Plan([(2, a_node("new", used=(16, 16))), (1, a_node("old"))], ())
+    assert await plan.lay(Request(5), "binpack", since=1) is None
+    assert await plan.lay(Request(5), "binpack", since=0) == Laid("old", (0,), -16)
+
+
+async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
+    plan = Plan([(1, a_node())], ())
+    assert await plan.lay(Request(5), "binpack", since=0, without={"n"}) is None
+    assert await plan.lay(Request(5), "binpack", since=0) == Laid("n", (0,), -16)
