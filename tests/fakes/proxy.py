@@ -30,6 +30,10 @@ WITHIN_SECONDS = 10.0
 """How long to wait for something a test expects: longer than any deadline of the extender."""
 
 
+CLOSING_TURNS = 4
+"""Turns of the loop after which every aborted transport, TLS over TCP too, has said that it is closed."""
+
+
 class Proxy:
     """Listens on loopback and forwards to `upstream_port`; `port` 0 takes any."""
 
@@ -49,6 +53,7 @@ class Proxy:
         self._dial = partial(asyncio.open_connection, upstream_host, upstream_port, ssl=upstream_tls, limit=HEAD_LIMIT)
         self._book = Book()
         self._server: asyncio.Server | None = None
+        self._is_open = False
         self._serving: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,6 +70,7 @@ class Proxy:
     async def start(self) -> None:
         """Accept connections; after `close` again on the same port, as a server that came back."""
         loop = asyncio.get_running_loop()
+        self._is_open = True
         self._server = await loop.create_server(
             lambda: _Caller(self._accept, loop), "127.0.0.1", self.port, ssl=self._tls, reuse_address=True
         )
@@ -72,12 +78,15 @@ class Proxy:
 
     async def close(self) -> None:
         """Refuse connections and cut those there are, as a server that went away."""
+        self._is_open = False
         if self._server:
             self._server.close()
         for task in self._serving:
             task.cancel()
         if self._serving:
             await asyncio.wait(self._serving)
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)
 
     def when(self, method: str, pattern: str) -> When:
         """Requests of a method (`*`: any) whose path and query match; say next what happens to them."""
@@ -159,6 +168,9 @@ class Proxy:
         return [e for e in self.matching(method, pattern) if e not in self._book.in_flight]
 
     def _accept(self, caller: Streams, left: asyncio.Event) -> None:
+        if not self._is_open:  # its handshake was under way when the listener closed
+            caller[1].transport.abort()
+            return
         connection = Connection(caller, left, dial=self._dial, book=self._book, transcript=self._transcript)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._serving.add(task)
