@@ -54,6 +54,16 @@ def bound_hold(pod: Pod, facts: NodeFacts, indices: IndexOf) -> Hold:
     return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))
 
 
+def listed_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
+    """What these bound pods hold on their node, in the order in which it is shown."""
+    indices = index_of(facts)
+    return sorted((bound_hold(pod, facts, indices) for pod in pods), key=shown_order)
+
+
+def shown_order(hold: Hold) -> tuple[str, str, str]:
+    return hold.pod.namespace, hold.pod.name, hold.pod.uid
+
+
 def reserved_hold(
     pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, indices: IndexOf, *, is_unsettled: bool
 ) -> Hold:

@@ -31,6 +31,11 @@ class Pod:
         """Whether it can hold memory of a card at all."""
         return self.ask is not None or self.record is not None
 
+    @property
+    def holds_memory(self) -> bool:
+        """Bound, not finished, and ours. One that is leaving still holds it."""
+        return bool(self.node_name) and self.is_ours and not self.is_finished
+
     def is_older_than(self, known: Pod) -> bool:
         """Whether `known` already shows something that never goes away again: bound, leaving, finished."""
         return (

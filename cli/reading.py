@@ -84,8 +84,4 @@ class KubeReader:
 
 async def _connect(kubeconfig: Path | None, context: str | None) -> Api:
     configuration = await load_credentials(kubeconfig, context)
-    return Api(configuration, observe=_unobserved, user_agent=f"vrampack-inspect/{VERSION}")
-
-
-def _unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
-    """Nobody counts the calls of a command."""
+    return Api(configuration, user_agent=f"vrampack-inspect/{VERSION}")

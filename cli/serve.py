@@ -13,6 +13,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
+from cli.refusal import refuse
 from cli.version import VERSION
 from extender.app import Options, serve
 from extender.errors import SettingsError
@@ -39,9 +40,9 @@ def main(arguments: Sequence[str]) -> int:
         else:
             uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context)))
     except (SettingsError, FileError) as error:
-        return _refuse(str(error), 2)
+        return refuse(str(error), 2)
     except (CredentialsError, OSError) as error:
-        return _refuse(str(error), 1)
+        return refuse(str(error), 1)
     return 0
 
 
@@ -85,8 +86,3 @@ async def _serve_file(file: Path, settings: ExtenderConfiguration) -> None:
 def _settings(options: argparse.Namespace) -> ExtenderConfiguration:
     flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
     return load_settings(options.config, {field: text for field, text in flags.items() if text is not None})
-
-
-def _refuse(text: str, code: int) -> int:
-    sys.stderr.write("".join(f"vrampack: {line}\n" for line in text.splitlines()))
-    return code

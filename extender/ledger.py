@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from cards.allocation import Allocation
-from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold
+from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold, shown_order
 from cards.node import Node, NodeFacts
 from cards.pod import Pod
 from cards.records import Record, Unreadable
@@ -167,7 +167,7 @@ class Ledger:
     def holds(self, node_name: str) -> list[Hold]:
         """Who holds what on a node, in the order of namespace and name."""
         facts = self._facts.get(node_name) or NodeFacts(node_name)
-        return sorted(self._holds(facts), key=lambda hold: (hold.pod.namespace, hold.pod.name, hold.pod.uid))
+        return sorted(self._holds(facts), key=shown_order)
 
     def node_changed(self, facts: NodeFacts) -> None:
         if self._facts.get(facts.name) != facts:

@@ -85,7 +85,7 @@ class Verbs:
         if pod.ask is None:
             return Answer(encode(FilterResult(node_names=list(dict.fromkeys(names)))))
         found = self._engine.verdicts(names, pod.ask, pod.uid)
-        if pod.node_name in names:
+        if pod.node_name and pod.node_name in names:
             found = found.but_passing(pod.node_name, names)
         for reason, count in Counter((*found.later.values(), *found.never.values())).items():
             self._rejected.labels(reason).inc(count)

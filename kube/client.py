@@ -36,6 +36,10 @@ class CallObserver(Protocol):
     def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
 
 
+def unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
+    """For programs that count nothing: a command asks a few times and ends."""
+
+
 async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
     """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account. Raises `CredentialsError`."""
     configuration = Configuration()
@@ -55,7 +59,9 @@ async def load_credentials(kubeconfig: Path | None, context: str | None = None) 
 class Api:
     """The calls that this project makes, and no others."""
 
-    def __init__(self, configuration: Configuration, *, observe: CallObserver, user_agent: str = "vrampack") -> None:
+    def __init__(
+        self, configuration: Configuration, *, observe: CallObserver = unobserved, user_agent: str = "vrampack"
+    ) -> None:
         self._configuration = configuration
         self._client = ApiClient(configuration)
         self._client.user_agent = user_agent

@@ -12,7 +12,7 @@ import msgspec
 
 from simulator import errors, pods
 from simulator.kinds import STATEFUL_SET, Kind, Object
-from simulator.selectors import matches_selector
+from simulator.selectors import matches_selector, selector_text
 
 Cause = tuple[str, str, str]
 """Reason, message, field: as `errors.invalid` wants them."""
@@ -74,7 +74,6 @@ def scale(item: Object) -> Object:
     """The `scale` half, as an object of its own kind."""
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     metadata = {key: item["metadata"][key] for key in shown if key in item["metadata"]}
-    labels = item["spec"]["selector"].get("matchLabels") or {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -82,7 +81,7 @@ def scale(item: Object) -> Object:
         "spec": {"replicas": item["spec"]["replicas"]} if item["spec"]["replicas"] else {},
         "status": {
             "replicas": item["status"].get("replicas", 0),
-            "selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+            "selector": selector_text(item["spec"]["selector"]),
         },
     }
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from simulator.ages import age
 from simulator.kinds import Object
+from simulator.selectors import selector_text
 
 Cell: TypeAlias = Callable[[Object, datetime], str | int]
 """Gets the object, and the time that ages are counted to."""
@@ -163,13 +164,4 @@ def of_containers(field: str) -> Cell:
 
 
 def selector(item: Object, _: datetime) -> str:
-    selector = item["spec"].get("selector") or {}
-    equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    others = [_expression(each) for each in selector.get("matchExpressions") or []]
-    return ",".join(sorted(equal + others)) or NONE
-
-
-def _expression(wanted: Object) -> str:
-    key, values = wanted.get("key", ""), ",".join(sorted(wanted.get("values") or []))
-    forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-    return str(forms.get(wanted.get("operator", ""), key))
+    return selector_text(item["spec"].get("selector") or {}) or NONE

@@ -103,10 +103,9 @@ def _operation(kind: Kind, method: str) -> Object:
     options = OPTIONS if method != "delete" else ("dryRun",)
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in options]
     meaning = {"group": kind.group, "kind": kind.name, "version": "v1"}
-    action = {"post": "post", "patch": "patch", "delete": "delete"}[method]
     return {
         "parameters": parameters,
         "responses": {"200": {"description": "OK"}},
-        "x-kubernetes-action": action,
+        "x-kubernetes-action": method,
         "x-kubernetes-group-version-kind": meaning,
     }

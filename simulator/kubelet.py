@@ -8,8 +8,7 @@ the moment it is told to. A pod on a node that does not exist stays as it is, as
 
 from __future__ import annotations
 
-import asyncio
-
+from simulator.controller import Controller
 from simulator.errors import StatusError
 from simulator.kinds import NODE, POD, Object
 from simulator.merge import strategic_merge
@@ -20,25 +19,14 @@ POD_NETWORK = "10.244"
 HOSTS_PER_BLOCK = 254
 
 
-class Kubelet:
+class Kubelet(Controller):
     """All nodes' kubelets in one."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._wake = asyncio.Event()
-        self._seen = 0
+        super().__init__(store)
         self._started = 0
-        store.subscribe(self._wake.set)
-
-    async def run(self) -> None:
-        """Look after all nodes until cancelled."""
-        while True:
-            self._wake.clear()
-            self.step()
-            await self._wake.wait()
 
     def step(self) -> None:
-        """Do everything there is to do now."""
         for pod in self._pods_to_look_at():
             metadata = pod["metadata"]
             try:

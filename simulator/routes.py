@@ -62,10 +62,11 @@ class _Face:
         return _json(self._form(kind, request).many(self._page(kind, request, selector)))
 
     async def create(self, kind: Kind, request: web.Request) -> web.Response:
+        form = self._form(kind, request)  # first: what cannot be answered is not done
         body = await requests.body(request, kind.name)
         with self._rehearsal(request, "CreateOptions"):
             item = self._store.create(kind, request.match_info.get("namespace", ""), body)
-        return _json(self._form(kind, request).one(item), status=HTTPStatus.CREATED)
+        return _json(form.one(item), status=HTTPStatus.CREATED)
 
     async def get(self, kind: Kind, request: web.Request) -> web.Response:
         return _json(self._form(kind, request).one(self._store.get(kind, *requests.place(request))))
@@ -88,6 +89,7 @@ class _Face:
         return _json(apps.scale(item))
 
     async def delete(self, kind: Kind, request: web.Request) -> web.Response:
+        form = self._form(kind, request)
         namespace, name = requests.place(request)
         options = await requests.body(request, "DeleteOptions") if request.can_read_body else {}
         if "gracePeriodSeconds" in request.query:
@@ -98,7 +100,7 @@ class _Face:
         with self._rehearsal(request, "DeleteOptions", options.get("dryRun")):
             item = self._store.delete(kind, namespace, name, options)
         if item is not None:
-            return _json(self._form(kind, request).one(item))
+            return _json(form.one(item))
         group = {"group": kind.group} if kind.group else {}
         return _json(_success(details={"name": name, **group, "kind": kind.plural, "uid": uid}))
 
@@ -122,10 +124,11 @@ class _Face:
         return self._store.page(kind, namespace, limit=0 if is_any else limit, selector=selector)
 
     async def _patch(self, kind: Kind, request: web.Request, *, is_status: bool) -> web.Response:
+        form = self._form(kind, request)
         how, patch = await requests.patch(request)
         with self._rehearsal(request, "PatchOptions"):
             new = self._store.patch(kind, *requests.place(request), patch, merge=how, is_status=is_status)
-        return _json(self._form(kind, request).one(new))
+        return _json(form.one(new))
 
     async def _watch(self, kind: Kind, request: web.Request, selector: Selector) -> web.StreamResponse:
         wish = Wish(

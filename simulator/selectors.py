@@ -131,3 +131,16 @@ def _field(item: Object, path: str) -> str:
     if path == "spec.unschedulable":
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def selector_text(selector: Object) -> str:
+    """A workload's selector as people and `scale` read it."""
+    equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    others = [_expression(each) for each in selector.get("matchExpressions") or []]
+    return ",".join(sorted(equal + others))
+
+
+def _expression(wanted: Object) -> str:
+    key, values = wanted.get("key", ""), ",".join(sorted(wanted.get("values") or []))
+    forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+    return str(forms.get(wanted.get("operator", ""), key))

@@ -9,41 +9,27 @@ leave behind is here too. It writes through the store alone, and decides anew fr
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
 from simulator import deployments, owned, statefulsets
+from simulator.controller import Controller
 from simulator.errors import StatusError
 from simulator.kinds import DEPLOYMENT, POD, STATEFUL_SET, WORKLOADS, Kind, Object
 from simulator.merge import merge
 from simulator.owned import Plan
 from simulator.selectors import matches_selector
-from simulator.store import Store, rfc3339
+from simulator.store import rfc3339
 
 NAME_TRIES = 8
 """As often as the real server looks for a name that is free."""
 
 
-class Workloads:
+class Workloads(Controller):
     """All workload controllers, and the garbage collector, in one."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._wake = asyncio.Event()
-        self._seen = 0
-        store.subscribe(self._wake.set)
-
-    async def run(self) -> None:
-        """Look after all workloads until cancelled."""
-        while True:
-            self._wake.clear()
-            self.step()
-            await self._wake.wait()
-
     def step(self) -> None:
-        """Do everything there is to do now. What that leads to is seen in the next step."""
         if not self._has_news():
             return
         owners = [(kind, item) for kind in WORKLOADS for item in self._store.page(kind, None).items]

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from cards.units import DEFAULT_UNIT_MIB
 from cli.demo import objects
 from cli.demo.report import Access, as_json, invitation
 from cli.demo.service import ServiceError, free_addresses, running_extender, scheduler_settings
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--gpu-mem", type=_number(1, 1024), metavar="U", help="units each of them asks (4)")
     made.add_argument(
         "--card-mib",
-        type=_number(objects.UNIT_MIB, MAX_CARD_MIB),
+        type=_number(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
         metavar="M",
         help="memory of the one card in MiB; it has a unit for each whole GiB (16130: 15 units)",
     )

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cards import keys
+from cards.units import DEFAULT_UNIT_MIB, units_of_card
 from simulator.kinds import Object
 
-UNIT_MIB = 1024
 NODE, NODE_ADDRESS = "cn-hangzhou.192.168.2.167", "192.168.2.167"
 APP = "app-3g-v1"
 LATECOMER = "app-late"
@@ -25,7 +25,7 @@ class CardKind:
 
     @property
     def units(self) -> int:
-        return self.memory_mib // UNIT_MIB
+        return units_of_card(self.memory_mib, DEFAULT_UNIT_MIB)
 
 
 V100 = "Tesla-V100-SXM2-16GB"
@@ -75,7 +75,7 @@ def node(name: str, address: str, cards: Sequence[CardKind]) -> Object:
         }
         for index, card in enumerate(cards)
     ]
-    annotation = {"v": 1, "unit_mib": UNIT_MIB, "injection": "ids", "devices": "uuid", "cards": published}
+    annotation = {"v": 1, "unit_mib": DEFAULT_UNIT_MIB, "injection": "ids", "devices": "uuid", "cards": published}
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     amounts[keys.MEMORY_RESOURCE] = str(sum(card.units for card in cards))
     return {

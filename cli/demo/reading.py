@@ -90,7 +90,7 @@ async def read_stage(name: str, url: str, *, took_ms: float) -> Stage:
 
 async def read_explanation(kubeconfig: Path, namespace: str, name: str) -> str:
     """What `vrampack explain` says of a pod."""
-    api = Api(await load_credentials(kubeconfig), observe=_unobserved, user_agent=f"vrampack-demo/{VERSION}")
+    api = Api(await load_credentials(kubeconfig), user_agent=f"vrampack-demo/{VERSION}")
     try:
         return render(await explain_pod(api, load_settings(None), namespace, name), rows=ROWS)
     finally:
@@ -103,10 +103,6 @@ def refusal(pod: Json) -> str | None:
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return str(condition["message"])
     return None
-
-
-def _unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
-    """Nobody counts the calls of a demo."""
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> bytes:

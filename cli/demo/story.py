@@ -95,7 +95,7 @@ async def first_part(story: Story, card: CardKind, app: Job, *, is_kept: bool) -
     return stages
 
 
-async def mixed_part(story: Story) -> Stage:
+async def mixed_part(story: Story) -> None:
     """A cluster of four models of card and some forty pods, in the order in which they would come."""
     story.api.delete("pods", objects.LATECOMER)
     await story.until(lambda: not story.api.pods(), "the first part is gone")
@@ -106,9 +106,7 @@ async def mixed_part(story: Story) -> Stage:
     for job in objects.MIXED_JOBS:
         story.api.create(objects.deployment(job))
         took_ms += await story.all_placed(_pods_until(job))
-    stage = await story.stage("mixed", took_ms)
-    story.say(mixed_text(stage, objects.MIXED_JOBS))
-    return stage
+    story.say(mixed_text(await story.stage("mixed", took_ms), objects.MIXED_JOBS))
 
 
 def _one_more_than_fits(stage: Stage, card: CardKind) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cards.holding import Hold, bound_hold, counted, index_of
+from cards.holding import Hold, counted, listed_holds
 from cards.node import Node, NodeFacts
 from cards.pod import Pod
 from cards.records import Record
@@ -117,7 +117,7 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: Listed) 
         except UNDECODABLE as error:
             listed.unread.append(f"a pod cannot be decoded and is left out: {error}")
             continue
-        if pod.node_name and pod.is_ours and not pod.is_finished:
+        if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if words is not None:
                 listed.schedulers[words.scheduler_name] += 1
@@ -153,7 +153,5 @@ def _units(quantity: msgspec.Raw) -> int:
 
 
 def _counted(seen: SeenNode, pods: Iterable[Pod], unit_mib: int) -> CountedNode:
-    indices = index_of(seen.facts)
-    holds = [bound_hold(pod, seen.facts, indices) for pod in pods]
-    holds.sort(key=lambda hold: (hold.pod.namespace, hold.pod.name, hold.pod.uid))
+    holds = listed_holds(seen.facts, pods)
     return CountedNode(seen, counted(seen.facts, holds, unit_mib=unit_mib, version=0), tuple(holds))

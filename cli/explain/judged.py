@@ -127,8 +127,8 @@ def _judged(counted: CountedNode, answer: Ranked | Unfit, ask: Ask, words: PodWo
     reason = answer.reason if isinstance(answer, Unfit) else None
     found = obstacles(words, counted.seen.words, counted.seen.labels)
     cards: tuple[JudgedCard, ...] = ()
-    if not node.problem:
-        cards = tuple(_judged_card(card, request, counted.holds) for card in node.cards if node.total_units)
+    if node.total_units and not node.problem:
+        cards = tuple(_judged_card(card, request, counted.holds) for card in node.cards)
     if reason is None:
         found += _not_offered(counted, request)
     return JudgedNode(node, reason, found, cards, answer.cards if isinstance(answer, Ranked) else ())
@@ -137,11 +137,10 @@ def _judged(counted: CountedNode, answer: Ranked | Unfit, ask: Ask, words: PodWo
 def _judged_card(card: Card, request: Request, holds: Sequence[Hold]) -> JudgedCard:
     reason = card_reason(card, request)
     missing = None if reason in NEVER_FREED else missing_units(card, request)
-    here = [hold for hold in holds if card.index in hold.units]
     pods = tuple(
         HeldPod(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced)
-        for hold in here
-        if hold.units[card.index]
+        for hold in holds
+        if hold.units.get(card.index)
     )
     return JudgedCard(card, reason, missing, pods)
 

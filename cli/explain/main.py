@@ -17,6 +17,7 @@ from cli.explain.gather import explain_alone, explain_bound, explain_waiting
 from cli.explain.pod import PodWords, Subject
 from cli.explain.text import ROWS, render
 from cli.kubeconfig import kubeconfig_of
+from cli.refusal import refuse
 from cli.version import VERSION
 from extender.errors import SettingsError
 from extender.settings import ExtenderConfiguration, load_settings
@@ -44,14 +45,14 @@ def main(arguments: Sequence[str]) -> int:
         settings = load_settings(options.config)
         explanation = asyncio.run(_explain(options, settings, namespace, name))
     except (UsageError, SettingsError) as error:
-        return _refuse(str(error), 2)
+        return refuse(str(error), 2)
     except RefusedError as error:
         hint = "; explain needs get and list of pods and list of nodes" if error.status in FORBIDDEN else ""
-        return _refuse(f"{error}{hint}", 1)
+        return refuse(f"{error}{hint}", 1)
     except NoAnswerError as error:
-        return _refuse(f"no answer from the API server: {error}", 1)
+        return refuse(f"no answer from the API server: {error}", 1)
     except (CredentialsError, MissingError, OSError) as error:
-        return _refuse(str(error), 1)
+        return refuse(str(error), 1)
     sys.stdout.write(_written(explanation, options.output, is_all=options.all))
     return 0
 
@@ -83,7 +84,7 @@ async def _explain(
     options: argparse.Namespace, settings: ExtenderConfiguration, namespace: str, name: str
 ) -> Explanation:
     configuration = await load_credentials(kubeconfig_of(options.kubeconfig), options.context)
-    api = Api(configuration, observe=_unobserved, user_agent=f"vrampack-explain/{VERSION}")
+    api = Api(configuration, user_agent=f"vrampack-explain/{VERSION}")
     try:
         return await explain_pod(api, settings, namespace, name)
     finally:
@@ -133,12 +134,3 @@ def _written(explanation: Explanation, form: str, *, is_all: bool) -> str:
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode() + "\n"
     return yaml.safe_dump(msgspec.to_builtins(explanation), sort_keys=False, allow_unicode=True)
-
-
-def _unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
-    """Nobody counts the calls of a command."""
-
-
-def _refuse(text: str, code: int) -> int:
-    sys.stderr.write("".join(f"vrampack: {line}\n" for line in text.splitlines()))
-    return code

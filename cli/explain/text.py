@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cli.explain.form import CardView, Explanation, NodeView, Placement
+from cli.inspect.tables import aligned, printable
 
 ROWS = 20
 """Rows without `--all`: what fits a screen together with the rest."""
@@ -22,34 +21,15 @@ def render(explanation: Explanation, *, rows: int | None = ROWS) -> str:
     if explanation.next:
         last.append(f"Next: {explanation.next.removesuffix('.')}.")
     blocks.append(last)
-    return "\n\n".join("\n".join(map(_printable, block)) for block in blocks if block) + "\n"
-
-
-def table(heading: Row, rows: Sequence[Row], *, right: frozenset[int]) -> list[str]:
-    """Columns two spaces apart, those at `right` aligned right; no spaces at the end of a line."""
-    every = [heading, *rows]
-    widths = [max(len(row[at]) for row in every) for at in range(len(heading))]
-    lines = []
-    for row in every:
-        cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def _printable(line: str) -> str:
-    """What pods and nodes say of themselves must not steer the terminal."""
-    return "".join(each if each.isprintable() else "?" for each in line)
+    return "\n\n".join("\n".join(map(printable, block)) for block in blocks if block) + "\n"
 
 
 def _placement(placement: Placement) -> list[str]:
     rows = [(placement.node, str(card.index), str(card.units), card.uuid or "-") for card in placement.cards]
-    lines = table(("NODE", "CARD", "UNITS", "UUID"), rows, right=frozenset({1, 2})) if rows else []
+    lines = aligned([("NODE", "CARD", "UNITS", "UUID"), *rows], right=(1, 2)).splitlines() if rows else []
     if placement.limits_mib:
         limits = [(name, str(mib)) for name, mib in placement.limits_mib.items()]
-        lines += ["", *table(("CONTAINER", "LIMIT(MiB)"), limits, right=frozenset({1}))]
+        lines += ["", *aligned([("CONTAINER", "LIMIT(MiB)"), *limits], right=(1,)).splitlines()]
     return lines
 
 
@@ -57,7 +37,8 @@ def _nodes(explanation: Explanation, limit: int | None) -> list[str]:
     rows = [(node, card) for node in explanation.nodes for card in (node.cards or (None,))]
     shown = _nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
     heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
-    lines = table(heading, [_row(node, card) for node, card in shown], right=frozenset({1, 2, 3})) if shown else []
+    table = [heading, *(_row(node, card) for node, card in shown)]
+    lines = aligned(table, right=(1, 2, 3)).splitlines() if shown else []
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
     without = explanation.nodes_without_memory

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
-from cards.holding import Hold, bound_hold, counted, index_of
+from cards.holding import Hold, counted, listed_holds
 from cards.inspection import held_units, unplaced_units
 from cards.node import Node
 from cards.node_annotations import NodeReading
@@ -144,7 +144,7 @@ def _read_once(
 
 def _keep(pod: Pod) -> Pod | None:
     """Pods that hold memory of a card: bound, not finished, ours. A terminating one still holds it."""
-    return pod if pod.node_name and pod.is_ours and not pod.is_finished else None
+    return pod if pod.holds_memory else None
 
 
 def _common_unit(readings: Iterable[NodeReading]) -> int:
@@ -162,9 +162,7 @@ def _views(readings: Iterable[NodeReading], pods: Iterable[Pod], unit_mib: int) 
     views = []
     for reading in sorted(readings, key=lambda reading: reading.facts.name):
         facts = reading.facts
-        indices = index_of(facts)
-        holds = [bound_hold(pod, facts, indices) for pod in bound.get(facts.name, ())]
-        holds.sort(key=lambda hold: (hold.pod.namespace, hold.pod.name, hold.pod.uid))
+        holds = listed_holds(facts, bound.get(facts.name, ()))
         views.append(NodeView(counted(facts, holds, unit_mib=unit_mib, version=0), tuple(holds)))
     return views
 

@@ -89,8 +89,9 @@ class ExtenderClient:
         if answer.error:
             raise ExtenderError(answer.error)
         left = answer.nodenames if answer.nodenames is not None else _names_of(answer.nodes)
+        asked = set(names)
         for name in left:
-            if name not in names:
+            if name not in asked:
                 raise ExtenderError(
                     f'extender "{self._settings.url_prefix}" claims a filtered node "{name}" '
                     "which is not found in the input node list"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC
 
 from simulator.kinds import EVENT, POD, Object
-from simulator.store import Clock, Store
+from simulator.store import Clock, Store, rfc3339
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 
@@ -41,7 +41,7 @@ class Reporter:
             "observedGeneration": metadata.get("generation", 1),
             "status": "False",
             "lastProbeTime": None,
-            "lastTransitionTime": since or self._timestamp(),
+            "lastTransitionTime": since or rfc3339(self._now()),
             "reason": reason,
             "message": message,
         }
@@ -78,9 +78,6 @@ class Reporter:
             "reportingInstance": scheduler,
         }
         self._store.create(EVENT, metadata["namespace"], body)
-
-    def _timestamp(self) -> str:
-        return self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _scheduled_condition(pod: Object) -> Object:

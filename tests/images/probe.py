@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import IO
 
 WITHIN_SECONDS = 20
 UNCHECKED = 1
@@ -95,13 +96,15 @@ def serve() -> dict[str, object]:
     kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **document}))
     started_at = time.monotonic()
     with subprocess.Popen(["vrampack", "serve", "--kubeconfig", str(kubeconfig)], stderr=subprocess.PIPE) as process:
-        while (healthz := _status("healthz")) != 200 and time.monotonic() < started_at + WITHIN_SECONDS:
-            time.sleep(0.01)
+        # It says so when its sockets listen; from then on a request waits for its answer.
+        log = _until(process.stderr, b" serving ")
+        healthz = _status("healthz")
         seconds = time.monotonic() - started_at
         readyz = _status("readyz")
         status = Path(f"/proc/{process.pid}/status").read_text()
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=WITHIN_SECONDS)
+        process.wait(WITHIN_SECONDS)
+        log += _until(process.stderr, None)
     (resident,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")]
     return {
         "healthz": healthz,
@@ -111,6 +114,16 @@ def serve() -> dict[str, object]:
         "start_seconds": round(seconds, 2),
         "resident_mib": int(resident) >> 10,
     }
+
+
+def _until(lines: IO[bytes] | None, word: bytes | None) -> bytes:
+    """What is said up to the line with this word, or to the end."""
+    said = b""
+    for line in lines or ():
+        said += line
+        if word is not None and word in line:
+            break
+    return said
 
 
 def _status(path: str) -> int:

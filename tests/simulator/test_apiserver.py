@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from simulator import apps
 from simulator.apiserver import ApiServer
 
 STALL_SECONDS = 0.1
@@ -261,3 +262,27 @@ async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
     headers = {"Accept": "application/json;as=Table;v=v9;g=meta.k8s.io"}
     async with client.get(f"{api.url}/api/v1/pods", headers=headers) as response:
         assert response.status == 406
+
+
+async def test_a_write_whose_answer_nobody_could_read_is_not_made(
+    api: ApiServer, client: aiohttp.ClientSession
+) -> None:
+    """Create, patch and delete: refused before anything happens."""
+    before = api.create(a_pod("there"))
+    pods, only = f"{api.url}/api/v1/namespaces/default/pods", {"Accept": "text/plain"}
+    patch = {"metadata": {"labels": {"a": "b"}}}
+    async with client.post(pods, json=a_pod("new"), headers=only) as created:
+        assert created.status == 406
+    merge = {**only, "Content-Type": "application/merge-patch+json"}
+    async with client.patch(f"{pods}/there", data=json.dumps(patch), headers=merge) as patched:
+        assert patched.status == 406
+    async with client.delete(f"{pods}/there", headers=only) as deleted:
+        assert deleted.status == 406
+    assert api.pods() == [before]
+
+
+def test_a_scale_tells_the_whole_selector() -> None:
+    """One that selects by expressions alone does not select everything."""
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
+    item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}
+    assert apps.scale(item)["status"]["selector"] == "app in (a,b)"

@@ -1,0 +1,27 @@
+"""Nodes and pods that several tables of texts are about."""
+
+from __future__ import annotations
+
+from tests.cli.explain.objects import (
+    a_bound_pod,
+    a_gpu_node,
+    a_waiting_pod,
+)
+from tests.e2e.objects import a_card
+
+S1 = (a_gpu_node("gpu-1"), a_bound_pod("app-0", "gpu-1", {0: 4}), a_bound_pod("app-1", "gpu-1", {0: 4}))
+"""15 units, 4 and 4 held: 7 are free."""
+TWO = (
+    a_gpu_node("gpu-2", a_card(0), a_card(1)),
+    a_bound_pod("a", "gpu-2", {0: 12}),
+    a_bound_pod("b", "gpu-2", {1: 10}),
+)
+"""Free are 3 and 5."""
+SMALL = a_card(1, units=8, memory_mib=8192, model="Tesla T4")
+WHOLE = {"ack.gpushare.placement": "require-whole-device"}
+FOUR = '{"v":1,"cards":[{"uuid":"GPU-0","units":4}]}'
+LIMITS = {"limit-mib.vrampack.dev/main": "4301", "limit-mib.vrampack.dev/init": "2150"}
+UNEVEN = a_waiting_pod(units=15)
+UNEVEN["spec"]["containers"].append({"name": "more", "resources": {"limits": {"aliyun.com/gpu-mem": "5"}}})
+SHRUNK = a_bound_pod("shrunk", "gpu-1", units=10, annotations={"vrampack.dev/allocation": FOUR})
+RECORDED = (a_bound_pod("mine", "gpu-1", {0: 1}, spec={"schedulerName": "vrampack"}),)

@@ -1,0 +1,132 @@
+"""What explain prints of pods that wait for no card: bound, gated, deleted, finished, not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.explain.objects import (
+    Object,
+    a_bound_pod,
+    a_gpu_node,
+    a_waiting_pod,
+    explained,
+)
+from tests.cli.explain.scenes import LIMITS, S1, TWO
+
+BY_THEMSELVES: dict[str, tuple[tuple[Object, ...], str]] = {
+    "bound": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, annotations=LIMITS)),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+
+CONTAINER  LIMIT(MiB)
+init             2150
+main             4301
+""",
+    ),
+    "bound with a limit that is no number": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, annotations={"limit-mib.vrampack.dev/main": "4301Mi"})),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "bound to two cards": (
+        (*TWO, a_bound_pod("w", "gpu-2", {0: 2, 1: 2})),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 2 cards of gpu-2.
+
+NODE   CARD  UNITS  UUID
+gpu-2     0      2  GPU-0
+gpu-2     1      2  GPU-1
+""",
+    ),
+    "bound by another plugin": (
+        (
+            a_gpu_node("gpu-1"),
+            a_bound_pod("w", "gpu-1", annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "4"}),
+        ),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "bound without a record": (
+        (*S1, a_bound_pod("w", "gpu-1")),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: it has no record and counts on every card of its node; delete it, or let its agent observe it.
+""",
+    ),
+    "bound with a damaged record": (
+        (*S1, a_bound_pod("w", "gpu-1", annotations={"vrampack.dev/allocation": "{"})),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: annotation "vrampack.dev/allocation": not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); the pod counts on every card of its node.
+""",
+    ),
+    "bound to a card that is gone": (
+        (*S1, a_bound_pod("w", "gpu-1", {3: 4})),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: its record names a card the node does not have; the pod counts on every card of its node.
+""",
+    ),
+    "bound to a node that is gone": (
+        (*S1, a_bound_pod("w", "gone", {0: 4})),
+        """\
+Pod default/w is bound to gone.
+
+Its cards are not known: its node is not there any more.
+""",
+    ),
+    "bound and being deleted": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, deletionTimestamp="2026-01-01T00:00:00Z")),
+        """\
+Pod default/w is being deleted and, until it is gone, holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "pending and being deleted": (
+        (*S1, a_waiting_pod(deletionTimestamp="2026-01-01T00:00:00Z")),
+        """\
+Pod default/w is being deleted and was never bound: it will not be placed.
+""",
+    ),
+    "finished": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, status={"phase": "Succeeded"})),
+        """\
+Pod default/w has finished (Succeeded) and holds nothing.
+""",
+    ),
+    "asks nothing of ours": (
+        (*S1, a_waiting_pod(units=0, said="0/1 nodes are available: 1 Insufficient cpu.")),
+        """\
+Pod default/w asks no aliyun.com/gpu-mem: the extender has no part in where it goes.
+
+Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "text"), BY_THEMSELVES.values(), ids=BY_THEMSELVES)
+async def test_any_other_pod_is_told_where_it_is(
+    cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await explained(tmp_path, cluster) == 0
+    assert capsys.readouterr().out == text
