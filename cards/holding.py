@@ -75,7 +75,7 @@ def reserved_hold(
     return Hold(pod, state, _everywhere(pod, shares, facts), "its card is gone")
 
 
-def counted(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int, version: int) -> Node:
+def counted(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
     """The node with everything that is held on it."""
     used: defaultdict[int, int] = defaultdict(int)
     for hold in holds:
@@ -94,7 +94,7 @@ def counted(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int, version: 
         )
         for card in facts.cards
     )
-    return snapshot(facts, cards, unit_mib=unit_mib, version=version)
+    return snapshot(facts, cards, unit_mib=unit_mib)
 
 
 def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: IndexOf) -> dict[int, int] | None:

@@ -85,11 +85,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node at one version: what fits there is a function of this value alone. Made by `snapshot`."""
+    """One node at one moment: what fits there is a function of this value alone. Made by `snapshot`."""
 
     name: str
-    version: int
-    """The ledger's generation at the last change of this node: equal version, equal node."""
     cards: tuple[Card, ...]
     unit_mib: int
     injection: Injection
@@ -106,12 +104,11 @@ class Node:
     used_units: int
 
 
-def snapshot(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int, version: int) -> Node:
+def snapshot(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:
     """The node of `facts` with these cards; its sums are computed here, once per change."""
     free = [card.free_units for card in cards if card.is_usable]
     return Node(
         name=facts.name,
-        version=version,
         cards=cards,
         unit_mib=facts.unit_mib or unit_mib,
         injection=facts.injection,

@@ -155,13 +155,13 @@ class Ledger:
         """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
 
         A pod whose bind got no answer may only have room where its own reservation is. Such a node is made for
-        this pod alone and has version 0. What a *bound* pod holds is never free, whoever names its uid.
+        this pod alone. What a *bound* pod holds is never free, whoever names its uid.
         """
         if uid in self._reserved.get(name, ()):
             facts = self._facts.get(name)
             if facts is None:
                 return None
-            return self._count(facts, [hold for hold in self._holds(facts) if hold.pod.uid != uid], version=0)
+            return self._count(facts, [hold for hold in self._holds(facts) if hold.pod.uid != uid])
         return self._nodes.get(name)
 
     def holds(self, node_name: str) -> list[Hold]:
@@ -251,7 +251,7 @@ class Ledger:
         facts, node = self._facts.get(name), self._nodes.get(name)
         if facts is None or node is None:
             return 0
-        fresh = self._count(facts, self._holds(facts), version=0)
+        fresh = self._count(facts, self._holds(facts))
         if len(fresh.cards) != len(node.cards):
             return max(fresh.total_units, node.total_units)
         return sum(abs(a.used_units - b.used_units) for a, b in zip(fresh.cards, node.cards, strict=True))
@@ -297,7 +297,7 @@ class Ledger:
             return
         holds = self._holds(facts)
         before = self._nodes.get(name)
-        self._nodes[name] = node = self._count(facts, holds, version=self.generation)
+        self._nodes[name] = node = self._count(facts, holds)
         self._notice(node, holds)
         if has_gained_room(before, node):
             self._gain_room(name)
@@ -315,8 +315,8 @@ class Ledger:
             self._changed = {name: at for name, at in self._changed.items() if name in self._nodes}
             self._forgotten = self.generation
 
-    def _count(self, facts: NodeFacts, holds: Iterable[Hold], *, version: int) -> Node:
-        return counted(facts, holds, unit_mib=self.unit_mib, version=version)
+    def _count(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
+        return counted(facts, holds, unit_mib=self.unit_mib)
 
     def _holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_of(facts)

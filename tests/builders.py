@@ -38,7 +38,6 @@ def a_node(
     memory_mib: Sequence[int] = (),
     devices: Devices = "uuid",
     legacy: bool = False,
-    version: int = 1,
 ) -> Node:
     """A node of which so much is used, card by card; a unit of memory per unit unless `memory_mib` says more."""
     sick, parked = set(unhealthy), set(cordoned)
@@ -56,7 +55,7 @@ def a_node(
         for index, each in enumerate(units)
     )
     facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, devices=devices, legacy=legacy)
-    return snapshot(facts, cards, unit_mib=UNIT_MIB, version=version)
+    return snapshot(facts, cards, unit_mib=UNIT_MIB)
 
 
 def container_specs(

@@ -154,4 +154,4 @@ def _units(quantity: msgspec.Raw) -> int:
 
 def _counted(seen: SeenNode, pods: Iterable[Pod], unit_mib: int) -> CountedNode:
     holds = listed_holds(seen.facts, pods)
-    return CountedNode(seen, counted(seen.facts, holds, unit_mib=unit_mib, version=0), tuple(holds))
+    return CountedNode(seen, counted(seen.facts, holds, unit_mib=unit_mib), tuple(holds))

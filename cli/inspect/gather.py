@@ -163,7 +163,7 @@ def _views(readings: Iterable[NodeReading], pods: Iterable[Pod], unit_mib: int) 
     for reading in sorted(readings, key=lambda reading: reading.facts.name):
         facts = reading.facts
         holds = listed_holds(facts, bound.get(facts.name, ()))
-        views.append(NodeView(counted(facts, holds, unit_mib=unit_mib, version=0), tuple(holds)))
+        views.append(NodeView(counted(facts, holds, unit_mib=unit_mib), tuple(holds)))
     return views
 
 

@@ -12,7 +12,7 @@ MODELS = ("A", "B")
 
 
 @st.composite
-def nodes(draw: st.DrawFn, *, name: str = "n", version: int = 1) -> Node:
+def nodes(draw: st.DrawFn, *, name: str = "n") -> Node:
     """Up to five mixed cards, some full or over, some sick or cordoned; rarely a node with a problem."""
     cards = tuple(
         Card(
@@ -29,7 +29,7 @@ def nodes(draw: st.DrawFn, *, name: str = "n", version: int = 1) -> Node:
     )
     problem = "its annotation is damaged" if draw(st.integers(0, 14)) == 0 else ""
     facts = NodeFacts(name, unit_mib=UNIT_MIB, problem=problem)
-    return snapshot(facts, cards, unit_mib=UNIT_MIB, version=version)
+    return snapshot(facts, cards, unit_mib=UNIT_MIB)
 
 
 @st.composite

@@ -41,7 +41,7 @@ def test_the_reasons_are_these_texts_in_this_order() -> None:
     assert [reason.value for reason in Reason if reason.is_never] == NEVER
 
 
-OTHER_UNIT = snapshot(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB, version=1)
+OTHER_UNIT = snapshot(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB)
 
 REFUSALS: dict[str, tuple[Node, Request, str]] = {
     "no cards": (a_node(units=()), Request(4), "no shareable GPU memory"),
