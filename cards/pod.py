@@ -23,6 +23,8 @@ class Pod:
     is_finished: bool = False
     """Succeeded or Failed: it holds nothing any more."""
     priority: int = 0
+    nominated_node: str = ""
+    """Where the scheduler evicted others for it; it is bound there or not at all."""
     created_at: str = ""
     """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
 

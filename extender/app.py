@@ -21,19 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from extender.binding import Binder
 from extender.events import EventWriter
-from extender.kicks import Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
-from extender.preemption import Preemption
-from extender.routes import Service, health_app, verbs_app
+from extender.parts import assemble
+from extender.routes import Service, decisions, health_app, verbs_app
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
+from extender.straight import straight
 from extender.sync import Freshness, Recount, Watcher, reflectors
-from extender.verbs import Verbs
 from kube.client import Api, load_credentials
-from policies.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -62,46 +59,28 @@ class Extender:
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._recount = Recount(self._ledger)
         self._reflectors = reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
-        engine = Engine(self._ledger, settings.policy)
-        self._binder = Binder(
+        self._parts = parts = assemble(
             ledger=self._ledger,
-            engine=engine,
             api=api,
             events=self._events,
             metrics=metrics,
             settings=settings,
+            problem=self._problem,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self._kicker = Kicker(
-            ledger=self._ledger,
-            engine=engine,
-            api=api,
-            metrics=metrics,
-            problem=self._problem,
-            clock=time.monotonic,
-            started_ns=time.time_ns(),
+        self._service = Service(
+            parts.verbs, parts.preemption, self._ledger, metrics, self._problem, self._view, options.version
         )
-        self._ledger.listen(self._kicker)
-        verbs = Verbs(
-            engine=engine,
-            binder=self._binder,
-            listener=self._kicker,
-            metrics=metrics,
-            problem=self._problem,
-            resource=settings.resources.memory,
-        )
-        preemption = Preemption(
-            ledger=self._ledger, metrics=metrics, problem=self._problem, resource=settings.resources.memory
-        )
-        self._service = Service(verbs, preemption, self._ledger, metrics, self._problem, self._view, options.version)
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
         settings = self._settings
         receive = settings.deadlines.receive_seconds
-        verbs = verbs_app(self._service, settings.listen.url_prefix)
-        servers = [(make_server(verbs, tls=settings.tls, receive_seconds=receive), listeners["verbs"])]
+        prefix = settings.listen.url_prefix
+        verbs, protocol = verbs_app(self._service, prefix), straight(decisions(self._service, prefix))
+        server = make_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=protocol)
+        servers = [(server, listeners["verbs"])]
         if "health" in listeners:
             server = make_server(health_app(self._service), tls=None, receive_seconds=receive)
             servers.append((server, listeners["health"]))
@@ -119,12 +98,12 @@ class Extender:
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
-        own = [self._events.run(), self._binder.settle_forever(), self._kicker.run(), self._recount.run()]
+        own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
         return [pods.run(), nodes.run(), *own]
 
     async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")
-        await self._binder.drain(self._settings.deadlines.drain_seconds)
+        await self._parts.binder.drain(self._settings.deadlines.drain_seconds)
         for server in servers:
             server.should_exit = True
         await asyncio.wait(serving)

@@ -27,6 +27,7 @@ from cards.request import Ask
 from extender.events import EventReason, EventWriter
 from extender.ledger import Ledger, Reservation
 from extender.metrics import Metrics
+from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
 from kube.client import Api
@@ -68,6 +69,7 @@ class Binder:
         *,
         ledger: Ledger,
         engine: Engine,
+        promises: Promises,
         api: Api,
         events: EventWriter,
         metrics: Metrics,
@@ -77,6 +79,7 @@ class Binder:
     ) -> None:
         self._ledger = ledger
         self._engine = engine
+        self._promises = promises
         self._api = api
         self._events = events
         self._metrics = metrics
@@ -97,6 +100,7 @@ class Binder:
             task.add_done_callback(lambda _: self._under_way.pop(args, None))
         # A caller that hangs up must not take the Binding of another one with it.
         outcome = await asyncio.shield(task)
+        self._promises.end(args.pod_uid)
         self._metrics.binds.labels(outcome.result).inc()
         return outcome
 
@@ -165,6 +169,7 @@ class Binder:
         record = self._record(allocation, ask, node)
         if not is_again:
             self._ledger.assume(pod, node.name, allocation)
+        self._promises.end(pod.uid)  # a reservation now: it must not count twice
         outcome = await self._send(pod, node.name, record, deadline)
         if earlier is None and outcome.result in NOTHING_WRITTEN:
             self._ledger.forget(pod.uid, node.name)

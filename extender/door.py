@@ -19,8 +19,8 @@ from extender.wire import BindingResult, FilterResult, encode
 
 log = logging.getLogger(__name__)
 
-Decide = Callable[[bytes], Answer | Awaitable[Answer]]
-
+RESULTS = ("ok", "no", "error")
+"""Of `Answer.result`."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
 TOO_LARGE = Answer(
@@ -31,46 +31,74 @@ TOO_LARGE = Answer(
 NOT_A_POST = Answer(encode({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-class VerbDoor:
-    """ASGI middleware: POST to a verb's path is answered here."""
+class Decision:
+    """A verb that never waits, timed, with a fault of ours made into an answer."""
 
-    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, Decide], metrics: Metrics, prefix: str) -> None:
+    def __init__(self, verb: str, decide: Callable[[bytes], Answer], metrics: Metrics) -> None:
+        self._verb = verb
+        self._decide = decide
+        self._seconds = {result: metrics.request_seconds.labels(verb, result) for result in RESULTS}
+
+    def __call__(self, body: bytes) -> Answer:
+        started = time.perf_counter()
+        try:
+            answer = self._decide(body)
+        except Exception:
+            # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
+            log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
+            answer = _broken(self._verb)
+        self._seconds[answer.result].observe(time.perf_counter() - started)
+        return answer
+
+
+class Deliberation:
+    """The same for a verb that waits for the API server, or for other verbs to have their turn."""
+
+    def __init__(self, verb: str, decide: Callable[[bytes], Awaitable[Answer]], metrics: Metrics) -> None:
+        self._verb = verb
+        self._decide = decide
+        self._seconds = metrics.request_seconds
+        self._in_flight = metrics.in_flight.labels(verb)
+
+    async def __call__(self, body: bytes) -> Answer:
+        started = time.perf_counter()
+        self._in_flight.inc()
+        result = "error"
+        try:
+            answer = await self._decide(body)
+            result = answer.result
+        except Exception:
+            log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
+            answer = _broken(self._verb)
+        finally:
+            self._in_flight.dec()
+            self._seconds.labels(self._verb, result).observe(time.perf_counter() - started)
+        return answer
+
+
+class VerbDoor:
+    """ASGI middleware: POST to the path of a verb is answered here."""
+
+    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, Decision | Deliberation]) -> None:
         self._app = app
-        self._metrics = metrics
-        self._verbs = {f"{prefix}/{verb}": (verb, decide) for verb, decide in verbs.items()}
+        self._verbs = verbs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
+        decide = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
+        if decide is None:
             await self._app(scope, receive, send)
             return
         if scope["method"] != "POST":
             await _send(send, NOT_A_POST, (b"allow", b"POST"))
             return
-        verb, decide = found
         body = await _body(scope, receive)
         if body is None:
-            log.debug("caller hung up verb=%s", verb)
+            log.debug("caller hung up path=%s", scope["path"])
+        elif len(body) > MAX_BODY_BYTES:
+            await _send(send, TOO_LARGE)
         else:
-            await _send(send, TOO_LARGE if len(body) > MAX_BODY_BYTES else await self._answer(verb, decide, body))
-
-    async def _answer(self, verb: str, decide: Decide, body: bytes) -> Answer:
-        started = time.perf_counter()
-        in_flight = self._metrics.in_flight.labels(verb)
-        in_flight.inc()
-        result = "error"
-        try:
-            decided = decide(body)
-            answer = decided if isinstance(decided, Answer) else await decided
-            result = answer.result
-        except Exception:
-            # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
-            log.exception("verb failed verb=%s bytes=%d", verb, len(body))
-            answer = _broken(verb)
-        finally:
-            in_flight.dec()
-            self._metrics.request_seconds.labels(verb, result).observe(time.perf_counter() - started)
-        return answer
+            answer = decide(body)
+            await _send(send, answer if isinstance(answer, Answer) else await answer)
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:

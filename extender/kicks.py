@@ -24,6 +24,7 @@ from cards.pod import Pod
 from cards.request import Request
 from extender.ledger import Ledger
 from extender.metrics import Metrics
+from extender.nominations import Nominations
 from extender.plan import Plan
 from extender.waiting import Refusal, Waiting, is_waiting
 from kube.client import Api
@@ -51,7 +52,7 @@ LOOKED_AT_ONCE = 500
 GONE = frozenset({404, 409, 422})
 """No such pod, or another uid under its name."""
 
-Candidate = tuple[tuple[bool, int, str, str], Pod, Refusal]
+Candidate = tuple[tuple[bool, int, bool, str, str], Pod, Refusal]
 """How urgent, most urgent first (no two are equally so: the last is the uid); who; and what is known of it."""
 
 
@@ -74,6 +75,7 @@ class Kicker:
         *,
         ledger: Ledger,
         engine: Engine,
+        nominations: Nominations,
         api: Api,
         metrics: Metrics,
         problem: Callable[[], str],
@@ -82,6 +84,7 @@ class Kicker:
     ) -> None:
         self._ledger = ledger
         self._engine = engine
+        self._nominations = nominations
         self._api = api
         self._metrics = metrics
         self._problem = problem
@@ -207,7 +210,7 @@ class Kicker:
         for pod, refusal in self._waiting.live(self._ledger.pod, now):
             if refusal.since >= newest or pod.uid in held:
                 continue
-            urgency = (now < refusal.until, -pod.priority, pod.created_at, pod.uid)
+            urgency = (now < refusal.until, -pod.priority, not pod.nominated_node, pod.created_at, pod.uid)
             chunks[-1].append((urgency, pod, refusal))
             if len(chunks[-1]) == LOOKED_AT_ONCE:
                 chunks[-1].sort()
@@ -219,7 +222,7 @@ class Kicker:
     async def _choose(self, chunks: list[list[Candidate]], now: float) -> list[Attempt]:
         generation = self._ledger.room_generation
         oldest = min((refusal.since for chunk in chunks for _, _, refusal in chunk), default=generation)
-        plan = Plan(self._ledger.roomier_since(oldest), [(each.laid, each.request) for each in self._held()])
+        plan = Plan(self._ledger.roomier_since(oldest), self._held())
         await asyncio.sleep(0)
         room = MOST_KICKED - sum(not each.has_passed for each in self._attempts.values())
         may_kick = self._is_called(now)
@@ -253,10 +256,16 @@ class Kicker:
             refusal.room_at = None
         return None
 
-    def _held(self) -> list[Attempt]:
-        """Attempts whose place the ledger does not count yet."""
+    def _held(self) -> list[tuple[Laid, Request]]:
+        """Places that the ledger does not count: of those that were kicked, and of nominated pods that do not wait here."""
         reserved = {each.pod.uid for each in self._ledger.reservations()}
-        return [each for uid, each in self._attempts.items() if uid not in reserved]
+        kicked = [(each.laid, each.request) for uid, each in self._attempts.items() if uid not in reserved]
+        kept = [
+            (each.laid, each.request)
+            for each in self._nominations.all_kept()
+            if each.pod.uid not in self._waiting and each.pod.uid not in self._attempts
+        ]
+        return kicked + kept
 
     async def _write(self, attempt: Attempt, value: str) -> None:
         pod, node_name = attempt.pod, attempt.laid.node_name

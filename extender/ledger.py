@@ -27,7 +27,7 @@ saw the events.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -96,6 +96,8 @@ class Ledger:
         self._reservations: dict[tuple[str, str], Reservation] = {}
         self._reserved: defaultdict[str, set[str]] = defaultdict(set)
         """Pod uids with a reservation, by node."""
+        self._nominated: defaultdict[str, set[str]] = defaultdict(set)
+        """Uids of unbound pods by the node where others were evicted for them; no empty sets."""
         self._noticed: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
         self._changed: dict[str, int] = {}
         """The generation of each node's last change, in the order of these; gone nodes are in it for a while."""
@@ -151,6 +153,22 @@ class Ledger:
         """Where the pod has a place reserved."""
         return [name for held, name in self._reservations if held == uid]
 
+    def nominated_nodes(self) -> Collection[str]:
+        """Where some unbound pod waits for the room of evicted ones."""
+        return self._nominated.keys()
+
+    def nominees(self, name: str) -> list[Pod]:
+        """The unbound pods for which others were evicted from this node, without a place there yet: most important first."""
+        pods = [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
+        return sorted(pods, key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
+
+    def node_when_left(self, name: str) -> Node | None:
+        """The node as it will be when the pods that are leaving are gone."""
+        facts = self._facts.get(name)
+        if facts is None:
+            return None
+        return self._count(facts, [hold for hold in self._holds(facts) if hold.state != "leaving"])
+
     def node_for(self, name: str, uid: str) -> Node | None:
         """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
 
@@ -199,6 +217,7 @@ class Ledger:
             touched.add(pod.node_name)
         for name in touched:
             self._refresh(name)
+        self._nominate(uid, before=_nomination(pod), now="")
 
     def list_begins(self) -> PodList:
         """Call before the first page of a list of all pods is asked for."""
@@ -275,6 +294,20 @@ class Ledger:
                 touched.add(pod.node_name)
         for name in touched:
             self._refresh(name)
+        self._nominate(pod.uid, before=_nomination(known), now=_nomination(pod))
+
+    def _nominate(self, uid: str, *, before: str, now: str) -> None:
+        """What was kept for the pod elsewhere is room for others again."""
+        if before == now:
+            return
+        if before:
+            self._nominated[before].discard(uid)
+            if not self._nominated[before]:
+                del self._nominated[before]
+            if before in self._nodes:
+                self._gain_room(before)
+        if now:
+            self._nominated[now].add(uid)
 
     def _drop_reservations(self, uid: str) -> set[str]:
         names = {name for held, name in self._reservations if held == uid}
@@ -343,6 +376,11 @@ class PodList:
 
     pods: frozenset[str]
     reservations: frozenset[tuple[str, str]]
+
+
+def _nomination(pod: Pod | None) -> str:
+    """The node that the pod may still be bound to because others were evicted there."""
+    return "" if pod is None or pod.node_name or pod.is_leaving or pod.ask is None else pod.nominated_node
 
 
 def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from cards.inspection import inspection
-from extender.door import MAX_BODY_BYTES, Decide, VerbDoor
+from extender.door import MAX_BODY_BYTES, Decision, Deliberation, VerbDoor
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.preemption import Preemption
@@ -39,16 +39,18 @@ class Service:
     version: str
 
 
+def decisions(service: Service, prefix: str) -> dict[str, Decision]:
+    """The verbs that never wait, by path."""
+    verbs = {"filter": service.verbs.filter, "prioritize": service.verbs.prioritize}
+    return {f"{prefix}/{verb}": Decision(verb, decide, service.metrics) for verb, decide in verbs.items()}
+
+
 def verbs_app(service: Service, prefix: str) -> FastAPI:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
     app = _bare_app()
-    verbs: dict[str, Decide] = {
-        "filter": service.verbs.filter,
-        "prioritize": service.verbs.prioritize,
-        "preempt": service.preemption.preempt,
-        "bind": service.verbs.bind,
-    }
-    app.add_middleware(VerbDoor, verbs=verbs, metrics=service.metrics, prefix=prefix)
+    waiting = {"preempt": service.preemption.preempt, "bind": service.verbs.bind}
+    others = {f"{prefix}/{verb}": Deliberation(verb, decide, service.metrics) for verb, decide in waiting.items()}
+    app.add_middleware(VerbDoor, verbs={**decisions(service, prefix), **others})
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
     return app

@@ -70,11 +70,13 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-def make_server(app: FastAPI, *, tls: Tls | None, receive_seconds: float) -> Server:
+def make_server(
+    app: FastAPI, *, tls: Tls | None, receive_seconds: float, protocol: type[HttpToolsProtocol] | None = None
+) -> Server:
     """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
     context = tls_context(tls) if tls is not None and tls.cert_file is not None else None
 
-    class Protocol(DeadlineProtocol):
+    class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
         receive_deadline_seconds = receive_seconds
 
     config = uvicorn.Config(

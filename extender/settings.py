@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from cards import keys
 from cards.units import DEFAULT_UNIT_MIB
@@ -58,6 +58,11 @@ OptionalAddress = Annotated[str, AfterValidator(_checked_optional_address)]
 ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
+
+
+Decision = Literal["prioritize", "filter", "auto"]
+"""`prioritize`: the best node gets the highest score, the scheduler's own scores may outweigh it. `filter`: only the best
+node passes, the scheduler scores nothing. `auto`: filter, but prioritize for pods that prefer nodes by something else."""
 
 
 class _Strict(BaseModel):
@@ -123,6 +128,34 @@ class Deadlines(_Strict):
     """How long a stopping service waits for binds under way."""
 
 
+class Deciding(_Strict):
+    """Which verb chooses the node."""
+
+    default: Decision = "prioritize"
+    """For schedulers that are not named below. `filter` and `auto` are faster; ours must then be the last extender."""
+
+    schedulers: Mapping[str, Decision] = {}
+    """By `schedulerName` of the pods, where one extender serves several profiles."""
+
+    def of(self, scheduler_name: str) -> Decision:
+        """What holds for pods of this scheduler."""
+        return self.schedulers.get(scheduler_name, self.default)
+
+    @property
+    def may_be_filter(self) -> bool:
+        """Whether filter may name the node for any pod."""
+        return any(decision != "prioritize" for decision in (self.default, *self.schedulers.values()))
+
+
+def _decision_of_all(given: object) -> object:
+    """`decide: filter` is short for `decide: {default: filter}`."""
+    if isinstance(given, Deciding | Mapping):
+        return given
+    if isinstance(given, str):
+        return {"default": given}
+    raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
+
+
 class ExtenderConfiguration(_Strict):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
@@ -141,8 +174,8 @@ class ExtenderConfiguration(_Strict):
     deadlines: Deadlines = Deadlines()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
-    decide: Literal["prioritize"] = "prioritize"
-    """Which verb chooses the node. Only `prioritize` is served by this version."""
+    decide: Annotated[Deciding, BeforeValidator(_decision_of_all)] = Deciding()
+    """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
@@ -178,8 +211,6 @@ def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None)
 
 def _fault(fault: Mapping[str, Any]) -> str:
     path = ".".join(str(part) for part in fault["loc"])
-    if path == "decide":
-        return f"decide: {fault['input']!r} is not served by this version; leave it out or set it to prioritize"
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         message = "no such field; look for a misspelling in docs/configuration.md"

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-
-from cards.pod import Pod
-from kube.objects import PodObject, to_pod
 
 MAX_SCORE = 10
 """`MaxExtenderPriority`; the scheduler multiplies it by weight and by 10."""
@@ -23,13 +20,6 @@ MAX_SCORE = 10
 
 class WireError(ValueError):
     """The body is not what the scheduler sends; the message says what to change."""
-
-
-class ExtenderArgs(msgspec.Struct, frozen=True):
-    """Filter and prioritize. `Nodes` is set instead of `NodeNames` when nodeCacheCapable is false."""
-
-    pod: PodObject | None = msgspec.field(default=None, name="Pod")
-    node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
 
 
 class BindingArgs(msgspec.Struct, frozen=True):
@@ -58,32 +48,13 @@ class BindingResult(msgspec.Struct, frozen=True):
     error: str = msgspec.field(default="", name="Error")
 
 
-_NULL = msgspec.Raw(b"null")
-
-
-class _Envelope(msgspec.Struct, frozen=True):
-    """`ExtenderArgs` before its parts are read."""
-
-    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
-    node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
-    nodes: msgspec.Raw = msgspec.field(default=_NULL, name="Nodes")
-
-
 _Wire = TypeVar("_Wire", bound=msgspec.Struct)
 _Read = TypeVar("_Read")
 
 encode = msgspec.json.Encoder().encode
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_POD = msgspec.json.Decoder(PodObject)
 _BINDING = msgspec.json.Decoder(BindingArgs)
-_KEY = re.compile(rb'"([A-Za-z]+)"\s*:')
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server accepts as a name. Anything else (`..`) would change the path of a call."""
-
-
-def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
-    """The pod and the candidate names as they were sent. Raises `WireError`."""
-    return guarded(_read_args, body, resource)
 
 
 def read_binding(body: bytes) -> BindingArgs:
@@ -101,31 +72,8 @@ def guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
         raise WireError(f"the body is not what a scheduler sends: {error}") from error
 
 
-def _read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
-    envelope = _try(_ENVELOPE, body)
-    if envelope is not None and envelope.node_names is None and _is_set(envelope.nodes):
-        raise _whole_nodes()
-    pod, names = None, None
-    if envelope is not None and envelope.node_names is not None and _is_spelled_as_fields(envelope.pod):
-        pod, names = _try(_POD, envelope.pod), envelope.node_names
-    if pod is None or names is None:
-        pod, names = _fold_args(body)
-    return to_pod(pod, resource=resource), names
-
-
-def _fold_args(body: bytes) -> tuple[PodObject, list[str]]:
-    args = fold(body, ExtenderArgs)
-    if args.pod is None:
-        raise WireError("Pod is missing: send the scheduler's ExtenderArgs")
-    if args.node_names is None:
-        if any(key.lower() == "nodes" and value is not None for key, value in msgspec.json.decode(body).items()):
-            raise _whole_nodes()
-        raise WireError("NodeNames is missing: send the candidates' names (nodeCacheCapable: true)")
-    return args.pod, args.node_names
-
-
 def _read_binding(body: bytes) -> BindingArgs:
-    args = _try(_BINDING, body)
+    args = try_decode(_BINDING, body)
     if args is None or not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
         args = fold(body, BindingArgs)
     for field in msgspec.structs.fields(BindingArgs):
@@ -137,28 +85,12 @@ def _read_binding(body: bytes) -> BindingArgs:
     return args
 
 
-def _whole_nodes() -> WireError:
-    return WireError(
-        "Nodes is set and NodeNames is not: set nodeCacheCapable: true for this extender in the "
-        "KubeSchedulerConfiguration; whole Node objects are not read"
-    )
-
-
-def _is_set(raw: msgspec.Raw) -> bool:
-    return bytes(raw).strip() != b"null"
-
-
-def _try(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) -> _Read | None:
+def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) -> _Read | None:
     """None when a part has not the type it should have, e.g. null where a Go decoder reads nothing: fold it, then."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError:
         return None
-
-
-def _is_spelled_as_fields(pod: msgspec.Raw) -> bool:
-    """Whether every key that names a field in some letter case is spelled as the field is."""
-    return all(_SPELLED.get(key.lower(), key) == key for key in _KEY.findall(bytes(pod)))
 
 
 def fold(body: bytes, kind: type[_Wire]) -> _Wire:
@@ -178,7 +110,7 @@ def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any
         inner = get_args(kind)[1]
         takes_null = types.NoneType in get_args(inner)
         return {key: _folded(item, inner) for key, item in value.items() if takes_null or item is not None}
-    if not (_is_struct(kind) and isinstance(value, dict)):
+    if not (is_struct(kind) and isinstance(value, dict)):
         return value
     hints = get_type_hints(kind)
     spelled = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
@@ -190,19 +122,6 @@ def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any
     return folded
 
 
-def _is_struct(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
+def is_struct(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
+    """Whether a field is of a struct itself."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _field_names(kind: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation of a field
-    """The names of all fields of a struct and of the structs inside it, as JSON spells them."""
-    for inner in get_args(kind):
-        yield from _field_names(inner)
-    if _is_struct(kind):
-        hints = get_type_hints(kind)
-        for field in msgspec.structs.fields(kind):
-            yield field.encode_name
-            yield from _field_names(hints[field.name])
-
-
-_SPELLED = {name.lower().encode(): name.encode() for name in _field_names(PodObject)}

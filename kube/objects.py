@@ -50,8 +50,9 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     priority: int | None = None
 
 
-class PodStatus(msgspec.Struct, frozen=True):
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str | None = None
+    nominated_node_name: str | None = None
 
 
 class PodObject(msgspec.Struct, frozen=True):
@@ -131,6 +132,7 @@ def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
         is_leaving=pod.metadata.deletion_timestamp is not None,
         is_finished=pod.status.phase in ("Succeeded", "Failed"),
         priority=pod.spec.priority or 0,
+        nominated_node=pod.status.nominated_node_name or "",
         created_at=pod.metadata.creation_timestamp or "",
     )
 

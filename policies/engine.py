@@ -2,28 +2,35 @@
 
     ledger --changed nodes--> outlines --> one table for each shape of request and policy --> verdicts, best
 
+Places promised to other pods lower the rank of their nodes, as if they were held already, and refuse nobody.
+
 All caching of the project's decisions is here. Outlines and tables follow the ledger when they are next asked, node by
 node; `policies.judging` is the same without memory, the oracle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from cachetools import LRUCache
 
-from cards.fit import Unfit
+from cards.fit import Unfit, fitting_cards
 from cards.node import Node
 from cards.outline import Outline, is_plain, outline, outline_reason, reasons
 from cards.request import Ask, Request
 from policies.judging import SCORES, Judgement, judge
-from policies.policy import Demand
+from policies.layout import Laid, filled
+from policies.policy import Demand, Ranked
 from policies.tables import Sorted, Table, Verdict
 from policies.tuning import PolicyName, PolicyTuning
 
 SHAPES_KEPT = 64
 """Request shapes whose tables are kept: a cluster asks for tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
+
+
+Place = tuple[Collection[int], Request]
+"""Cards of a node by index, and what is asked of each of them."""
 
 
 class LedgerView(Protocol):
@@ -43,20 +50,49 @@ class LedgerView(Protocol):
     def node(self, name: str) -> Node | None: ...
 
     def node_for(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: a place that is reserved for it there is free for it."""
+        """The node as the pod `uid` finds it: what is reserved for it is free, what is kept for others is not."""
         ...
 
-    def reserved_nodes(self, uid: str) -> Collection[str]:
-        """Where the pod has a place reserved: those nodes are others to it than to everybody else."""
+    def special_nodes(self, uid: str) -> Collection[str]:
+        """The nodes that are others to this pod than to everybody else."""
         ...
+
+
+class Promised(Protocol):
+    """Places that were named to pods and are not bound yet."""
+
+    def of_others(self, uid: str) -> Mapping[str, Iterable[Place]]:
+        """What is promised to other pods, by node."""
+        ...
+
+    def own(self, uid: str) -> Laid | None:
+        """What was promised to the pod itself."""
+        ...
+
+
+class NothingPromised:
+    """For those who only ask what fits."""
+
+    def of_others(self, uid: str) -> Mapping[str, Iterable[Place]]:  # noqa: ARG002 - the shape
+        return {}
+
+    def own(self, uid: str) -> Laid | None:  # noqa: ARG002 - the shape
+        return None
 
 
 class Engine:
     """Judges nodes for requests under one tuning. Same ledger, same request: same answer."""
 
-    def __init__(self, ledger: LedgerView, tuning: PolicyTuning, demand: Demand | None = None) -> None:
+    def __init__(
+        self,
+        ledger: LedgerView,
+        tuning: PolicyTuning,
+        demand: Demand | None = None,
+        promised: Promised | None = None,
+    ) -> None:
         self._ledger = ledger
         self._tuning = tuning
+        self._promised = promised or NothingPromised()
         self._demand = demand or Demand()
         self._outlines: dict[str, Outline] = {}
         self._outlined_at = 0
@@ -67,16 +103,65 @@ class Engine:
         return self._tuning.chosen(ask.policy)
 
     def judge(self, name: str, ask: Ask, uid: str) -> Judgement:
-        """Where the pod would go on this node, or why it cannot."""
-        return judge(self._ledger.node_for(name, uid), ask.request, self.policy_for(ask), self._demand)
+        """Where the pod would go on this node, or why it cannot.
+
+        To the cards it was promised, if they still fit; else beside what others were promised, if that is possible.
+        """
+        node = self._ledger.node_for(name, uid)
+        if node is None:
+            return self._judge(node, ask)
+        own = self._promised.own(uid)
+        if own is not None and own.node_name == name:
+            fitting = fitting_cards(node, ask.request)
+            cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
+            if len(cards) == len(own.cards) == ask.request.count:
+                return Ranked(own.score, cards)
+        beside = self._beside(node, self._promised.of_others(uid).get(name, ()), ask)
+        return beside if isinstance(beside, Ranked) else self._judge(node, ask)
+
+    def is_like_others(self, uid: str) -> bool:
+        """Whether every node is to this pod what it is to any other."""
+        return not self._ledger.special_nodes(uid)
 
     def verdicts(self, names: Sequence[str], ask: Ask, uid: str) -> Sorted:
         """Which of these nodes can take the pod now, and why the others cannot."""
         return self._table(ask, uid).sort(names)
 
-    def best(self, names: Sequence[str], ask: Ask, uid: str, count: int) -> list[str]:
-        """The best of these nodes, best first: a total order, ties end in the node name."""
-        return self._table(ask, uid).best(names, count)
+    def best(self, names: Iterable[str], ask: Ask, uid: str, count: int, avoided: Collection[str] = ()) -> list[str]:
+        """The best of these nodes, best first: a total order, ties end in the node name.
+
+        Nodes that only have room where others were promised it come after the rest, and `avoided` ones last of all.
+        """
+        table = self._table(ask, uid)
+        promised = self._promised.of_others(uid)
+        candidates = set(names)
+        if not promised and not avoided:
+            return [name for _, name in table.best(candidates, count)]
+        others = candidates & {*promised, *avoided}
+        ranked = [(0, score, name) for score, name in table.best(candidates - others, count)]
+        for name in others:
+            rank = self._rank(name, ask, uid, promised.get(name, ()))
+            if rank is not None:
+                ranked.append((2 if name in avoided else rank[0], rank[1], name))
+        return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
+
+    def _rank(self, name: str, ask: Ask, uid: str, promised: Iterable[Place]) -> tuple[int, float] | None:
+        """0 and a score where the pod fits beside what is promised there, 1 where only instead of that, None where not at all."""
+        node = self._ledger.node_for(name, uid)
+        judged = self._judge(node, ask)
+        if node is None or isinstance(judged, Unfit):
+            return None
+        beside = self._beside(node, promised, ask)
+        return (0, beside.score) if isinstance(beside, Ranked) else (1, judged.score)
+
+    def _beside(self, node: Node, promised: Iterable[Place], ask: Ask) -> Judgement:
+        """Where the pod would go if all that is promised there were held."""
+        for indices, request in promised:
+            node = filled(node, indices, request)
+        return self._judge(node, ask)
+
+    def _judge(self, node: Node | None, ask: Ask) -> Judgement:
+        return judge(node, ask.request, self.policy_for(ask), self._demand)
 
     def _table(self, ask: Ask, uid: str) -> Table:
         """The table of this shape and policy, as the ledger is now and as this pod finds it."""
@@ -90,8 +175,8 @@ class Engine:
             for name in changed:
                 self._put(table, name, request, policy)
         table.generation = self._ledger.generation
-        reserved = self._ledger.reserved_nodes(uid)
-        return table if not reserved else table.with_verdicts({name: self._own(name, ask, uid) for name in reserved})
+        special = self._ledger.special_nodes(uid)
+        return table if not special else table.with_verdicts({name: self._own(name, ask, uid) for name in special})
 
     def _new_table(self, request: Request, policy: PolicyName) -> Table:
         table = Table(lambda name: SCORES[policy](self._outlines[name], request, self._demand))
@@ -112,7 +197,7 @@ class Engine:
         return _verdict(judge(self._ledger.node(name), request, policy, self._demand))
 
     def _own(self, name: str, ask: Ask, uid: str) -> Verdict:
-        return _verdict(self.judge(name, ask, uid))
+        return _verdict(self._judge(self._ledger.node_for(name, uid), ask))
 
     def _follow_outlines(self) -> None:
         """Draw again what changed since the last question."""

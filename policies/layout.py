@@ -5,7 +5,7 @@ Pure: nodes in, places out; the nodes that were given stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from cards.node import Card, Node
@@ -51,15 +51,20 @@ class Layout:
         node = self._nodes.get(laid.node_name)
         if node is None:
             return
-        cards = tuple(_with(card, request) if card.index in laid.cards else card for card in node.cards)
-        free = [card.free_units for card in cards if card.is_usable]
-        self._nodes[node.name] = replace(
-            node,
-            cards=cards,
-            largest_free=max(free, default=0),
-            free_units=sum(free),
-            used_units=sum(card.used_units for card in cards),
-        )
+        self._nodes[node.name] = filled(node, laid.cards, request)
+
+
+def filled(node: Node, indices: Collection[int], request: Request) -> Node:
+    """The node with the request on these of its cards as well; indices that it does not have count nothing."""
+    cards = tuple(_with(card, request) if card.index in indices else card for card in node.cards)
+    free = [card.free_units for card in cards if card.is_usable]
+    return replace(
+        node,
+        cards=cards,
+        largest_free=max(free, default=0),
+        free_units=sum(free),
+        used_units=sum(card.used_units for card in cards),
+    )
 
 
 def _with(card: Card, request: Request) -> Card:

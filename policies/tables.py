@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
 
@@ -113,13 +114,12 @@ class Table:
         unseen = distinct.difference(self._fitting, self._never)
         return Sorted(passed, later | {name: _NOT_SEEN for name in others if name in unseen}, never)
 
-    def best(self, names: Sequence[str], count: int) -> list[str]:
-        """The best `count` of the names that fit, best first; equal scores in the order of names."""
-        candidates = set(names)
+    def best(self, candidates: AbstractSet[str], count: int) -> list[tuple[float, str]]:
+        """The best `count` of the candidates that fit, with scores, best first; equal scores in the order of names."""
         buckets = self._ranked()
-        found: list[str] = []
+        found: list[tuple[float, str]] = []
         for score in sorted(buckets, reverse=True):
-            found += nsmallest(count - len(found), buckets[score] & candidates)
+            found += ((score, name) for name in nsmallest(count - len(found), buckets[score] & candidates))
             if len(found) == count:
                 break
         return found

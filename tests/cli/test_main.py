@@ -14,13 +14,13 @@ from cli.version import VERSION
 
 def test_misuse_exits_2_with_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "extender.yaml"
-    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 0\ndecide: filter\n")
+    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\nunit_mib: 0\ndecide: best\n")
     assert main(["serve", "--config", str(config)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert [line.partition(": ")[0] for line in said.err.splitlines()] == ["vrampack", "vrampack"]
     assert f"{config}: unit_mib: " in said.err
-    assert f"{config}: decide: 'filter' is not served by this version" in said.err
+    assert f"{config}: decide.default: Input should be" in said.err
 
 
 @pytest.mark.parametrize("address", ["nowhere", "0.0.0.0:12345", "127.0.0.1:99999"])

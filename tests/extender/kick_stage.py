@@ -13,6 +13,7 @@ from cards.records import Record
 from extender.kicks import Attempt, Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics
+from extender.nominations import Nominations
 from policies.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_pod, node_facts
@@ -59,9 +60,11 @@ class Stage:
         self.door = Door()
         self.metrics = Metrics("test")
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
+        nominations = Nominations(self.ledger)
         self.kicker = Kicker(
             ledger=self.ledger,
-            engine=Engine(self.ledger, PolicyTuning()),
+            engine=Engine(nominations, PolicyTuning()),
+            nominations=nominations,
             api=self.door,
             metrics=self.metrics,
             problem=lambda: self.problem,

@@ -21,6 +21,8 @@ from extender.binding import Binder
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics
+from extender.nominations import Nominations
+from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
 from kube.client import Api
@@ -49,7 +51,8 @@ class Stage:
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
         self.binder = Binder(
             ledger=self.ledger,
-            engine=Engine(self.ledger, configuration.policy),
+            engine=Engine(Nominations(self.ledger), configuration.policy),
+            promises=Promises(pod_of=self.ledger.pod, clock=lambda: self.seconds),
             api=api,
             events=EventWriter(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
             metrics=self.metrics,

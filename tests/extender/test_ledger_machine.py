@@ -24,6 +24,7 @@ from cards.pod import Pod
 from cards.records import Record, Unreadable
 from cards.request import Ask
 from extender.ledger import Ledger, PodList
+from extender.nominations import Nominations
 from policies.engine import Engine
 from policies.judging import in_order, judge
 from policies.policy import Demand
@@ -50,7 +51,7 @@ class Cluster(RuleBasedStateMachine):
         """Bindings sent whose reply was lost: they may still land."""
         self.made = 0
         self.ledger = a_ledger()
-        self.engine = Engine(self.ledger, PolicyTuning())
+        self.engine = Engine(Nominations(self.ledger), PolicyTuning())
         for facts in self.nodes.values():
             self.ledger.node_changed(facts)
 

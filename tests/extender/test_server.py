@@ -14,7 +14,9 @@ import pytest
 from fastapi import FastAPI
 
 from extender.door import MAX_BODY_BYTES
+from extender.routes import decisions
 from extender.server import MAX_HEAD_BYTES, listen
+from extender.straight import straight
 from tests.wire import recordings
 from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
 from tests.wire.service import PREFIX, Extender
@@ -24,10 +26,12 @@ FILTER = request(f"{PREFIX}/filter", recordings.read("filter.ncc-true.scheduler-
 SLOW_LORISES = 100
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[Address]:
+@pytest.fixture(scope="module", params=["straight", "by way of ASGI"])
+def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
-    with serving(Extender(recordings.nodes(), recordings.pods()).app, receive_seconds=DEADLINE_SECONDS) as at:
+    extender = Extender(recordings.nodes(), recordings.pods())
+    protocol = straight(decisions(extender.service, PREFIX)) if request.param == "straight" else None
+    with serving(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 
 

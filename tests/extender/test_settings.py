@@ -37,9 +37,10 @@ FAULTS = {
     "key twice": ("unit_mib: 1\nunit_mib: 2", "unit_mib: stands twice, the second time in line 4"),
     "key twice inside": ("tls:\n  key_file: a\n  key_file: b", "tls.key_file: stands twice, the second time in line 5"),
     "key twice in a flow": ("listen: {verbs: a, verbs: b}", "listen.verbs: stands twice"),
-    "decide filter": ("decide: filter", "decide: 'filter' is not served by this version; leave it out or set it to prioritize"),
-    "decide auto": ("decide: auto", "decide: 'auto' is not served by this version"),
-    "decide a number": ("decide: 3", "decide: 3 is not served by this version"),
+    "unknown decision": ("decide: best", "decide.default: Input should be 'prioritize', 'filter' or 'auto'"),
+    "unknown decision for a scheduler": ("decide: {schedulers: {x: best}}", "decide.schedulers.x: Input should be 'prioritize'"),
+    "decide a number": ("decide: 3", "decide: 3 is neither prioritize, filter or auto nor a mapping with default and schedulers"),
+    "decide by another key": ("decide: {x: filter}", "decide.x: no such field"),
     "two TLS files": ("tls: {cert_file: a, key_file: b}", "tls: give cert_file, key_file and client_ca_file together"),
     "one TLS file": ("tls: {client_ca_file: a}", "tls: give cert_file, key_file and client_ca_file together"),
     "a host name": ("listen: {verbs: 'gpu.example:1'}", "listen.verbs: 'gpu.example:1': 'gpu.example' is not an IP address"),
@@ -116,6 +117,18 @@ decide: prioritize
     assert (settings.policy.default, settings.policy.allowed) == ("spread", ("binpack",))
 
 
+def test_decide_is_for_all_or_by_scheduler(tmp_path: Path) -> None:
+    for text, want in {
+        "": ("prioritize", "prioritize"),
+        "decide: filter": ("filter", "filter"),
+        "decide: {default: auto}": ("auto", "auto"),
+        "decide: {schedulers: {batch: filter}}": ("filter", "prioritize"),
+    }.items():
+        decide = loaded(tmp_path, HEAD + text).decide
+        assert (decide.of("batch"), decide.of("other")) == want
+        assert decide.may_be_filter == (text != "")
+
+
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     settings = loaded(tmp_path, HEAD + "listen: {verbs: '127.0.0.1:1', url_prefix: /x}", verbs="127.0.0.1:2")
     assert (settings.listen.verbs, settings.listen.url_prefix) == ("127.0.0.1:2", "/x")
@@ -158,14 +171,17 @@ def fields(model: type[BaseModel], path: str = "") -> Iterator[str]:
 
 def test_every_field_is_documented_and_nothing_else() -> None:
     rows = re.findall(
-        r"^\| `([A-Za-z_.]+)` \|", DOCUMENTATION.read_text(encoding="utf-8").partition("The policies:")[0], re.MULTILINE
+        r"^\| `([A-Za-z_.]+)` \|",
+        DOCUMENTATION.read_text(encoding="utf-8").partition("Which verb decides:")[0],
+        re.MULTILINE,
     )
     assert sorted(rows) == sorted(fields(ExtenderConfiguration))
 
 
 def test_documented_defaults_are_the_defaults() -> None:
     document = load_settings(None).model_dump()
-    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", DOCUMENTATION.read_text(encoding="utf-8"), re.MULTILINE)
+    fields_table = DOCUMENTATION.read_text(encoding="utf-8").partition("Which verb decides:")[0]
+    rows = re.findall(r"^\| `([a-z_.]+)` \| `([^`]+)` \|", fields_table, re.MULTILINE)
     assert len(rows) > 10
     for path, text in rows:
         value = document

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from cards.pod import Pod
 from cards.request import Ask, Request
-from extender.wire import BindingArgs, WireError, read_args, read_binding
+from extender.wire import BindingArgs, WireError, read_binding
+from extender.wire_args import ArgsReader
 
 MEMORY = "aliyun.com/gpu-mem"
 BODY = {
@@ -52,6 +54,11 @@ def asked(body: bytes) -> Ask:
     assert (pod.uid, pod.namespace, pod.name) == ("u1", "ml", "train")
     assert pod.ask is not None
     return pod.ask
+
+
+def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
+    asking, names = ArgsReader(resource).read(body)
+    return asking.pod, names
 
 
 def refusal(body: bytes) -> str:

@@ -49,7 +49,7 @@ class FakeLedger:
     def node_names(self) -> set[str]:
         return set(self.nodes)
 
-    def reserved_nodes(self, uid: str) -> list[str]:
+    def special_nodes(self, uid: str) -> list[str]:
         return [name for name, owner in self.private if owner == uid]
 
     def changed_since(self, generation: int) -> list[str] | None:

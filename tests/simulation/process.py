@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from extender.binding import Binder
 from extender.events import EventWriter
-from extender.kicks import Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics
+from extender.parts import assemble
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, Recount, Watcher, reflectors
-from extender.verbs import Verbs
-from policies.engine import Engine
 from simulator.store import Store
 from tests.builders import UNIT_MIB
 from tests.simulation.api import Network, SimulatedApi
@@ -43,35 +40,17 @@ class Process:
         watcher = Watcher(metrics, events)
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, report=watcher.notice)
         self.freshness = Freshness(clock=clock, now=clock, stale_seconds=settings.deadlines.stale_seconds)
-        self.engine = Engine(self.ledger, settings.policy)
-        self.binder = Binder(
+        self.parts = parts = assemble(
             ledger=self.ledger,
-            engine=self.engine,
             api=api,
             events=events,
             metrics=metrics,
             settings=settings,
+            problem=self.freshness.problem,
             clock=clock,
             now_ns=lambda: 1_790_000_000_000_000_000 + int(clock() * 1e9),
         )
-        self.kicker = Kicker(
-            ledger=self.ledger,
-            engine=self.engine,
-            api=api,
-            metrics=metrics,
-            problem=self.freshness.problem,
-            clock=clock,
-            started_ns=int(clock() * 1e9),
-        )
-        self.ledger.listen(self.kicker)
-        self.verbs = Verbs(
-            engine=self.engine,
-            binder=self.binder,
-            listener=self.kicker,
-            metrics=metrics,
-            problem=self.freshness.problem,
-            resource=RESOURCE,
-        )
+        self.engine, self.binder, self.kicker, self.verbs = parts.engine, parts.binder, parts.kicker, parts.verbs
         self.recount = Recount(self.ledger)
         pods, nodes = reflectors(api, self.ledger, self.freshness, watcher, metrics, settings)
         work = (

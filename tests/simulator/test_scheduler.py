@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from extender.wire import read_args, read_binding
+from extender.wire import read_binding
+from extender.wire_args import ArgsReader
 from tests.fakes.scripted_extender import Rule
 from tests.simulator.scheduler_player import until
 from tests.simulator.scheduler_scenarios import RESOURCE
@@ -48,8 +49,8 @@ async def test_asks_as_recorded(running: Town) -> None:
     assert list(asked) == list(ranked) == list(recorded) == ["Pod", "Nodes", "NodeNames"]
     assert list(asked["Pod"]) == list(recorded["Pod"]) == ["metadata", "spec", "status"]
     assert (asked["Nodes"], asked["NodeNames"]) == (None, ["n1", "n2"])
-    pod, names = read_args(json.dumps(asked).encode(), RESOURCE)
-    assert (pod.name, names) == ("a", ["n1", "n2"])
+    asking, names = ArgsReader(RESOURCE).read(json.dumps(asked).encode())
+    assert (asking.pod.name, names) == ("a", ["n1", "n2"])
     assert list(bound) == list(json.loads((WIRE / "bind.ncc-true_ignoredByScheduler-false.json").read_text()))
     assert read_binding(json.dumps(bound).encode()).pod_uid == running.api.get("pods", "a")["metadata"]["uid"]
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import uvloop
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.server import listen, make_server
 from extender.settings import Tls
@@ -19,11 +20,17 @@ Address = tuple[str, int]
 
 
 @contextmanager
-def serving(app: FastAPI, *, receive_seconds: float, tls: Tls | None = None) -> Iterator[Address]:
+def serving(
+    app: FastAPI,
+    *,
+    receive_seconds: float,
+    tls: Tls | None = None,
+    protocol: type[HttpToolsProtocol] | None = None,
+) -> Iterator[Address]:
     """Serve `app` on a free port of loopback until the block ends."""
     listener = listen("127.0.0.1:0")
     address: Address = listener.getsockname()
-    server = make_server(app, tls=tls, receive_seconds=receive_seconds)
+    server = make_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

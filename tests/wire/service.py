@@ -13,19 +13,15 @@ import msgspec
 from fastapi import FastAPI
 
 from cards.node import Node
-from extender.binding import Binder
 from extender.events import EventWriter
-from extender.kicks import Kicker
 from extender.ledger import Ledger, Notice
 from extender.metrics import Metrics, View
-from extender.preemption import Preemption
+from extender.parts import assemble
 from extender.routes import Service, verbs_app
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, Watcher
-from extender.verbs import Verbs
 from kube.client import Api
 from kube.objects import NodeObject, PodObject
-from policies.engine import Engine
 from tests.fakes.api import ApiInMemory, Object
 
 PREFIX = "/gpushare-scheduler"
@@ -64,37 +60,17 @@ class Extender:
         self._pods = PodSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION.resources.memory)
         self._nodes = NodeSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION)
         self.problem = ""
-        engine = Engine(self.ledger, CONFIGURATION.policy)
-        binder = Binder(
+        parts = assemble(
             ledger=self.ledger,
-            engine=engine,
             api=api,
             events=events,
             metrics=metrics,
             settings=CONFIGURATION,
+            problem=self._problem,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        kicker = Kicker(
-            ledger=self.ledger,
-            engine=engine,
-            api=api,
-            metrics=metrics,
-            problem=self._problem,
-            clock=time.monotonic,
-            started_ns=time.time_ns(),
-        )
-        self.verbs = Verbs(
-            engine=engine,
-            binder=binder,
-            listener=kicker,
-            metrics=metrics,
-            problem=self._problem,
-            resource=CONFIGURATION.resources.memory,
-        )
-        self.preemption = Preemption(
-            ledger=self.ledger, metrics=metrics, problem=self._problem, resource=CONFIGURATION.resources.memory
-        )
+        self.verbs, self.preemption = parts.verbs, parts.preemption
         self.feed(nodes, pods)
 
     @cached_property

@@ -1,0 +1,102 @@
+"""The verbs over a ledger that a test feeds, with an API server in memory and the clock that all of them believe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cards.allocation import Allocation, allocate
+from cards.node import NodeFacts, Share
+from cards.pod import Pod
+from cards.records import Record
+from extender.events import EventWriter
+from extender.ledger import Ledger
+from extender.metrics import Metrics
+from extender.parts import assemble
+from extender.settings import Deciding, Decision, ExtenderConfiguration
+from policies.policy import Ranked
+from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts
+from tests.e2e.objects import RESOURCE
+from tests.fakes.api import ApiInMemory
+
+Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
+
+
+class Desk:
+    """Nodes of these cards of so many units; pods by name, which is their uid."""
+
+    def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: Decision = "prioritize") -> None:
+        self.seconds = 1000.0
+        self.metrics = Metrics("test")
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, report=lambda _: None)
+        api = ApiInMemory()
+        settings = ExtenderConfiguration(
+            apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=Deciding(default=decide)
+        )
+        self.parts = assemble(
+            ledger=self.ledger,
+            api=api,
+            events=EventWriter(api, self.metrics, clock=self.clock, now=self.clock),
+            metrics=self.metrics,
+            settings=settings,
+            problem=lambda: "",
+            clock=self.clock,
+            now_ns=lambda: 1,
+        )
+        self.names = list(nodes)
+        for name, units in nodes.items():
+            self.put(node_facts(name, *units))
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def put(self, facts: NodeFacts) -> None:
+        self.ledger.node_changed(facts)
+
+    def hold(self, name: str, node: str, units: int, *, card: int = 0, leaving: bool = False) -> None:
+        """A pod of this name holds so much of a card."""
+        record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
+        self.ledger.pod_changed(a_pod(name, units=units, node=node, record=record, leaving=leaving))
+
+    def arrive(self, name: str, units: int = 4, *, priority: int = 0) -> Pod:
+        pod = a_pod(name, units=units, priority=priority)
+        self.ledger.pod_changed(pod)
+        return pod
+
+    def filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
+        answer: Json = json.loads(self.parts.verbs.filter(self._body(name, units, names, spec or {})).body)
+        assert answer["Error"] == ""
+        return answer
+
+    def passed(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> list[str]:
+        """The nodes that filter lets through."""
+        passed: list[str] = self.filter(name, units, names=names, spec=spec)["NodeNames"]
+        return passed
+
+    def best(self, name: str, units: int = 4, *, names: Sequence[str] = ()) -> str:
+        """The node that prioritize names, after filter."""
+        passed = self.passed(name, units, names=names)
+        scores = json.loads(self.parts.verbs.prioritize(self._body(name, units, passed, {})).body)
+        (best,) = [each["Host"] for each in scores if each["Score"] == 10]
+        return str(best)
+
+    def cards(self, name: str, node: str, units: int = 4) -> list[int]:
+        """The cards that bind would choose on this node, by index; none where the pod does not fit."""
+        judged = self.parts.engine.judge(node, an_ask(units), name)
+        return [card.index for card in judged.cards] if isinstance(judged, Ranked) else []
+
+    def allocation(self, pod: Pod, node: str, card: int) -> Allocation:
+        """What the pod asks, on this card."""
+        found = self.ledger.node(node)
+        if found is None or pod.ask is None:
+            raise ValueError(f"nothing to allocate: {pod} on {node}")
+        return allocate(found, [found.cards[card]], pod.ask)
+
+    def _body(self, name: str, units: int, names: Sequence[str], spec: Json) -> bytes:
+        container = {"name": "main", "resources": {"limits": {RESOURCE: str(units)}}}
+        pod = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"schedulerName": "vrampack", "containers": [container]} | spec,
+        }
+        return json.dumps({"Pod": pod, "NodeNames": list(names or self.names)}).encode()

@@ -1,0 +1,125 @@
+"""A nominated pod keeps its card: the scheduler evicted others for it and protects only the sum of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from cards.pod import Pod
+from tests.builders import a_pod, node_facts
+from tests.extender.desk import Desk
+
+NO_ROOM = "no card with enough free memory"
+
+
+def nominate(desk: Desk, name: str, node: str, units: int = 15, *, priority: int = 10) -> Pod:
+    pod = replace(a_pod(name, units=units, priority=priority), nominated_node=node)
+    desk.ledger.pod_changed(pod)
+    return pod
+
+
+def test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones() -> None:
+    desk = Desk({"a": [15]})
+    nominate(desk, "urgent", "a")
+    for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
+        desk.arrive(name, priority=priority)
+        answer = desk.filter(name)
+        assert (answer["NodeNames"], answer["FailedNodes"]) == (passed, {} if passed else {"a": NO_ROOM})
+        assert bool(desk.cards(name, "a")) == bool(passed)  # bind decides alike
+    assert desk.passed("urgent", 15) == ["a"]
+
+
+def test_a_pod_that_our_watch_has_not_shown_is_no_more_than_the_least() -> None:
+    desk = Desk({"a": [15]})
+    nominate(desk, "urgent", "a", priority=0)
+    assert desk.passed("unseen") == []
+
+
+def test_only_the_card_is_kept_not_the_node() -> None:
+    desk = Desk({"a": [15, 15]})
+    nominate(desk, "urgent", "a")
+    assert desk.cards("small", "a") == [1]
+    assert desk.best("small") == "a"
+
+
+def test_what_leaving_pods_still_hold_will_be_the_nominees() -> None:
+    """Card 0 is full of a victim that is leaving; card 1 has 5 free, too few for the nominee, enough for others."""
+    desk = Desk({"a": [15, 15]})
+    desk.hold("victim", "a", 15, card=0, leaving=True)
+    desk.hold("other", "a", 10, card=1)
+    nominate(desk, "urgent", "a")
+    assert desk.cards("small", "a") == [1]
+    desk.ledger.pod_gone("victim")
+    assert desk.cards("small", "a") == [1]
+    assert desk.passed("medium", 6) == []
+    assert desk.cards("urgent", "a", 15) == [0]
+
+
+def test_nominees_of_one_node_keep_a_card_each_and_do_not_lock_each_other_out() -> None:
+    desk = Desk({"a": [15, 15]})
+    nominate(desk, "first", "a", priority=10)
+    nominate(desk, "second", "a", priority=10)
+    assert desk.passed("other") == []
+    assert desk.passed("first", 15) == ["a"]
+    assert desk.passed("second", 15) == ["a"]
+
+
+def test_of_two_nominees_for_one_card_the_more_important_one_has_it() -> None:
+    desk = Desk({"a": [15]})
+    nominate(desk, "second", "a", priority=10)
+    nominate(desk, "first", "a", priority=11)
+    assert desk.passed("first", 15) == ["a"]
+    assert desk.passed("second", 15) == []
+
+
+def test_a_nominee_that_will_find_no_card_keeps_none_from_others() -> None:
+    desk = Desk({"a": [15]})
+    desk.hold("staying", "a", 8)
+    nominate(desk, "urgent", "a")
+    assert desk.passed("small") == ["a"]
+
+
+def test_a_nominee_whose_place_is_reserved_holds_it_once() -> None:
+    desk = Desk({"a": [15, 15]})
+    pod = nominate(desk, "urgent", "a")
+    node = desk.ledger.node("a")
+    assert node is not None
+    assert pod.ask is not None
+    desk.ledger.assume(pod, "a", desk.allocation(pod, "a", 0))
+    assert desk.cards("small", "a", 15) == [1]
+
+
+ENDS: dict[str, Callable[[Desk, Pod], object]] = {
+    "taken back": lambda desk, pod: desk.ledger.pod_changed(replace(pod, nominated_node="")),
+    "another node": lambda desk, pod: desk.ledger.pod_changed(replace(pod, nominated_node="b")),
+    "deleted": lambda desk, pod: desk.ledger.pod_gone(pod.uid),
+    "leaving": lambda desk, pod: desk.ledger.pod_changed(replace(pod, is_leaving=True)),
+    "bound elsewhere": lambda desk, pod: desk.hold(pod.name, "b", 15),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_nomination_that_ends_is_room_for_those_who_wait(end: Callable[[Desk, Pod], object]) -> None:
+    """They were refused for it, and nothing else will wake them."""
+    desk = Desk({"a": [15], "b": [15]})
+    pod = nominate(desk, "urgent", "a")
+    assert desk.passed("small", names=["a"]) == []
+    before = desk.ledger.room_generation
+    end(desk, pod)
+    assert [node.name for _, node in desk.ledger.roomier_since(before)] == ["a"]
+    assert desk.passed("small", names=["a"]) == ["a"]
+
+
+def test_a_nomination_outlives_its_node() -> None:
+    desk = Desk({"a": [15]})
+    pod = nominate(desk, "urgent", "a")
+    desk.ledger.node_gone("a")
+    assert desk.passed("small") == []
+    assert desk.passed("urgent", 15) == []
+    desk.put(node_facts("a", 15))
+    assert desk.passed("small") == []
+    desk.ledger.pod_gone(pod.uid)
+    assert desk.passed("small") == ["a"]
+    assert not desk.ledger.nominated_nodes()

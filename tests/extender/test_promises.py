@@ -1,0 +1,116 @@
+"""A place that was named and is not bound yet: others are led elsewhere, nobody is refused for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cards.request import Request
+from extender.promises import PROMISE_SECONDS, Promises
+from policies.layout import Laid
+from tests.builders import a_pod
+from tests.extender.desk import Desk
+
+
+def promised(desk: Desk) -> dict[str, str]:
+    """Who was promised which node."""
+    return {each.uid: each.laid.node_name for each in desk.parts.promises.live()}
+
+
+def test_the_next_pod_is_led_to_another_card() -> None:
+    """One place of 15 units on each node: without the promise both would be sent to `a`, and one bind be refused."""
+    desk = Desk({"a": [15], "b": [15]})
+    assert desk.best("first", 15) == "a"
+    assert desk.best("second", 15) == "b"
+    assert promised(desk) == {"first": "a", "second": "b"}
+
+
+def test_promised_units_count_as_held_for_the_rank() -> None:
+    """4 of 15 promised on `a`: for a pod of 8 it has 11 free, tighter than the 15 of `b`. For one of 12 it has none."""
+    desk = Desk({"a": [15], "b": [15]})
+    assert desk.best("first", 4) == "a"
+    assert desk.best("beside it", 8) == "a"
+    assert desk.best("not beside it", 12) == "b"
+
+
+def test_a_promise_refuses_nobody() -> None:
+    desk = Desk({"a": [15]})
+    assert desk.best("first", 15) == "a"
+    assert desk.best("second", 15) == "a"
+    assert promised(desk) == {"first": "a", "second": "a"}
+
+
+def test_eight_members_of_a_gang_get_eight_places() -> None:
+    """All of them are filtered before the first one is bound."""
+    desk = Desk({"a": [15, 15], "b": [15, 15], "c": [15, 15], "d": [15, 15]}, decide="filter")
+    sent = [desk.passed(f"member-{number}", 15) for number in range(8)]
+    assert sorted(sent) == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"], ["d"], ["d"]]
+    cards = {(each.laid.node_name, each.laid.cards) for each in desk.parts.promises.live()}
+    assert len(cards) == 8
+
+
+def test_a_bind_takes_its_own_promise() -> None:
+    """A tighter card became free meanwhile; the promised one still fits, and others may count on it staying so."""
+    desk = Desk({"a": [15, 8]})
+    desk.hold("on-1", "a", 8, card=1)
+    assert desk.best("first", 4) == "a"
+    desk.ledger.pod_gone("on-1")
+    assert desk.cards("first", "a") == [0]
+    desk.parts.promises.end("first")
+    assert desk.cards("first", "a") == [1]
+
+
+def test_a_promise_that_does_not_fit_any_more_is_worth_nothing() -> None:
+    desk = Desk({"a": [15, 15]})
+    assert desk.best("first", 15) == "a"
+    desk.hold("faster", "a", 1, card=0)
+    assert desk.cards("first", "a", 15) == [1]
+
+
+def test_a_place_beside_the_promises_of_others_is_taken_first_at_bind_too() -> None:
+    """Sent here by the scheduler's own scores: card 0 is promised to another pod, card 1 is as good."""
+    desk = Desk({"a": [15, 15]})
+    assert desk.best("first", 15) == "a"
+    assert desk.cards("another", "a", 15) == [1]
+
+
+ENDS: dict[str, Callable[[Desk], object]] = {
+    "2 seconds": lambda desk: setattr(desk, "seconds", desk.seconds + PROMISE_SECONDS),
+    "its next filter": lambda desk: desk.passed("first", 15, names=["none"]),
+    "it is bound": lambda desk: desk.hold("first", "b", 15),
+    "it is deleted": lambda desk: desk.ledger.pod_gone("first"),
+    "it is leaving": lambda desk: desk.ledger.pod_changed(a_pod("first", units=15, leaving=True)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_promise_ends(end: Callable[[Desk], object]) -> None:
+    desk = Desk({"a": [15], "b": [15]})
+    desk.arrive("first", 15)
+    assert desk.best("first", 15) == "a"
+    end(desk)
+    assert promised(desk) == {}
+
+
+def test_a_promise_to_a_pod_that_the_watch_has_not_shown_yet_holds() -> None:
+    """The scheduler's watch may be ahead of ours."""
+    promises = Promises(pod_of=lambda _: None, clock=lambda: 0.0)
+    promises.make("p", Request(4), Laid("a", (0,)))
+    assert promises.own("p") == Laid("a", (0,))
+    assert promises.of_others("p") == {}
+    assert promises.of_others("q") == {"a": [((0,), Request(4))]}
+
+
+def test_filter_that_leaves_one_node_promises_it() -> None:
+    """The scheduler skips prioritize then."""
+    desk = Desk({"a": [15], "b": [4]})
+    assert desk.passed("first", 15) == ["a"]
+    assert promised(desk) == {"first": "a"}
+
+
+def test_promises_are_no_part_of_the_ledger() -> None:
+    desk = Desk({"a": [15]})
+    before = (desk.ledger.generation, desk.ledger.room_generation, desk.ledger.nodes())
+    desk.best("first", 15)
+    assert (desk.ledger.generation, desk.ledger.room_generation, desk.ledger.nodes()) == before

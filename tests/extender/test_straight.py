@@ -1,0 +1,205 @@
+"""Verbs answered straight from the protocol: whatever a caller does, the answer is the one that ASGI gives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import uvloop
+from fastapi import FastAPI
+
+from extender.door import MAX_BODY_BYTES
+from extender.routes import decisions
+from extender.server import listen, make_server
+from extender.straight import straight
+from extender.verbs import Answer
+from tests.wire import recordings
+from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
+from tests.wire.service import PREFIX, Extender
+
+BODY = recordings.read("filter.ncc-true.scheduler-1.36.3.json")
+FILTER = request(f"{PREFIX}/filter", BODY)
+HEAD, _, _ = FILTER.partition(b"\r\n\r\n")
+
+
+def chunked(body: bytes) -> bytes:
+    half = len(body) // 2
+    parts = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:half], body[half:], b""))
+    return f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + parts
+
+
+def with_header(header: bytes) -> bytes:
+    return HEAD + b"\r\n" + header + b"\r\n\r\n" + BODY
+
+
+CALLS = {
+    "filter": FILTER,
+    "prioritize": request(f"{PREFIX}/prioritize", BODY),
+    "rubbish": request(f"{PREFIX}/filter", b"rubbish"),
+    "rubbish for prioritize": request(f"{PREFIX}/prioritize", b"rubbish"),
+    "no body": request(f"{PREFIX}/filter", b""),
+    "in chunks": chunked(BODY),
+    "HTTP/1.0": FILTER.replace(b"HTTP/1.1", b"HTTP/1.0", 1),
+    "Connection: close": with_header(b"Connection: close"),
+    "an upgrade": with_header(b"Connection: Upgrade\r\nUpgrade: h2c"),
+    "another method": FILTER.replace(b"POST", b"PUT", 1),
+    "a query": FILTER.replace(b"/filter ", b"/filter?x=1 ", 1),
+    "a path in disguise": FILTER.replace(b"/filter ", b"/%66ilter ", 1),
+    "another path": FILTER.replace(b"/filter ", b"/filters ", 1),
+    "a verb that waits": request(f"{PREFIX}/bind", b"{}"),
+    "announced too large": HEAD.replace(b"Content-Length: ", b"Content-Length: 99999", 1) + b"\r\n\r\n",
+}
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[tuple[Address, Address]]:
+    """The same extender straight, and by way of ASGI."""
+    extender = Extender(recordings.nodes(), recordings.pods())
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(
+                serving(extender.app, receive_seconds=5, protocol=straight(decisions(extender.service, PREFIX)))
+            ),
+            stack.enter_context(serving(extender.app, receive_seconds=5)),
+        )
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_answer_is_the_one_that_asgi_gives(addresses: tuple[Address, Address], call: bytes) -> None:
+    replies = []
+    for address in addresses:
+        with connected(address) as client:
+            client.sendall(call)
+            replies.append(read_reply(client))
+    assert replies[0] == replies[1]
+
+
+def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Address]) -> None:
+    with connected(addresses[0]) as client:
+        for at in (1, 10, len(HEAD), len(HEAD) + 2, len(HEAD) + 4, len(HEAD) + 5, len(FILTER) - 1):
+            client.sendall(FILTER[:at])
+            client.sendall(FILTER[at:])
+            assert read_reply(client)[0] == 200
+
+
+def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Address, Address]) -> None:
+    """A verb that waits first: whoever stands behind it is not answered before it."""
+    bind = request(
+        f"{PREFIX}/bind", json.dumps(dict.fromkeys(("PodName", "PodNamespace", "PodUID", "Node"), "x")).encode()
+    )
+    with connected(addresses[0]) as client:
+        client.sendall(bind + FILTER)
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < 2 or not received.endswith(b'"Error":""}'):
+            received += client.recv(65536)
+        assert received.index(b'"Error":"pod x/x') < received.index(b'"NodeNames"')
+        client.sendall(FILTER + FILTER)
+        received = b""
+        while received.count(b'"Error":""}') < 2:
+            received += client.recv(65536)
+
+
+def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: tuple[Address, Address]) -> None:
+    with connected(addresses[0]) as client:
+        client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        part = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+        for _ in range(MAX_BODY_BYTES // 0x10000):
+            client.sendall(part)
+        client.sendall(b"1\r\nx\r\n")
+        assert read_reply(client)[0] == 413
+        client.sendall(part + b"0\r\n\r\n")
+        assert is_cut(client)
+
+
+def test_a_caller_that_hangs_up_harms_nobody(addresses: tuple[Address, Address]) -> None:
+    for at in (10, len(HEAD) + 6, len(FILTER)):
+        with connected(addresses[0]) as client:
+            client.sendall(FILTER[:at])
+    with connected(addresses[0]) as client:
+        client.sendall(FILTER)
+        assert read_reply(client)[0] == 200
+
+
+async def _talk(address: Address, begun: asyncio.Event, stopped: asyncio.Event) -> bytes:
+    """A request whose last byte follows when the service is stopping."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(FILTER[:-1])
+    await begun.wait()
+    await stopped.wait()
+    writer.write(FILTER[-1:])
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def _stop_amid_a_request(arrived: list[bytes]) -> bytes:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    def decide(body: bytes) -> Answer:
+        arrived.append(body)
+        return Answer(b"{}")
+
+    base = straight({f"{PREFIX}/filter": decide})
+
+    class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
+        def on_headers_complete(self) -> None:
+            super().on_headers_complete()
+            begun.set()
+
+    listener = listen("127.0.0.1:0")
+    server = make_server(FastAPI(), tls=None, receive_seconds=5, protocol=Noted)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        talk = group.create_task(_talk(listener.getsockname(), begun, stopped))
+        await begun.wait()
+        for each in server.server_state.connections:
+            each.shutdown()
+        stopped.set()
+        await talk
+        server.should_exit = True
+    return talk.result()
+
+
+def test_a_request_that_has_begun_is_answered_before_the_service_stops() -> None:
+    arrived: list[bytes] = []
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        answer = runner.run(_stop_amid_a_request(arrived))
+    assert answer.endswith(b"\r\n\r\n{}")
+    assert arrived == [BODY]
+
+
+def test_an_answer_leaves_in_one_write() -> None:
+    """Two writes would be two packets, and the second may wait for the first one's acknowledgement."""
+    written: list[bytes] = []
+    base = straight({f"{PREFIX}/filter": lambda _: Answer(b"{}")})
+
+    class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.transport = _Noting(transport, written)
+
+    with serving(FastAPI(), receive_seconds=5, protocol=Noted) as address, connected(address) as client:
+        client.sendall(FILTER)
+        assert read_reply(client) == (200, b"{}")
+    assert len(written) == 1
+
+
+class _Noting:
+    """A transport that takes note of what is written."""
+
+    def __init__(self, transport: asyncio.Transport, written: list[bytes]) -> None:
+        self._transport = transport
+        self._written = written
+
+    def write(self, data: bytes) -> None:
+        self._written.append(data)
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
