@@ -36,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = _settings(options)
         if options.embedded is not None:
-            uvloop.run(_serve_file(options.embedded, settings))
+            uvloop.run(_serve_file(options.embedded, settings, options.scheduler_config))
         else:
-            uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context)))
+            uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context, options.scheduler_config)))
     except (SettingsError, FileError) as error:
         return refuse(str(error), 2)
     except (CredentialsError, OSError) as error:
@@ -50,6 +50,12 @@ def parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument(
+        "--scheduler-config",
+        type=Path,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration of the scheduler beside it, to be checked at the start",
+    )
     made.add_argument(
         "--embedded",
         type=Path,
@@ -71,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-async def _serve_file(file: Path, settings: ExtenderConfiguration) -> None:
+async def _serve_file(file: Path, settings: ExtenderConfiguration, scheduler_config: Path | None) -> None:
     """The extender on an API server of its own that holds what the file says."""
     objects = read_objects(file)
     with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
@@ -80,7 +86,7 @@ async def _serve_file(file: Path, settings: ExtenderConfiguration) -> None:
                 api.restore(item)
             kubeconfig = write_kubeconfig(Path(folder), api.url)
             log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
-            await serve(Options(settings, VERSION, kubeconfig))
+            await serve(Options(settings, VERSION, kubeconfig, scheduler_config=scheduler_config))
 
 
 def _settings(options: argparse.Namespace) -> ExtenderConfiguration:

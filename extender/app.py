@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from extender.errors import SettingsError
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.parts import assemble
 from extender.routes import Service, decisions, health_app, verbs_app
+from extender.scheduler_config import check_scheduler
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
 from extender.straight import straight
@@ -44,6 +46,8 @@ class Options:
     kubeconfig: Path | None = None
     """None: the service account of this pod."""
     context: str | None = None
+    scheduler_config: Path | None = None
+    """The configuration of the scheduler beside us, to be checked; None: it is not."""
 
 
 class Extender:
@@ -125,10 +129,14 @@ class Extender:
 
 
 async def serve(options: Options) -> None:
-    """Run the service until SIGTERM or SIGINT. Raises `CredentialsError` or `OSError` (a port in use) at the start."""
+    """Run the service until SIGTERM or SIGINT.
+
+    Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
+    """
     settings = options.settings
-    configuration = await load_credentials(options.kubeconfig, options.context)
     metrics = Metrics(options.version)
+    _check_scheduler(options, metrics)
+    configuration = await load_credentials(options.kubeconfig, options.context)
     listeners = {"verbs": listen(settings.listen.verbs)}
     if settings.listen.health:
         listeners["health"] = listen(settings.listen.health)
@@ -149,3 +157,18 @@ async def serve(options: Options) -> None:
         await extender.run(listeners)
     finally:
         await api.close()
+
+
+def _check_scheduler(options: Options, metrics: Metrics) -> None:
+    path, settings = options.scheduler_config, options.settings
+    if path is None:
+        log.info("scheduler configuration not checked: give --scheduler-config FILE")
+        return
+    decides_in_filter = str(settings.decide) != "prioritize"
+    found = check_scheduler(path, settings, decides_in_filter=decides_in_filter)
+    fatal = [finding.text for finding in found if finding.is_fatal]
+    if fatal:
+        raise SettingsError("\n".join(f"{path}: {text}" for text in fatal))
+    metrics.scheduler_config_findings.set(len(found))
+    for finding in found:
+        log.warning("scheduler configuration: %s", finding.text)

@@ -113,6 +113,12 @@ class Metrics:
             ["cause"],
             registry=self.registry,
         )
+        self.scheduler_config_findings = Gauge(
+            "vrampack_scheduler_config_findings",
+            "What is amiss in the scheduler's configuration as it was read at the start; -1 when it was not checked.",
+            registry=self.registry,
+        )
+        self.scheduler_config_findings.set(-1)
         Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
         for verb in VERBS:
             self.in_flight.labels(verb)

@@ -77,7 +77,7 @@ def start_extender(
     file = folder / "config.yaml"
     file.write_text(installed_configuration(cluster, EXTENDER) if configuration is None else configuration)
     listeners = ("--listen", f"{LOOPBACK}:{port}", "--health-listen", f"{LOOPBACK}:{health_port}")
-    command = [*command, "--config", file, *listeners]
+    command = [*command, "--config", file, *_scheduler_flags(cluster, folder), *listeners]
     process = _in_pod(cluster, folder, command, api=api, ca_file=ca_file)
     extender = Extender(process, f"http://{LOOPBACK}:{port}{URL_PREFIX}", f"http://{LOOPBACK}:{health_port}")
     process.start()
@@ -126,6 +126,16 @@ def installed_configuration(cluster: Cluster, program: str) -> str:
     (made,) = [item for item in found if item["metadata"]["name"].startswith(f"{program}-config-")]
     (text,) = made["data"].values()
     return str(text)
+
+
+def _scheduler_flags(cluster: Cluster, folder: Path) -> list[str | Path]:
+    """The scheduler's configuration where the extender's pod has it mounted, too; in the kubeadm shape it has not."""
+    found = cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+    if not any(item["metadata"]["name"].startswith(f"{SCHEDULER}-config-") for item in found):
+        return []
+    file = folder / "scheduler.yaml"
+    file.write_text(installed_configuration(cluster, SCHEDULER))
+    return ["--scheduler-config", file]
 
 
 def _pod_folder(cluster: Cluster, program: str) -> Path:

@@ -88,11 +88,22 @@ def test_images_are_the_versions_that_are_tested() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_extender_reads_the_file_that_is_mounted(name: str) -> None:
+def test_the_extender_reads_the_files_that_are_mounted(name: str) -> None:
+    """The scheduler's too, where both are one pod; a static pod's lies on its host, out of reach."""
     extender = every_container(name)["extender"]
-    (mount,) = extender["volumeMounts"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in extender["volumeMounts"]}
+    flags = {"extender": "--config={}/extender.yaml", "scheduler": "--scheduler-config={}/scheduler.yaml"}
     assert extender["command"] == ["vrampack", "serve"]
-    assert extender["args"] == [f"--config={mount['mountPath']}/extender.yaml"]
+    assert extender["args"] == [flags[volume].format(path) for volume, path in mounted.items()]
+    assert ("scheduler" in mounted) is (name == "second-scheduler")
+
+
+def test_both_programs_of_a_pod_read_the_same_scheduler_configuration() -> None:
+    made = every_container("second-scheduler")
+    (scheduler,) = [flag for flag in made["scheduler"]["args"] if flag.startswith("--config=")]
+    assert f"--scheduler-{scheduler.removeprefix('--')}" in made["extender"]["args"]
+    (mount,) = made["scheduler"]["volumeMounts"]
+    assert mount in made["extender"]["volumeMounts"]
 
 
 @pytest.mark.parametrize("name", SHAPES)

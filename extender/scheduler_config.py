@@ -1,0 +1,222 @@
+"""What the scheduler beside us was told, compared with what we need of it: one sentence for everything that is amiss.
+
+Only the fields that matter here are read, with the scheduler's own defaults; kube-scheduler itself refuses what it does
+not know. A finding is said and the service runs, except for one: a decision in filter that another extender would spoil.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from extender.errors import SettingsError
+from extender.settings import ExtenderConfiguration, parse_address
+
+WEIGHT = 10
+"""Of our scores, at least: 0-10 times 10 times this, against 100 times a small weight of each plugin."""
+DEFAULT_SECONDS = 5.0
+"""The scheduler's own `httpTimeout`."""
+VERBS = ("filter", "prioritize", "bind")
+HINT = "--scheduler-config names the KubeSchedulerConfiguration that the scheduler beside the extender runs with"
+
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_DURATION = re.compile(rf"({_PART.pattern})+|0", re.ASCII)
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is amiss, in which field, and what to change."""
+
+    text: str
+    is_fatal: bool = False
+    """The service must not start."""
+
+
+def check_scheduler(path: Path, settings: ExtenderConfiguration, *, decides_in_filter: bool) -> list[Finding]:
+    """Everything amiss in the scheduler's configuration. `decides_in_filter`: filter leaves one node for some scheduler.
+
+    Raises `SettingsError` when the file cannot be read as one.
+    """
+    configuration = _read(path)
+    entries = configuration.extenders
+    at = _ours(entries, settings)
+    if at is None:
+        text = f"extenders: no urlPrefix ends in {settings.listen.url_prefix}, the extender's listen.url_prefix"
+        port = f", and has its port {_port_of(settings)}" if len(_alike(entries, settings)) > 1 else ""
+        missing = f"{text}{port}: the extender is never called; add its entry, or correct the urlPrefix"
+        return [Finding(missing), *_profiles(configuration)]
+    found = chain(_filters_last(entries, at, decides_in_filter=decides_in_filter), _entry(entries[at], at, settings))
+    return [*found, *_profiles(configuration)]
+
+
+class _Read(BaseModel):
+    """Unknown fields are the scheduler's business; null is absent, as it is for the scheduler."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: object) -> object:
+        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+
+
+class _Managed(_Read):
+    name: str = ""
+    ignored_by_scheduler: bool = False
+
+
+class _Entry(_Read):
+    url_prefix: str = ""
+    filter_verb: str = ""
+    prioritize_verb: str = ""
+    bind_verb: str = ""
+    weight: int = 0
+    http_timeout: str = "5s"
+    node_cache_capable: bool = False
+    managed_resources: list[_Managed] = Field(default=[])
+    ignorable: bool = False
+
+
+class _Profile(_Read):
+    scheduler_name: str = "default-scheduler"
+    percentage_of_nodes_to_score: int | None = None
+
+
+class _SchedulerConfiguration(_Read):
+    api_version: Literal["kubescheduler.config.k8s.io/v1"]
+    kind: Literal["KubeSchedulerConfiguration"]
+    percentage_of_nodes_to_score: int | None = None
+    profiles: list[_Profile] = Field(default=[])
+    extenders: list[_Entry] = Field(default=[])
+
+
+def _read(path: Path) -> _SchedulerConfiguration:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise SettingsError(f"{path}: not a mapping; {HINT}")
+        return _SchedulerConfiguration.model_validate(document)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; {HINT}") from error
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".removeprefix(": ") for fault in error.errors())
+        raise SettingsError("\n".join(f"{path}: {fault}; {HINT}" for fault in faults)) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path}: not YAML: {error}; {HINT}") from error
+
+
+def _ours(entries: list[_Entry], settings: ExtenderConfiguration) -> int | None:
+    """Where our entry stands. Between several with our path the port decides, as there may be a proxy before one."""
+    alike = _alike(entries, settings)
+    if len(alike) > 1:
+        alike = [at for at in alike if _path_and_port(entries[at])[1] == _port_of(settings)]
+    return alike[0] if alike else None
+
+
+def _alike(entries: list[_Entry], settings: ExtenderConfiguration) -> list[int]:
+    wanted = settings.listen.url_prefix
+    return [at for at, entry in enumerate(entries) if _path_and_port(entry)[0].endswith(wanted)]
+
+
+def _port_of(settings: ExtenderConfiguration) -> int:
+    return parse_address(settings.listen.verbs)[1]
+
+
+def _path_and_port(entry: _Entry) -> tuple[str, int | None]:
+    try:
+        url = urlsplit(entry.url_prefix)
+        port = url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return "", None
+    return url.path.rstrip("/"), port
+
+
+def _filters_last(entries: list[_Entry], at: int, *, decides_in_filter: bool) -> Iterator[Finding]:
+    """Extenders filter in the order of the list, each what the one before has left."""
+    for behind in range(at + 1, len(entries)) if decides_in_filter else ():
+        yield Finding(
+            f"extenders[{behind}] ({entries[behind].url_prefix}) stands behind the extender, which is to decide in filter: "
+            f"it would be asked about one node only; move extenders[{at}] to the end, or set decide: prioritize",
+            is_fatal=True,
+        )
+
+
+def _entry(entry: _Entry, at: int, settings: ExtenderConfiguration) -> Iterator[Finding]:
+    where = f"extenders[{at}]"
+    for verb in VERBS:
+        yield from _verb(f"{where}.{verb}Verb", getattr(entry, f"{verb}_verb"), verb)
+    if not entry.node_cache_capable:
+        yield Finding(
+            f"{where}.nodeCacheCapable is not true: whole nodes are sent, which the extender answers with an error; "
+            "set it to true"
+        )
+    yield from _managed(f"{where}.managedResources", entry.managed_resources, settings.resources.memory)
+    yield from _timeout(f"{where}.httpTimeout", entry.http_timeout, settings.deadlines.bind_seconds)
+    if entry.ignorable:
+        yield Finding(
+            f"{where}.ignorable is true: without an answer the scheduler binds by itself, to a node and to no card; "
+            "set it to false"
+        )
+    if entry.weight < WEIGHT:
+        yield Finding(
+            f"{where}.weight is {entry.weight}: the scheduler's own scores outweigh packing; set it to {WEIGHT} or more"
+        )
+
+
+def _verb(field: str, given: str, wanted: str) -> Iterator[Finding]:
+    if given != wanted:
+        is_now = f"is {given}, which the extender does not know" if given else "is missing"
+        yield Finding(f"{field} {is_now}; set it to {wanted}")
+
+
+def _managed(field: str, resources: list[_Managed], resource: str) -> Iterator[Finding]:
+    ours = [managed for managed in resources if managed.name == resource]
+    if not ours:
+        sent = "no pod that asks for it is sent" if resources else "every pod of the cluster is sent"
+        yield Finding(f"{field} does not contain {resource}: {sent} to the extender; add `- name: {resource}`")
+    if any(managed.ignored_by_scheduler for managed in ours):
+        yield Finding(
+            f"{field}: ignoredByScheduler is true for {resource}: the totals of nodes protect nothing any more, and "
+            "preemption does not work; set it to false"
+        )
+
+
+def _timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
+    seconds = _seconds(text)
+    if seconds is None:
+        yield Finding(f"{field} is {text!r}, which is no duration; set it to 5s")
+    elif seconds <= bind_seconds:
+        yield Finding(
+            f"{field} is {text}, not more than deadlines.bind_seconds ({bind_seconds:g} s): the scheduler gives binds up "
+            "that succeed; raise it, or lower deadlines.bind_seconds"
+        )
+
+
+def _seconds(text: str) -> float | None:
+    """A duration as Go writes it, None when it is none. Where it is 0 the scheduler takes its default."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) or DEFAULT_SECONDS
+
+
+def _profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]:
+    """Where no profile is written, somebody left the cluster's own scheduler as it is, and knows."""
+    for at, profile in enumerate(configuration.profiles):
+        own, common = profile.percentage_of_nodes_to_score, configuration.percentage_of_nodes_to_score
+        percentage = common if own is None else own
+        if percentage != 100:  # noqa: PLR2004 - all of them
+            is_now = "is missing" if percentage is None else f"is {percentage}"
+            yield Finding(
+                f"profiles[{at}].percentageOfNodesToScore {is_now} ({profile.scheduler_name}): among more than 100 nodes "
+                "the scheduler stops looking early, often before the tightest card; set it to 100"
+            )

@@ -1,0 +1,82 @@
+"""`vrampack serve --scheduler-config FILE`: said in the log and counted, or refused with the reason."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from extender.app import Options, serve
+from extender.errors import SettingsError
+from extender.settings import ExtenderConfiguration
+from simulator.apiserver import ApiServer
+from tests.cli.service import Running, serving
+from tests.manifests.kustomization import MANIFESTS
+
+SHIPPED = MANIFESTS / "second-scheduler" / "scheduler.yaml"
+BEHIND = "  - urlPrefix: http://127.0.0.1:9/other\n    filterVerb: filter\n"
+
+
+async def findings(service: Running) -> float:
+    page = (await service.get(f"{service.health}/metrics"))[1]
+    (line,) = [line for line in page.splitlines() if line.startswith("vrampack_scheduler_config_findings ")]
+    return float(line.rpartition(" ")[2])
+
+
+async def log_of(service: Running) -> str:
+    service.process.send_signal(signal.SIGTERM)
+    assert await service.exit_code() == 0
+    return await service.log()
+
+
+async def test_what_ships_has_no_finding(tmp_path: Path) -> None:
+    async with ApiServer() as api, serving(tmp_path, api.url, "--scheduler-config", str(SHIPPED)) as service:
+        await service.until_ready()
+        assert await findings(service) == 0
+        assert "scheduler configuration" not in await log_of(service)
+
+
+async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
+    text = SHIPPED.read_text().replace("nodeCacheCapable: true", "").replace("weight: 10", "weight: 1")
+    (tmp_path / "scheduler.yaml").write_text(text)
+    flags = ("--scheduler-config", str(tmp_path / "scheduler.yaml"))
+    async with ApiServer() as api, serving(tmp_path, api.url, *flags) as service:
+        await service.until_ready()
+        assert await findings(service) == 2
+        log = await log_of(service)
+    said = [line.partition(" WARNING extender.app ")[2] for line in log.splitlines() if "scheduler conf" in line]
+    assert [line.partition(": ")[2].partition(" ")[0] for line in said] == [
+        "extenders[0].nodeCacheCapable",
+        "extenders[0].weight",
+    ]
+
+
+async def test_without_the_flag_it_says_that_nothing_was_checked(tmp_path: Path) -> None:
+    async with ApiServer() as api, serving(tmp_path, api.url) as service:
+        await service.until_ready()
+        assert await findings(service) == -1
+        log = await log_of(service)
+    assert " INFO extender.app scheduler configuration not checked: give --scheduler-config FILE\n" in log
+
+
+@pytest.mark.parametrize("text", [None, "a: [", "kind: Pod\n"], ids=["missing", "not YAML", "another kind"])
+async def test_a_file_of_no_use_exits_2_and_is_named(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "scheduler.yaml"
+    if text is not None:
+        path.write_text(text)
+    async with serving(tmp_path, "http://127.0.0.1:9", "--scheduler-config", str(path)) as service:
+        assert await service.exit_code() == 2
+        log = await service.log()
+    assert f"vrampack: {path}: " in log
+    assert "Traceback" not in log
+
+
+async def test_a_decision_in_filter_before_another_extender_is_refused(tmp_path: Path) -> None:
+    """The settings do not let `filter` in yet; the check is there before it."""
+    settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(SHIPPED.read_text() + BEHIND)
+    options = Options(settings.model_copy(update={"decide": "filter"}), "test", scheduler_config=path)
+    with pytest.raises(SettingsError, match=r"scheduler\.yaml: extenders\[1\] \(http://127\.0\.0\.1:9/other\) stands"):
+        await serve(options)
