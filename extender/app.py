@@ -31,6 +31,7 @@ from extender.scheduler_config import check_scheduler
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
 from extender.straight import straight
+from extender.surroundings import DeviceClasses
 from extender.sync import Freshness, Recount, Watcher, reflectors
 from kube.client import Api, load_credentials
 
@@ -62,6 +63,7 @@ class Extender:
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, report=watcher.notice)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._recount = Recount(self._ledger)
+        self._device_classes = DeviceClasses(api, metrics, resource=settings.resources.memory)
         self._reflectors = reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
         self._parts = parts = assemble(
             ledger=self._ledger,
@@ -103,7 +105,7 @@ class Extender:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
         own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
-        return [pods.run(), nodes.run(), *own]
+        return [pods.run(), nodes.run(), self._device_classes.run(), *own]
 
     async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")
@@ -164,8 +166,7 @@ def _check_scheduler(options: Options, metrics: Metrics) -> None:
     if path is None:
         log.info("scheduler configuration not checked: give --scheduler-config FILE")
         return
-    decides_in_filter = str(settings.decide) != "prioritize"
-    found = check_scheduler(path, settings, decides_in_filter=decides_in_filter)
+    found = check_scheduler(path, settings, decides_in_filter=settings.decide.may_be_filter)
     fatal = [finding.text for finding in found if finding.is_fatal]
     if fatal:
         raise SettingsError("\n".join(f"{path}: {text}" for text in fatal))

@@ -118,7 +118,13 @@ class Metrics:
             "What is amiss in the scheduler's configuration as it was read at the start; -1 when it was not checked.",
             registry=self.registry,
         )
-        self.scheduler_config_findings.set(-1)
+        self.device_class_conflicts = Gauge(
+            "vrampack_device_class_conflicts",
+            "Device classes that claim the resource that is ours, must be 0; -1 as long as that is not known.",
+            registry=self.registry,
+        )
+        for gauge in (self.scheduler_config_findings, self.device_class_conflicts):
+            gauge.set(-1)
         Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
         for verb in VERBS:
             self.in_flight.labels(verb)

@@ -18,7 +18,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
-from kube.objects import UNDECODABLE, PodObject, Status
+from kube.objects import UNDECODABLE, DeviceClassList, PodObject, Status
 
 Resource = Literal["pods", "nodes"]
 
@@ -74,6 +74,18 @@ class Api:
         """One page of all objects of the cluster, read from the store itself, never from a stale cache."""
         query = {"limit": str(limit)} | ({"continue": token} if token else {})
         return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+
+    async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
+        """One page of the cluster's device classes. 404: this API server has no such kind."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        path = "/apis/resource.k8s.io/v1/deviceclasses"
+        body = await self._call(
+            "GET", path, verb="list", resource="deviceclasses", query=query, seconds=timeout_seconds
+        )
+        try:
+            return msgspec.json.decode(body, type=DeviceClassList)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"list deviceclasses: {error}") from error
 
     @asynccontextmanager
     async def watch(

@@ -85,6 +85,24 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
+class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = None
+
+
+class DeviceClassObject(msgspec.Struct, frozen=True):
+    """A resource.k8s.io/v1.DeviceClass."""
+
+    metadata: Metadata = Metadata()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceClassList(msgspec.Struct, frozen=True):
+    """A page of them."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[DeviceClassObject] | None = None
+
+
 class Status(msgspec.Struct, frozen=True):
     """A v1.Status, the API server's answer to what it refuses."""
 

@@ -16,6 +16,7 @@ from tests.e2e.in_cluster import Extender
 from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
 from tests.e2e.processes import Process
 from tests.e2e.refusals import NAMESPACE
+from tests.e2e.verb_calls import metric
 from tests.manifests.kustomization import MANIFESTS
 
 
@@ -57,6 +58,13 @@ def test_the_clusters_own_scheduler_binds_with_a_record(
     assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"default-scheduler"}
     assert records["plain"] is None
     assert [card["index"] for name in ("a", "b") for card in records[name]["cards"]] == [0, 0]
+
+
+def test_its_own_role_lets_the_extender_look_around(cluster: Cluster, extender: Callable[..., Extender]) -> None:
+    """In the other shape the scheduler's role would let it anyway. Nobody hands it that scheduler's configuration here."""
+    running = extender()
+    cluster.wait(lambda: metric(running, "vrampack_device_class_conflicts") == 0, what="it has looked")
+    assert metric(running, "vrampack_scheduler_config_findings") == -1
 
 
 def test_control_plane_hosts_and_no_others_get_an_extender(cluster: Cluster) -> None:
