@@ -224,7 +224,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         document = yaml.safe_load(text)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        # PyYAML's own readers of dates, numbers and bools let whatever they stumble over out.
         raise SettingsError(f"{path}: not YAML: {error}") from error
     if doubled:
         raise SettingsError("\n".join(f"{path}: {fault}" for fault in doubled))

@@ -60,6 +60,11 @@ FAULTS = {
     "deep YAML": ("a: " + "[" * 600, "not YAML: "),
     "not UTF-8": ("a: \xff", "not YAML: "),
     "a list for a key": ("? [a]\n: 1", "not YAML: "),
+    "no such day": ("unit_mib: 2020-13-45", "not YAML: month must be in 1..12"),
+    "a number too long": (f"unit_mib: {'1' * 5000}", "not YAML: Exceeds the limit"),
+    "a tag that lies": ("nvidia_fractions: !!bool x", "not YAML: 'x'"),
+    "a tag on nothing": ("unit_mib: !!int ''", "not YAML: string index out of range"),
+    "no date at all": ("unit_mib: !!timestamp x", "not YAML: 'NoneType' object"),
     "two documents": ("---\na: 1", "not YAML: "),
     "a Python object": ("a: !!python/object/apply:os.getcwd []", "not YAML: "),
 }  # fmt: skip
