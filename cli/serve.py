@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -17,7 +18,7 @@ from cli.refusal import refuse
 from cli.version import VERSION
 from extender.app import Options, serve
 from extender.errors import SettingsError
-from extender.settings import ExtenderConfiguration, load_settings
+from extender.settings import load_settings
 from kube.errors import CredentialsError
 from simulator.apiserver import ApiServer
 from simulator.files import FileError, read_objects
@@ -34,11 +35,17 @@ def main(arguments: Sequence[str]) -> int:
     )
     disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
     try:
-        settings = _settings(options)
-        if options.embedded is not None:
-            uvloop.run(_serve_file(options.embedded, settings, options.scheduler_config))
-        else:
-            uvloop.run(serve(Options(settings, VERSION, options.kubeconfig, options.context, options.scheduler_config)))
+        overrides = _overrides(options)
+        started = Options(
+            load_settings(options.config, overrides),
+            VERSION,
+            options.kubeconfig,
+            options.context,
+            config=options.config,
+            overrides=overrides,
+            scheduler_config=options.scheduler_config,
+        )
+        uvloop.run(serve(started) if options.embedded is None else _serve_file(options.embedded, started))
     except (SettingsError, FileError) as error:
         return refuse(str(error), 2)
     except (CredentialsError, OSError) as error:
@@ -77,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-async def _serve_file(file: Path, settings: ExtenderConfiguration, scheduler_config: Path | None) -> None:
+async def _serve_file(file: Path, options: Options) -> None:
     """The extender on an API server of its own that holds what the file says."""
     objects = read_objects(file)
     with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
@@ -86,9 +93,9 @@ async def _serve_file(file: Path, settings: ExtenderConfiguration, scheduler_con
                 api.restore(item)
             kubeconfig = write_kubeconfig(Path(folder), api.url)
             log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
-            await serve(Options(settings, VERSION, kubeconfig, scheduler_config=scheduler_config))
+            await serve(replace(options, kubeconfig=kubeconfig, context=None))
 
 
-def _settings(options: argparse.Namespace) -> ExtenderConfiguration:
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
     flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
-    return load_settings(options.config, {field: text for field, text in flags.items() if text is not None})
+    return {field: text for field, text in flags.items() if text is not None}

@@ -4,6 +4,7 @@
                    |    |                  |
              notices    '--room--> kicker <' refusals
                    '--> events
+    reloader --another policy--> engine, ledger
 
 It starts answering health at once and verbs when both lists are complete. On SIGTERM it says unready, refuses new
 binds, waits for those under way, and exits.
@@ -16,8 +17,8 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.parts import assemble
+from extender.reload import Reloader
 from extender.routes import Service, decisions, health_app, verbs_app
 from extender.scheduler_config import check_scheduler
 from extender.server import Server, listen, make_server
@@ -49,6 +51,10 @@ class Options:
     context: str | None = None
     scheduler_config: Path | None = None
     """The configuration of the scheduler beside us, to be checked; None: it is not."""
+    config: Path | None = None
+    """Where the settings were read, to be read again when it changes."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Flags that win over that file."""
 
 
 class Extender:
@@ -78,6 +84,11 @@ class Extender:
         self._service = Service(
             parts.verbs, parts.preemption, self._ledger, metrics, self._problem, self._view, options.version
         )
+        self._reloader = None
+        if options.config is not None:
+            self._reloader = Reloader(
+                options.config, options.overrides, settings=settings, metrics=metrics, apply=self._reload
+            )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
@@ -105,7 +116,14 @@ class Extender:
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
         own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
+        if self._reloader is not None:
+            own.append(self._reloader.run())
         return [pods.run(), nodes.run(), self._device_classes.run(), *own]
+
+    def _reload(self, settings: ExtenderConfiguration) -> None:
+        """Every field of `reload.RELOADABLE` goes to whoever uses it."""
+        self._parts.engine.retune(settings.policy)
+        self._ledger.policy_changed()
 
     async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

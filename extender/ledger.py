@@ -83,7 +83,7 @@ class Ledger:
         self.generation = 0
         """Rises with every change of any node."""
         self.room_generation = 0
-        """Rises with every change by which a node gains room."""
+        """Rises with every change by which a node gains room, and once when the policy lets all of them gain some."""
         self._room_at: dict[str, int] = {}
         """The room generation of each node, the latest last."""
         self._listener: Listener | None = None
@@ -109,6 +109,13 @@ class Ledger:
     def listen(self, listener: Listener) -> None:
         """Tell `listener` from now on."""
         self._listener = listener
+
+    def policy_changed(self) -> None:
+        """Every node counts as roomier from here on: what is refused there may be let in, and no event tells of it."""
+        self.room_generation += 1
+        self._room_at = dict.fromkeys(self._nodes, self.room_generation)
+        if self._listener is not None:
+            self._listener.room_grew()
 
     def roomier_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this room generation, the latest first, each with its own."""

@@ -125,6 +125,17 @@ class Metrics:
         )
         for gauge in (self.scheduler_config_findings, self.device_class_conflicts):
             gauge.set(-1)
+        self.config_generation = Gauge(
+            "vrampack_config_generation",
+            "1 at the start, one more for each change of the configuration file that took effect.",
+            registry=self.registry,
+        )
+        self.config_generation.set(1)
+        self.config_reload_failures = Counter(
+            "vrampack_config_reload_failures_total",
+            "Changes of the configuration file that could not be read; what was in force stayed.",
+            registry=self.registry,
+        )
         Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
         for verb in VERBS:
             self.in_flight.labels(verb)

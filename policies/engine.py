@@ -98,6 +98,11 @@ class Engine:
         self._outlined_at = 0
         self._tables: LRUCache[tuple[Request, PolicyName], Table] = LRUCache(maxsize=SHAPES_KEPT)
 
+    def retune(self, tuning: PolicyTuning) -> None:
+        """Judge under this tuning from now on."""
+        self._tuning = tuning
+        self._tables.clear()
+
     def policy_for(self, ask: Ask) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
         return self._tuning.chosen(ask.policy)

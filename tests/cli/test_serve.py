@@ -20,6 +20,7 @@ from tests.fakes.proxy import Proxy
 from tests.wire import recordings
 
 PREFIX = "/gpushare-scheduler"
+HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 BIND = json.loads(recordings.read("bind.ncc-true_ignoredByScheduler-true.json"))
 FILTER = json.loads(recordings.read("filter.ncc-true_ignoredByScheduler-true.json"))
 
@@ -41,6 +42,24 @@ async def proxy(api: ApiServer) -> AsyncIterator[Proxy]:
     """In front of it, and can be told to fail."""
     async with Proxy(int(api.url.rpartition(":")[2])) as between:
         yield between
+
+
+async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: Proxy, tmp_path: Path) -> None:
+    file = tmp_path / "extender.yaml"
+    file.write_text(HEAD)
+    async with serving(tmp_path, proxy.url, "--config", str(file)) as service:
+        await service.until_ready()
+        packed = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
+        file.write_text(HEAD + "policy: {default: spread}\n")
+        await service.until(f"{service.health}/metrics", lambda _, text: "vrampack_config_generation 2.0" in text)
+        spread = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
+        file.write_text("no mapping")
+        await service.until(
+            f"{service.health}/metrics", lambda _, text: "vrampack_config_reload_failures_total 1.0" in text
+        )
+        assert json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1]) == spread
+    assert max(packed, key=lambda each: each["Score"])["Host"] == "gpu-node-0"
+    assert min(spread, key=lambda each: each["Score"])["Host"] == "gpu-node-0"
 
 
 async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: Proxy, tmp_path: Path) -> None:

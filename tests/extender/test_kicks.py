@@ -378,3 +378,24 @@ async def end(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(stage: Stage) -> None:
+    """No policy refuses what fits yet, so the place was there before: the round is the point. In vain, it is said once."""
+    stage.wait("a")
+    stage.free("n")
+    stage.refuse("a", nodes=["n"])
+    assert await stage.round() == []
+    stage.ledger.policy_changed()
+    assert await stage.round() == ["a"]
+    stage.refuse("a", nodes=["n"])
+    assert await stage.round() == []
+    assert stage.flushed() == 0
+
+
+async def test_another_policy_wakes_nobody_for_whom_there_is_no_room(stage: Stage) -> None:
+    stage.wait("a")
+    stage.ledger.policy_changed()
+    assert await stage.round() == []
+    stage.free("n")
+    assert await stage.round() == ["a"]

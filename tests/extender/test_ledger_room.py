@@ -97,3 +97,24 @@ def test_an_unbound_pod_appears_once(heard: Heard) -> None:
     heard.ledger.pod_changed(a_pod("b", node="n", record=OURS))
     heard.ledger.pod_changed(a_pod("c", finished=True))
     assert heard.appeared == ["a"]
+
+
+def test_another_policy_gives_room_everywhere(heard: Heard) -> None:
+    """Full nodes, too: who was refused is asked again, once."""
+    heard.ledger.node_changed(node_facts("m", 15))
+    heard.assume()
+    heard.ledger.node_gone("m")
+    heard.ledger.node_changed(node_facts("o", 15))
+    before, grew = heard.ledger.room_generation, heard.grew
+    heard.ledger.policy_changed()
+    assert heard.grew == grew + 1
+    assert {node.name for _, node in heard.ledger.roomier_since(before)} == {"n", "o"}
+    assert heard.ledger.roomier_since(heard.ledger.room_generation) == []
+
+
+def test_room_after_another_policy_is_newer_than_it(heard: Heard) -> None:
+    heard.ledger.policy_changed()
+    before = heard.ledger.room_generation
+    heard.ledger.node_changed(node_facts("m", 15))
+    assert [node.name for _, node in heard.ledger.roomier_since(before)] == ["m"]
+    assert [node.name for _, node in heard.ledger.roomier_since(before - 1)] == ["m", "n"]
