@@ -1,7 +1,7 @@
 """Events on pods and nodes: few, never repeated soon, and nobody waits for them.
 
-A verb only puts an event into a queue; a task writes it. One per object and reason per five minutes, at most
-ten a second in all; what is left out is counted.
+A verb only puts an event into a queue; a task writes it. One per object and reason per five minutes (and per card,
+where it is about one), at most ten a second in all; what is left out is counted.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ class _Event:
     reason: EventReason
     text: str
     is_warning: bool
+    card: int | None = None
+    """The one that it is about."""
+
+    @property
+    def key(self) -> tuple[str, EventReason, int | None]:
+        """Two of one key say the same, whatever their texts."""
+        return self.uid, self.reason, self.card
 
 
 class EventWriter:
@@ -65,7 +72,9 @@ class EventWriter:
         self._now = now
         self._clock = clock
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(QUEUE_LENGTH)
-        self._recent: TTLCache[tuple[str, str], bool] = TTLCache(REMEMBERED, REPEAT_SECONDS, timer=clock)
+        self._recent: TTLCache[tuple[str, EventReason, int | None], bool] = TTLCache(
+            REMEMBERED, REPEAT_SECONDS, timer=clock
+        )
         self._tokens = float(PER_SECOND)
         self._filled_at = clock()
         self._written = 0
@@ -73,8 +82,8 @@ class EventWriter:
     def on_pod(self, pod: Pod, reason: EventReason, text: str, *, is_warning: bool = True) -> None:
         self._put(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
-    def on_node(self, name: str, reason: EventReason, text: str) -> None:
-        self._put(_Event("Node", "default", name, name, reason, text, is_warning=True))
+    def on_node(self, name: str, reason: EventReason, text: str, *, card: int | None = None) -> None:
+        self._put(_Event("Node", "default", name, name, reason, text, is_warning=True, card=card))
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""
@@ -99,12 +108,12 @@ class EventWriter:
         await self._queue.join()
 
     def _put(self, event: _Event) -> None:
-        if (event.uid, event.reason) in self._recent:
+        if event.key in self._recent:
             self._metrics.events_dropped.labels("repeated").inc()
         elif not self._take_token(kept_back=0 if event.is_warning else KEPT_FOR_WARNINGS):
             self._metrics.events_dropped.labels("rate").inc()
         else:
-            self._recent[event.uid, event.reason] = True
+            self._recent[event.key] = True
             self._queue.put_nowait(event)
 
     def _take_token(self, *, kept_back: int) -> bool:

@@ -63,6 +63,8 @@ class Notice:
     node_name: str
     text: str
     pod: Pod | None = None
+    card: int | None = None
+    """The index of the card that it is about, if it is about one."""
 
 
 class Listener(Protocol):
@@ -401,7 +403,7 @@ def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
     for card in node.cards:
         if card.is_overcommitted:
             text = f"card {card.index} holds {card.used_units} of {card.units} units"
-            yield Notice("overcommitted", node.name, text)
+            yield Notice("overcommitted", node.name, text, card=card.index)
 
 
 def _kind(record: Record | Unreadable | None) -> Literal["record_missing", "record_unreadable", "card_unknown"]:

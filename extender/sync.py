@@ -79,7 +79,7 @@ class Watcher:
         if notice.pod is not None:
             self._events.on_pod(notice.pod, reason, f"on node {notice.node_name}: {notice.text}")
         else:
-            self._events.on_node(notice.node_name, reason, notice.text)
+            self._events.on_node(notice.node_name, reason, notice.text, card=notice.card)
 
     def request_not_valid(self, pod: Pod, text: str) -> None:
         """Refused nodes carry fixed texts; here stands which field is wrong, and what to write."""

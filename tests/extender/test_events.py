@@ -103,6 +103,15 @@ async def test_another_reason_and_another_pod_are_other_events(desk: Desk) -> No
     assert len(desk.api.events) == 3
 
 
+async def test_each_card_of_a_node_has_its_own_event(desk: Desk) -> None:
+    """Whatever the text counts: one of the same card is the same."""
+    for card, text in ((0, "card 0 holds 16"), (1, "card 1 holds 16"), (0, "card 0 holds 17"), (None, "another")):
+        desk.writer.on_node("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
+    await desk.send()
+    assert [event["message"] for _, event in desk.api.events] == ["card 0 holds 16", "card 1 holds 16", "another"]
+    assert desk.dropped("repeated") == 1
+
+
 async def test_no_more_than_ten_a_second(desk: Desk) -> None:
     for number in range(25):
         desk.say(f"p{number}")

@@ -50,12 +50,15 @@ class Asked(EventWriter):
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(ApiInMemory(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
         self.asked: list[tuple[str, EventReason]] = []
+        self.cards: list[int | None] = []
+        """The card of each one about a node."""
 
     def on_pod(self, pod: Any, reason: EventReason, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
         self.asked.append((pod.name, reason))
 
-    def on_node(self, name: str, reason: EventReason, text: str) -> None:  # noqa: ARG002 - the real one's shape
+    def on_node(self, name: str, reason: EventReason, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
         self.asked.append((name, reason))
+        self.cards.append(card)
 
 
 @pytest.fixture
@@ -141,6 +144,18 @@ def test_a_damaged_record_disturbs_no_other_pod(feed: Feed) -> None:
     feed.list_all(damaged, fine, nodes=(node("n", cards(a_card(0), a_card(1))),))
     assert [card.used_units for card in feed.ledger.nodes()[0].cards] == [8, 4]
     assert feed.events.asked == [("damaged", EventReason.ANNOTATION_REJECTED)]
+
+
+def test_each_overcommitted_card_is_named(feed: Feed) -> None:
+    """16 units each on cards of 15."""
+    both = [
+        pod(f"p{number}", bound="n", **{"scheduler.framework.gpushare.allocation": text})
+        for number, text in enumerate(('{"0":{"0":16}}', '{"0":{"1":16}}'))
+    ]
+    feed.list_all(*both, nodes=(node("n", cards(a_card(0), a_card(1))),))
+    assert feed.events.asked == [("n", EventReason.OVERCOMMITTED)] * 2
+    assert sorted(card for card in feed.events.cards if card is not None) == [0, 1]
+    assert feed.violations("overcommitted") == 2
 
 
 def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Feed) -> None:
