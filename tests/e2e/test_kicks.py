@@ -95,6 +95,7 @@ def test_a_healed_card_is_used(cluster: Cluster, ours: Extender, api_proxy: Prox
     api_proxy.thaw_watches()
     bound(cluster, waiting)
     assert api_proxy.count("PATCH", KICK) == 1
+    assert metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
 def seconds_to_follow(
