@@ -9,7 +9,7 @@ import pytest
 
 from extender.app import Options, serve
 from extender.errors import SettingsError
-from extender.settings import ExtenderConfiguration
+from extender.settings import load_settings
 from simulator.apiserver import ApiServer
 from tests.cli.service import Running, serving
 from tests.manifests.kustomization import MANIFESTS
@@ -72,11 +72,10 @@ async def test_a_file_of_no_use_exits_2_and_is_named(tmp_path: Path, text: str |
     assert "Traceback" not in log
 
 
-async def test_a_decision_in_filter_before_another_extender_is_refused(tmp_path: Path) -> None:
-    """The settings do not let `filter` in yet; the check is there before it."""
-    settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
-    path = tmp_path / "scheduler.yaml"
+@pytest.mark.parametrize("decide", ["filter", "auto", "{schedulers: {batch: filter}}"])
+async def test_a_decision_in_filter_before_another_extender_is_refused(tmp_path: Path, decide: str) -> None:
+    path, config = tmp_path / "scheduler.yaml", tmp_path / "extender.yaml"
     path.write_text(SHIPPED.read_text() + BEHIND)
-    options = Options(settings.model_copy(update={"decide": "filter"}), "test", scheduler_config=path)
+    config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ndecide: {decide}\n")
     with pytest.raises(SettingsError, match=r"scheduler\.yaml: extenders\[1\] \(http://127\.0\.0\.1:9/other\) stands"):
-        await serve(options)
+        await serve(Options(load_settings(config), "test", scheduler_config=path))

@@ -225,10 +225,10 @@ async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: Desk) 
     service._ledger.pod_changed(a_pod("held", units=10, node="tight", record=record))
     assert service._reloader is not None
 
-    best = [service._engine.best(["empty", "tight"], an_ask(2), "a", 1)]
+    best = [service._parts.engine.best(["empty", "tight"], an_ask(2), "a", 1)]
     room = service._ledger.room_generation
     desk.write(SPREAD)
     await service._reloader.look()
-    best.append(service._engine.best(["empty", "tight"], an_ask(2), "a", 1))
+    best.append(service._parts.engine.best(["empty", "tight"], an_ask(2), "a", 1))
     assert best == [["tight"], ["empty"]]
     assert {node.name for _, node in service._ledger.roomier_since(room)} == {"empty", "tight"}
