@@ -82,7 +82,14 @@ class Extender:
             now_ns=time.time_ns,
         )
         self._service = Service(
-            parts.verbs, parts.preemption, self._ledger, metrics, self._problem, self._view, options.version
+            parts.verbs,
+            parts.preemption,
+            parts.places,
+            self._ledger,
+            metrics,
+            self._problem,
+            self._view,
+            options.version,
         )
         self._reloader = None
         if options.config is not None:

@@ -147,6 +147,9 @@ class Ledger:
     def reservations(self) -> list[Reservation]:
         return list(self._reservations.values())
 
+    def age_seconds(self, reservation: Reservation) -> float:
+        return self._clock() - reservation.made_at
+
     def changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, came or went after that generation; None when that is forgotten: look at all."""
         if generation < self._forgotten:

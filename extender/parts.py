@@ -12,6 +12,7 @@ from extender.kicks import Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics
 from extender.nominations import Nominations
+from extender.places import Places
 from extender.preemption import Preemption
 from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
@@ -30,6 +31,7 @@ class Parts:
     kicker: Kicker
     verbs: Verbs
     preemption: Preemption
+    places: Places
 
 
 def assemble(  # noqa: PLR0913 - what the parts share
@@ -83,4 +85,5 @@ def assemble(  # noqa: PLR0913 - what the parts share
         deciding=settings.decide,
     )
     preemption = Preemption(ledger=ledger, metrics=metrics, problem=problem, resource=resource)
-    return Parts(engine, promises, binder, kicker, verbs, preemption)
+    places = Places(ledger, promises, nominations)
+    return Parts(engine, promises, binder, kicker, verbs, preemption, places)

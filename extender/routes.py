@@ -14,6 +14,7 @@ from cards.inspection import inspection
 from extender.door import MAX_BODY_BYTES, Decision, Deliberation, VerbDoor
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
+from extender.places import Places
 from extender.preemption import Preemption
 from extender.verbs import Verbs
 from extender.wire import encode
@@ -31,6 +32,7 @@ class Service:
 
     verbs: Verbs
     preemption: Preemption
+    places: Places
     ledger: Ledger
     metrics: Metrics
     problem: Callable[[], str]
@@ -82,7 +84,8 @@ def _inspect_routes(service: Service) -> APIRouter:
                 nodes.append(encode(inspection(node, holds)))
             if at % INSPECT_SLICE == 0:
                 await asyncio.sleep(0)
-        return Response(b'{"nodes":[%s]}' % b",".join(nodes), media_type="application/json")
+        places = encode(service.places.shown())
+        return Response(b'{"nodes":[%b],%b' % (b",".join(nodes), places[1:]), media_type="application/json")
 
     @router.get("/inspect/{node}")
     async def inspect_one(node: str) -> JSONResponse:

@@ -1,6 +1,6 @@
-"""I3: what an extender shows of its ledger equals a recount of what the API shows.
+"""What an extender shows of itself: its ledger equals a recount of what the API shows (I3), and no place grows old (I5, I11).
 
-Ask when both are quiet. A place that is still reserved then is a difference too: no bind is under way that explains it.
+For I3 ask when both are quiet. A place that is still reserved then is a difference too: no bind is under way that explains it.
 """
 
 from collections import defaultdict
@@ -13,6 +13,8 @@ from tests.auditor.raw import Raw, listing, mapping, text, whole_number
 from tests.auditor.terms import Terms, Violation
 
 DEFAULT_TERMS = Terms()
+LONGEST_RESERVATION_SECONDS = 30
+LONGEST_PROMISE_SECONDS = 2
 OF_A_BOUND_POD = ("bound", "leaving")
 
 
@@ -30,6 +32,31 @@ def wrong_ledger(
     for node in cards.values():
         found.update(_differences(node, on_node[node.name], ledger.get(node.name, {})))
     return sorted(found)
+
+
+def stale_places(shown: Raw, pods: Iterable[Raw], *, terms: Terms = DEFAULT_TERMS) -> list[Violation]:
+    """I5 and I11: places that an inspect answer shows longer than they may be held, sorted."""
+    waiting = {
+        pod.uid
+        for pod in (read_pod(raw, terms) for raw in pods)
+        if not pod.node and pod.phase not in {"Succeeded", "Failed"}
+    }
+    found = []
+    for each in map(mapping, listing(shown.get("reservations"))):
+        uid, age = text(each.get("uid")), _seconds(each)
+        if age > LONGEST_RESERVATION_SECONDS and uid not in waiting:
+            found.append(Violation("I5", f"uid {uid}", f"reserved for {age:.0f} s without a live unbound pod"))
+    for each in map(mapping, listing(shown.get("promises"))):
+        uid, age = text(each.get("uid")), _seconds(each)
+        if age > LONGEST_PROMISE_SECONDS:
+            found.append(Violation("I11", f"uid {uid}", f"promised for {age:.1f} s"))
+    return sorted(found)
+
+
+def _seconds(shown: Raw) -> float:
+    """The age of a place; one that has none is as old as can be."""
+    age = shown.get("ageSeconds")
+    return float(age) if isinstance(age, int | float) else float("inf")
 
 
 def _unknown(names: Iterable[str]) -> Iterator[Violation]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.auditor.builders import a_node, a_pod, bound
-from tests.auditor.ledgers import wrong_ledger
+from tests.auditor.ledgers import stale_places, wrong_ledger
 
 Object = dict[str, Any]  # Any: raw objects, as in the builders
 NODE = a_node()
@@ -79,3 +79,25 @@ def test_a_pod_that_holds_nothing_any_more_must_not_be_in_the_ledger(spoil: Call
     found = wrong_ledger(shown(a_device(0, A), a_device(1, B)), made, [NODE])
 
     assert "of uid uid-a the ledger has 4 units, bound, the API 0 units" in {violation.text for violation in found}
+
+
+def a_place(name: str, age: object) -> Object:
+    return {"uid": f"uid-{name}", "node": "n1", "cards": [0], "ageSeconds": age}
+
+
+PLACES: dict[str, tuple[Object, str]] = {
+    "nothing": ({}, ""),
+    "a bind under way": ({"reservations": [a_place("a", 29)]}, ""),
+    "a bind without an answer, its pod still waits": ({"reservations": [a_place("waits", 300)]}, ""),
+    "reserved though it is bound": ({"reservations": [a_place("a", 31)]}, "I5"),
+    "reserved though it is gone": ({"reservations": [a_place("ghost", 31)]}, "I5"),
+    "reserved, nobody knows since when": ({"reservations": [a_place("ghost", None)]}, "I5"),
+    "promised": ({"promises": [a_place("waits", 1.9)]}, ""),
+    "promised for too long": ({"promises": [a_place("waits", 2.1)]}, "I11"),
+    "promised, nobody knows since when": ({"promises": [a_place("waits", "new")]}, "I11"),
+}
+
+
+@pytest.mark.parametrize(("answer", "invariant"), PLACES.values(), ids=PLACES)
+def test_a_place_that_grows_old_is_named(answer: Object, invariant: str) -> None:
+    assert "".join(violation.invariant for violation in stale_places(answer, pods())) == invariant

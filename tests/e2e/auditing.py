@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.auditor import __main__ as auditor
 from tests.auditor.api import Api
-from tests.auditor.ledgers import wrong_ledger
+from tests.auditor.ledgers import stale_places, wrong_ledger
 from tests.auditor.terms import Terms, Violation
 from tests.auditor.watch import LiveWatch
 from tests.e2e.cluster import Cluster
@@ -36,7 +36,8 @@ def broken_promises(cluster: Cluster, *, transcript: Path, excused: Sequence[str
 def ledger_faults(cluster: Cluster, extender: Extender) -> list[Violation]:
     """Where this extender's ledger differs from a recount of the API now."""
     api = _api(cluster)
-    return wrong_ledger(inspect(extender), api.list("pods")[0], api.list("nodes")[0])
+    shown, pods = inspect(extender), api.list("pods")[0]
+    return wrong_ledger(shown, pods, api.list("nodes")[0]) + stale_places(shown, pods)
 
 
 def wait_until_recounted(cluster: Cluster, extender: Extender) -> None:

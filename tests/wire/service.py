@@ -70,12 +70,14 @@ class Extender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self.verbs, self.preemption = parts.verbs, parts.preemption
+        self.verbs, self.preemption, self.places = parts.verbs, parts.preemption, parts.places
         self.feed(nodes, pods)
 
     @cached_property
     def service(self) -> Service:
-        return Service(self.verbs, self.preemption, self.ledger, self.metrics, self._problem, self._view, "test")
+        return Service(
+            self.verbs, self.preemption, self.places, self.ledger, self.metrics, self._problem, self._view, "test"
+        )
 
     @cached_property
     def app(self) -> FastAPI:

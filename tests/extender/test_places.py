@@ -1,0 +1,39 @@
+"""The inspect answer shows every place that no bound pod explains, and since when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.builders import a_pod
+from tests.extender.desk import Desk
+
+
+def test_each_kind_of_place_is_shown_with_its_age() -> None:
+    desk = Desk({"a": [15, 15, 15]})
+    reserved = desk.arrive("reserved")
+    desk.ledger.assume(reserved, "a", desk.allocation(reserved, "a", 0))
+    desk.ledger.unsettle("reserved", "a")
+    desk.seconds += 1.5
+    assert desk.best("promised", 15) == "a"
+    desk.seconds += 0.25
+    desk.ledger.pod_changed(replace(a_pod("nominated", units=15), nominated_node="a"))
+
+    assert desk.parts.places.shown() == {
+        "reservations": [
+            {
+                "uid": "reserved",
+                "namespace": "default",
+                "name": "reserved",
+                "node": "a",
+                "cards": [0],
+                "ageSeconds": 1.75,
+                "unsettled": True,
+            }
+        ],
+        "promises": [{"uid": "promised", "node": "a", "cards": [1], "ageSeconds": 0.25}],
+        "nominations": [{"uid": "nominated", "namespace": "default", "name": "nominated", "node": "a", "cards": [1]}],
+    }
+
+
+def test_nothing_is_shown_where_nothing_is_under_way() -> None:
+    assert Desk({"a": [15]}).parts.places.shown() == {"reservations": [], "promises": [], "nominations": []}
