@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format e2e soak plugin render image clean
+.PHONY: help setup demo test check format e2e soak bench plugin render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ e2e: setup ## Real etcd, API server, controller manager and scheduler on loopbac
 
 soak: setup ## Nothing lost, the long way: 300 deaths, 12 changes of the lead, a minute of churn; about half an hour
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=12 VRAMPACK_CHURN_SECONDS=60 $(BIN)/python -m pytest -m e2e -s $(SOAK)
+
+bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its floor; into build/bench.json too
+	$(BIN)/python -m benchmarks
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu

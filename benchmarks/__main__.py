@@ -1,0 +1,96 @@
+"""`python -m benchmarks [GROUP ...]`: measures, prints the table, and writes it to `build/bench.json`.
+
+Exit 0: every row is there and meets its floor. Exit 1: not so. Exit 2: misuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from benchmarks.machine import load, machine
+from benchmarks.options import Options
+from benchmarks.rows import Row
+from benchmarks.table import EXPECTED, complaints, expected_keys, render
+
+log = logging.getLogger(__name__)
+
+MODULES = {
+    "verbs": "benchmarks.verbs",
+    "no": "benchmarks.repeated_no",
+    "rebuild": "benchmarks.rebuild",
+    "scheduler": "benchmarks.scheduler_rate",
+    "storm": "benchmarks.storm",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the groups that are named, or all."""
+    given = parser().parse_args(arguments)
+    groups = [group for group in EXPECTED if group in given.groups] if given.groups else list(EXPECTED)
+    options = Options(seed=given.seed, nodes=given.nodes, shrink=given.shrink)
+    facts = {**machine(), "seed": str(options.seed), "load before": load()}
+    started = time.monotonic()
+    rows: list[Row] = []
+    failed = [group for group in groups if not measure(group, options, rows)]
+    facts |= {"load after": load(), "seconds": f"{time.monotonic() - started:.0f}"}
+    wrong = [f"{group}: failed, see above" for group in failed]
+    wrong += complaints(rows, expected_keys(groups, options.nodes))
+    _write(given.json, facts, rows, wrong)
+    sys.stdout.write("".join(f"{name + ':':<13}{text}\n" for name, text in facts.items()) + "\n" + render(rows))
+    if options.shrink > 1:
+        sys.stderr.write("with --shrink the figures say nothing\n")
+    sys.stderr.write("".join(f"{line}\n" for line in wrong))
+    return 1 if wrong else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what docs/benchmarks.md promises.")
+    made.add_argument(
+        "groups", nargs="*", metavar="GROUP", choices=[[], *EXPECTED], help=f"of {', '.join(EXPECTED)}; all without one"
+    )
+    made.add_argument(
+        "--nodes", type=int, choices=(1000, 5000, 15000), help="of the group verbs, the rows of this size alone"
+    )
+    made.add_argument("--seed", type=int, default=1, help="of whatever is drawn by chance (1)")
+    made.add_argument("--shrink", type=int, default=1, metavar="N", help="divide all sizes: to see that it runs")
+    made.add_argument(
+        "--json",
+        type=Path,
+        default=Path("build/bench.json"),
+        metavar="FILE",
+        help="the same as JSON (build/bench.json)",
+    )
+    return made
+
+
+def measure(group: str, options: Options, rows: list[Row]) -> bool:
+    """Add the group's rows, as far as it gets. One that fails is said, and does not take the others with it."""
+    sys.stderr.write(f"measuring {group}\n")
+    try:
+        measured = cast("Callable[[Options], Iterator[Row]]", import_module(MODULES[group]).rows)  # each has one
+        rows.extend(measured(options))
+    except Exception:
+        # The top of this group: the exit code tells of it.
+        log.exception("group failed group=%s", group)
+        return False
+    return True
+
+
+def _write(file: Path, facts: dict[str, str], rows: Sequence[Row], wrong: Sequence[str]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    told = [{**asdict(row), "verdict": row.verdict} for row in rows]
+    file.write_text(json.dumps({"machine": facts, "rows": told, "complaints": wrong}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""A keep-alive HTTP/1.1 caller on a bare socket: what it measures is the other side, the kernel and little else."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Self
+
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_BUFFER_BYTES = 8 * 1024 * 1024
+_DATA_SEGMENTS_IN = 152
+"""Offset of `tcpi_data_segs_in` in Linux's `struct tcp_info`."""
+_HEAD = (
+    "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {length}\r\n"
+    "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer, and how it came."""
+
+    body: bytes
+    seconds: float
+    """From before the first byte was sent until the last byte was here."""
+    reads: int
+    segments: int
+
+
+class Caller:
+    """One connection. `with Caller(port) as caller: caller.post(path, body)`."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def post(self, path: str, body: bytes) -> Reply:
+        """One request and its whole answer. Raises `RuntimeError` for another status than 200."""
+        request = _HEAD.format(path=path, length=len(body)).encode() + body
+        segments = self._segments()
+        started = time.perf_counter()
+        self._socket.sendall(request)
+        received = reads = 0
+        expected = None
+        while expected is None or received < expected:
+            count = self._socket.recv_into(self._buffer[received:])
+            if not count:
+                raise ConnectionError(f"{path}: cut after {received} bytes of the answer")
+            received += count
+            reads += 1
+            expected = expected or self._expected(received)
+        seconds = time.perf_counter() - started
+        answer = bytes(self._buffer[:received])
+        if not answer.startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError(f"{path}: {answer[:300]!r}")
+        body_at = answer.index(b"\r\n\r\n") + 4
+        return Reply(answer[body_at:], seconds, reads, self._segments() - segments)
+
+    def _expected(self, received: int) -> int | None:
+        """Bytes of head and body, once the head is there."""
+        head, end, _ = bytes(self._buffer[: min(received, 4096)]).partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        return len(head) + len(end) + int(length[1]) if end and length else None
+
+    def _segments(self) -> int:
+        """TCP segments with data that this end has received; the kernel counts."""
+        text = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return int(struct.unpack_from("I", text, _DATA_SEGMENTS_IN)[0])

@@ -1,0 +1,82 @@
+"""The whole table: which rows there have to be, how they are shown, and what the exit code says of them.
+
+A benchmark that broke shows nothing, and nothing fails no floor. So every row is listed here by its key; one that is
+asked for and not there makes the table incomplete, which is a failure like a missed floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from benchmarks.rows import Row
+from cli.inspect.tables import aligned
+
+EXPECTED = {
+    "verbs": (
+        "filter-1000-p50",
+        "bind-calls",
+        "verbs-5000-p50",
+        "verbs-5000-p99",
+        "verbs-5000-sampled-p50",
+        "verbs-5000-sampled-p99",
+        "verbs-15000-p50",
+        "verbs-15000-p99",
+    ),
+    "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
+    "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
+    "scheduler": (),
+    "storm": (),
+}
+"""Group: the keys of its rows. The order is the one in which groups run."""
+
+OF_SIZE = {1000: ("filter-1000-p50", "bind-calls"), 5000: EXPECTED["verbs"][2:6], 15000: EXPECTED["verbs"][6:]}
+"""The rows of the group `verbs` that belong to one number of nodes: `--nodes` leaves the others out."""
+
+
+def expected_keys(groups: Collection[str], nodes: int | None = None) -> list[str]:
+    """The rows that have to be there when these groups were asked for."""
+    keys = [key for group in groups for key in EXPECTED[group]]
+    left_out = {key for size, of_size in OF_SIZE.items() if nodes not in (None, size) for key in of_size}
+    return [key for key in keys if key not in left_out]
+
+
+def complaints(rows: Sequence[Row], expected: Collection[str]) -> list[str]:
+    """Why this table is no success, one line each; none when every row is there and every floor is met."""
+    present = {row.key for row in rows}
+    found = [f"{key}: the row is missing" for key in expected if key not in present]
+    found += [f"{row.key}: not measured" for row in rows if row.verdict == "MISSING"]
+    found += [f"{row.key}: {_figure(row.figure)} {row.unit} misses the floor" for row in rows if row.verdict == "FAIL"]
+    return found + [f"{key}: a row that is not in benchmarks/table.py" for key in sorted(present - set(expected))]
+
+
+def render(rows: Sequence[Row]) -> str:
+    """The table as people read it."""
+    heading = ("WHAT", "FIGURE", "UNIT", "GOAL", "FLOOR", "VERDICT", "COMMAND")
+    cells = [
+        (
+            row.what,
+            _figure(row.figure),
+            row.unit,
+            _figure(row.goal),
+            _figure(row.floor),
+            row.verdict,
+            row.command,
+        )
+        for row in rows
+    ]
+    return aligned([heading, *cells], right={1, 3, 4}) + _notes(rows)
+
+
+def _notes(rows: Sequence[Row]) -> str:
+    """Beside the figures: too long for a column."""
+    notes = [f"{row.what}: {row.note}\n" for row in rows if row.note]
+    return "".join(["\n", *notes] if notes else [])
+
+
+def _figure(value: float | None) -> str:
+    """Three digits that matter; whole numbers as they are."""
+    if value is None:
+        return "-"
+    if value == int(value) or value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,80 @@
+"""The cluster that is measured is the one that the numbers speak of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.figures import percentile
+from benchmarks.objects import FULL_LEAVES, MOST_ASKED, NODE_BYTES, PAGE, POD_BYTES, Cluster
+from tests.wire.service import Extender
+
+CLUSTER = Cluster(nodes=50, pods=200, others=300, pending=2, seed=3)
+
+
+def items(pages: list[bytes]) -> list[Any]:
+    return [item for page in pages for item in json.loads(page)["items"]]
+
+
+def size_of(item: Any) -> int:  # noqa: ANN401 - an API object
+    return len(json.dumps(item, separators=(",", ":"), ensure_ascii=False))
+
+
+@pytest.fixture(scope="module")
+def nodes() -> list[Any]:
+    return items(CLUSTER.node_pages())
+
+
+@pytest.fixture(scope="module")
+def pods() -> list[Any]:
+    return items(CLUSTER.pod_pages())
+
+
+def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
+    extender = Extender(nodes, pods)
+    assert extender.notices == []
+    assert len(list(extender.ledger.pods())) == 202
+
+
+def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_none(
+    nodes: list[Any], pods: list[Any]
+) -> None:
+    ledger = Extender(nodes, pods).ledger
+    for at, name in enumerate(CLUSTER.names()):
+        node = ledger.node(name)
+        assert node is not None
+        room = [card.free_units for card in node.cards]
+        assert max(room) <= FULL_LEAVES if at % 10 < 5 else min(room) >= MOST_ASKED
+
+
+def test_sizes(nodes: list[Any], pods: list[Any]) -> None:
+    assert (len(nodes), len(pods)) == (50, 502)
+    assert all(-25 < size_of(pod) - POD_BYTES <= 0 for pod in pods)
+    assert all(-25 < size_of(node) - NODE_BYTES <= 0 for node in nodes)
+
+
+def test_pages_lead_to_the_next_and_the_last_to_none() -> None:
+    pages = [json.loads(page) for page in CLUSTER.pod_pages()]
+    assert [len(page["items"]) for page in pages] == [PAGE, 2]
+    assert [page["metadata"].get("continue") for page in pages] == ["1", None]
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    assert CLUSTER.pod_pages() == CLUSTER.pod_pages()
+    assert Cluster(nodes=50, pods=200, seed=4).pod_pages() != Cluster(nodes=50, pods=200, seed=3).pod_pages()
+
+
+RANKS = {
+    "the middle of three": ([3.0, 1.0, 2.0], 0.5, 2.0),
+    "of four, the second: half do not exceed it": ([1.0, 2.0, 3.0, 4.0], 0.5, 2.0),
+    "99 of 100 do not exceed the 99th": ([float(n) for n in range(1, 101)], 0.99, 99.0),
+    "of few, the largest": ([1.0, 2.0], 0.99, 2.0),
+    "of one, that one": ([7.0], 0.5, 7.0),
+}
+
+
+@pytest.mark.parametrize(("values", "share", "want"), RANKS.values(), ids=RANKS)
+def test_a_percentile_is_a_value_that_was_measured(values: list[float], share: float, want: float) -> None:
+    assert percentile(values, share) == want

@@ -1,0 +1,130 @@
+"""What a row says of its figure, what is wrong with a table, and what the exit code says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import MODULES, main, parser
+from benchmarks.options import Options
+from benchmarks.rows import Row
+from benchmarks.table import EXPECTED, OF_SIZE, complaints, expected_keys, render
+
+A_ROW = Row("a", "an answer, p50", "python -m benchmarks a", 1.0, "ms", 2.0, 3.0)
+KEYS = EXPECTED["no"]
+
+VERDICTS = {
+    "under the goal": (replace(A_ROW, figure=1.0), "PASS"),
+    "at the goal": (replace(A_ROW, figure=2.0), "PASS"),
+    "between goal and floor": (replace(A_ROW, figure=2.1), "NOT REACHED"),
+    "at the floor": (replace(A_ROW, figure=3.0), "NOT REACHED"),
+    "over the floor": (replace(A_ROW, figure=3.1), "FAIL"),
+    "a rate over the goal": (replace(A_ROW, figure=10, goal=9, floor=6, larger_is_better=True), "PASS"),
+    "a rate between": (replace(A_ROW, figure=6, goal=9, floor=6, larger_is_better=True), "NOT REACHED"),
+    "a rate under the floor": (replace(A_ROW, figure=5.9, goal=9, floor=6, larger_is_better=True), "FAIL"),
+    "a floor without a goal": (replace(A_ROW, figure=2.0, goal=None), "NOT REACHED"),
+    "only shown": (replace(A_ROW, goal=None, floor=None), "-"),
+    "not measured": (replace(A_ROW, figure=None), "MISSING"),
+    "not measured, only shown": (replace(A_ROW, figure=None, goal=None, floor=None), "MISSING"),
+}
+
+
+@pytest.mark.parametrize(("row", "verdict"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict_of_a_row(row: Row, verdict: str) -> None:
+    assert row.verdict == verdict
+
+
+COMPLAINTS = {
+    "nothing wrong": ([A_ROW], ["a"], []),
+    "a goal that is not reached is no failure": ([replace(A_ROW, figure=2.5)], ["a"], []),
+    "a floor that is missed": ([replace(A_ROW, figure=4.0)], ["a"], ["a: 4 ms misses the floor"]),
+    "a row that is missing": ([A_ROW], ["a", "b"], ["b: the row is missing"]),
+    "a row without a figure": ([replace(A_ROW, figure=None)], ["a"], ["a: not measured"]),
+    "a row nobody listed": ([A_ROW], [], ["a: a row that is not in benchmarks/table.py"]),
+    "no row at all": ([], ["a"], ["a: the row is missing"]),
+}
+
+
+@pytest.mark.parametrize(("rows", "expected", "wrong"), COMPLAINTS.values(), ids=COMPLAINTS)
+def test_what_is_wrong_with_a_table(rows: list[Row], expected: list[str], wrong: list[str]) -> None:
+    assert complaints(rows, expected) == wrong
+
+
+def test_the_table() -> None:
+    long = Row("b", "something", "python -m benchmarks b", 1234.5, "pods/s", None, None, note="and more")
+    assert render([A_ROW, long]) == (
+        "WHAT            FIGURE  UNIT    GOAL  FLOOR  VERDICT  COMMAND\n"
+        "an answer, p50       1  ms         2      3  PASS     python -m benchmarks a\n"
+        "something         1234  pods/s     -      -  -        python -m benchmarks b\n"
+        "\n"
+        "something: and more\n"
+    )
+
+
+def test_every_group_has_a_module_and_every_key_stands_once() -> None:
+    keys = [key for keys in EXPECTED.values() for key in keys]
+    assert list(MODULES) == list(EXPECTED)
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_size_leaves_out_the_rows_of_the_other_sizes() -> None:
+    assert [key for nodes in OF_SIZE for key in expected_keys(["verbs"], nodes)] == list(EXPECTED["verbs"])
+    assert expected_keys(["no"], 5000) == list(EXPECTED["no"])
+
+
+def documented(pattern: str) -> list[str]:
+    """What opens the rows of the tables of docs/benchmarks.md."""
+    return re.findall(pattern, (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
+
+
+def test_every_row_is_documented_in_its_order_and_no_other() -> None:
+    assert documented(r"^\| `([a-z][^`]*)`") == [key for keys in EXPECTED.values() for key in keys]
+
+
+def test_every_flag_is_documented_and_no_other() -> None:
+    flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    assert set(documented(r"^\| `(--[^`]+)`")) == flags - {"--help"}
+
+
+def rows(options: Options) -> Iterator[Row]:
+    """A group, for which this module stands in: its figure is the seed, and with seed 9 a row gets lost."""
+    for key in KEYS[: -1 if options.seed == 9 else None]:
+        yield replace(A_ROW, key=key, figure=float(options.seed))
+
+
+EXITS = {"goals met": (1, 0), "floors met": (3, 0), "a floor missed": (4, 1), "a row lost": (9, 1)}
+
+
+@pytest.mark.parametrize(("figure", "code"), EXITS.values(), ids=EXITS)
+def test_the_exit_code_and_the_file(
+    figure: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(MODULES, "no", __name__)
+    file = tmp_path / "made" / "bench.json"
+    assert main(["no", "--seed", str(figure), "--json", str(file)]) == code
+    written = json.loads(file.read_text())
+    assert bool(written["complaints"]) is bool(code)
+    assert [(row["key"], row["figure"]) for row in written["rows"]] == [
+        (key, float(figure)) for key in KEYS[: len(written["rows"])]
+    ]
+    assert "WHAT " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["benchmarks.not_there", "tests.benchmarks"], ids=["no module", "no rows in it"])
+def test_a_group_that_fails_is_a_failure_even_with_nothing_expected_of_it(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODULES, "no", module)
+    monkeypatch.setitem(EXPECTED, "no", ())
+    assert main(["no", "--json", str(tmp_path / "bench.json")]) == 1
+
+
+def test_a_group_that_does_not_exist_is_misuse() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["nothing"])
+    assert ended.value.code == 2
