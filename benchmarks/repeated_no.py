@@ -2,9 +2,10 @@
 
 Every event of a cluster makes a scheduler try refused pods anew, so "no" has to be the cheapest answer there is, or the
 pods of everybody else wait behind ours. Measured is filter on 1,000 full nodes, the same pod each time, the names in
-another order each time, back to back, with nothing changed in between: from the moment the event loop hands over the last byte of the
-request until the reply is written to the socket, inside the real service (`stopwatch.py`); and beside it the round trip
-as the client sees it. It does not tell what a storm does to pods that could be bound: that is the group `storm`.
+another order each time, back to back, with nothing changed in between: from the moment the event loop hands over the
+last byte of the request until the reply is written to the socket, inside the real service (`stopwatch.py`); and beside
+it the round trip as the client sees it. It does not tell what a storm does to pods that could be bound: that is the
+group `storm`.
 """
 
 from __future__ import annotations

@@ -12,48 +12,27 @@ and decoding, is in the group `scheduler`.
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
 from benchmarks.caller import Caller
 from benchmarks.figures import percentile
-from benchmarks.objects import FULL_LEAVES, MOST_ASKED, Cluster, Object, asking_pod, encode, event, node_name
+from benchmarks.load import Load, Times
+from benchmarks.objects import Cluster, encode, node_name
 from benchmarks.options import Options
 from benchmarks.rows import Row
-from benchmarks.subject import PREFIX, Pages, Subject, serving
+from benchmarks.subject import PREFIX, Pages, serving
 
-PAIRS = 600
-WARM_UP = 60
-"""Pairs before the first that counts: every usual size has been asked for."""
 PODS = 20_000
-USUAL = ((8, 1), (10, 1), (12, 1), (16, 1), (20, 1), (24, 1), (16, 2), (40, 1))
-"""Units on each of so many cards: sizes that a cluster asks for again and again; tables of all of them are there when the measurement begins."""
-NEW_EVERY = 20
 SAMPLED = 500
 """What a scheduler with default settings names on a cluster of 5,000 nodes."""
 BINDS = 50
 _COMMAND = "python -m benchmarks verbs --nodes {nodes}"
 
 
-class _Passed(msgspec.Struct):
-    node_names: list[str] = msgspec.field(name="NodeNames")
-
-
 class _Bound(msgspec.Struct):
     error: str = msgspec.field(name="Error")
-
-
-@dataclass(slots=True)
-class Times:
-    """Seconds of every pair, in the order measured."""
-
-    filter: list[float] = field(default_factory=list)
-    both: list[float] = field(default_factory=list)
-    cpu_per_pod: float = 0.0
 
 
 def rows(options: Options) -> Iterator[Row]:
@@ -71,10 +50,9 @@ def _thousand(options: Options) -> Iterator[Row]:
     cluster = _cluster(1000, options)
     with serving(Pages.of(cluster)) as subject:
         times = Load(subject, cluster, options).run()
-        bind = _calls_per_bind(subject, cluster)
     what = "filter, 1,000 nodes, p50"
     yield Row("filter-1000-p50", what, command, _ms(times.filter, 0.5), "ms", 1, 1.5, note=_cpu(times))
-    yield bind
+    yield _calls_per_bind(options)
 
 
 def _five_thousand(options: Options) -> Iterator[Row]:
@@ -103,86 +81,33 @@ def _fifteen_thousand(options: Options) -> Iterator[Row]:
 
 
 def _cluster(nodes: int, options: Options) -> Cluster:
-    return Cluster(options.sized(nodes), options.sized(PODS), pending=options.sized(BINDS), seed=options.seed)
+    """Nobody waits in it: what the extender does for those is not what is measured here."""
+    return Cluster(options.sized(nodes), options.sized(PODS), seed=options.seed)
 
 
-def _calls_per_bind(subject: Subject, cluster: Cluster) -> Row:
-    """Bind the pods that wait, one by one. Whatever the API server is asked counts, but for events.
+def _calls_per_bind(options: Options) -> Row:
+    """Bind the pods that wait, one by one. Whatever the API server is asked counts, but for lists, watches and events.
 
-    Those are written in the background, at most so many a second and not one for each bind.
+    Events are written in the background, at most so many a second and not one for each bind.
     """
-    before = subject.api.calls.total()
-    with Caller(subject.port) as caller:
-        for number in range(cluster.pending):
-            name, node = f"pending-{number}", node_name(cluster.nodes - 1 - number % 2)
-            args = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-of-{name}", "Node": node}
-            bound = msgspec.json.decode(caller.post(f"{PREFIX}/bind", encode(args)).body, type=_Bound)
-            assert not bound.error, bound.error
-    assert subject.api.calls["POST binding"] == cluster.pending
-    events = subject.api.calls["POST events"]
-    figure = (subject.api.calls.total() - events - before) / cluster.pending
+    cluster = Cluster(nodes=100, pods=400, pending=options.sized(BINDS), seed=options.seed)
+    with serving(Pages.of(cluster)) as subject:
+        with Caller(subject.port) as caller:
+            for number in range(cluster.pending):
+                _bind(caller, f"pending-{number}", node_name(cluster.nodes - 1 - number % 2))
+        calls = subject.api.calls
+    del calls["list"], calls["watch"]
+    assert calls["POST binding"] == cluster.pending
+    events = calls["POST events"]
+    figure = (calls.total() - events) / cluster.pending
     note = f"{cluster.pending} binds; {events} events besides, in the background"
     return Row("bind-calls", "bind, API calls of each", _COMMAND.format(nodes=1000), figure, "calls", 1, 1, note=note)
 
 
-class Load:
-    """One scheduler's calls, and the changes between them."""
-
-    def __init__(self, subject: Subject, cluster: Cluster, options: Options) -> None:
-        self._subject = subject
-        self._cluster = cluster
-        self._chance = random.Random(options.seed)
-        self._names = [encode(name) for name in cluster.names()]
-        self._full = [at for at in range(cluster.nodes) if cluster.is_full(at)]
-        self._pairs = options.sized(PAIRS, least=2 * NEW_EVERY)
-        self._warm_up = options.sized(WARM_UP)
-        self._pods = itertools.count(1)
-        self._version = itertools.count(1_000_001)
-        self._gone: Object | None = None
-        new = [(units, count) for units in range(FULL_LEAVES + 1, MOST_ASKED + 1) for count in (1, 2)]
-        unseen = [shape for shape in new if shape not in USUAL]
-        self._new = iter(self._chance.sample(unseen, len(unseen)))
-
-    def run(self, *, sampled: int | None = None) -> Times:
-        """Ask about pod after pod; all names are sent, or so many drawn anew each time."""
-        times = Times()
-        with Caller(self._subject.port) as caller:
-            for number in range(self._warm_up):
-                self._pair(caller, Times(), USUAL[number % len(USUAL)], sampled)
-            cpu = self._subject.cpu_seconds()
-            for number in range(self._pairs):
-                shape = next(self._new) if number % NEW_EVERY == NEW_EVERY - 1 else self._chance.choice(USUAL)
-                self._pair(caller, times, shape, sampled)
-            times.cpu_per_pod = (self._subject.cpu_seconds() - cpu) / self._pairs
-        return times
-
-    def _pair(self, caller: Caller, times: Times, shape: tuple[int, int], sampled: int | None) -> None:
-        """One change, one filter, one prioritize of what passed."""
-        self._change()
-        units, count = shape
-        pod = encode(asking_pod(f"asking-{next(self._pods)}", units * count, count=count))
-        names = sorted(self._names, key=lambda _: self._chance.random())[:sampled]
-        asked = caller.post(f"{PREFIX}/filter", _args(pod, names))
-        passed = msgspec.json.decode(asked.body, type=_Passed).node_names
-        half = len(names) - len(self._full)
-        assert sampled or half <= len(passed) <= half + 1, f"{len(passed)} of {len(names)} nodes passed"
-        scored = caller.post(f"{PREFIX}/prioritize", _args(pod, [encode(name) for name in passed]))
-        times.filter.append(asked.seconds)
-        times.both.append(asked.seconds + scored.seconds)
-
-    def _change(self) -> None:
-        """A pod of a full node goes, which makes room there, or the one that went last is back."""
-        if self._gone is None:
-            pods = list(self._cluster.pods_of(self._chance.choice(self._full)))
-            self._gone = self._chance.choice(pods)
-            self._subject.api.push("pods", event("DELETED", self._gone, next(self._version)))
-        else:
-            self._subject.api.push("pods", event("ADDED", self._gone, next(self._version)))
-            self._gone = None
-
-
-def _args(pod: bytes, names: Sequence[bytes]) -> bytes:
-    return b'{"Pod":%b,"Nodes":null,"NodeNames":[%b]}' % (pod, b",".join(names))
+def _bind(caller: Caller, name: str, node: str) -> None:
+    args = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-of-{name}", "Node": node}
+    bound = msgspec.json.decode(caller.post(f"{PREFIX}/bind", encode(args)).body, type=_Bound)
+    assert not bound.error, bound.error
 
 
 def _ms(seconds: Sequence[float], share: float) -> float:
