@@ -7,8 +7,8 @@ node what `cards.fit` finds by going through its cards; a property test holds th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cards.fit import Reason
 from cards.node import Node
@@ -54,29 +54,41 @@ def is_plain(request: Request) -> bool:
     return not (request.models or request.uuids or request.problem) and request.units > 0
 
 
-def outline_reason(node: Outline, request: Request) -> Reason | None:
-    """Why a plain request does not fit, None when it does: the answer of `cards.fit.fitting_cards`."""
-    units, count = request.units, request.count
-    if _has(node.empty if request.whole else node.room, units, count):
-        return None
-    if not node.sizes:
-        return Reason.NO_MEMORY
-    if not _has(node.sizes, units, count):
-        return Reason.TOO_FEW_CARDS if node.sizes[-1] >= units else Reason.TOO_LARGE
-    if _has(node.shut_empty if request.whole else node.shut_room, units, count):
-        return Reason.UNHEALTHY
-    if request.whole:
-        return Reason.NO_EMPTY_CARD
-    return Reason.NO_ROOM if count == 1 else Reason.NOT_ENOUGH_ROOM
+class Gist(NamedTuple):
+    """The four numbers by which plain requests of one count of cards, whole or not, fit or do not; -1 where there are too few cards.
+
+    Thousands of nodes have a few dozen gists between them, so a new size of request is answered gist by gist.
+    """
+
+    room: int
+    """Units that so many usable cards have free, each."""
+    shut_room: int
+    """The same if every card were usable."""
+    size: int
+    """Units that so many cards have, each."""
+    largest: int
+    """Units of the largest card."""
+
+    def reason(self, request: Request) -> Reason | None:
+        """Why a plain request does not fit, None when it does: the answer of `cards.fit.fitting_cards`."""
+        units = request.units
+        if self.room >= units:
+            return None
+        if self.largest < 0:
+            return Reason.NO_MEMORY
+        if self.size < units:
+            return Reason.TOO_FEW_CARDS if self.largest >= units else Reason.TOO_LARGE
+        if self.shut_room >= units:
+            return Reason.UNHEALTHY
+        if request.whole:
+            return Reason.NO_EMPTY_CARD
+        return Reason.NO_ROOM if request.count == 1 else Reason.NOT_ENOUGH_ROOM
 
 
-def reasons(nodes: Mapping[str, Outline], request: Request) -> Iterator[tuple[str, Reason | None]]:
-    """`outline_reason` of many nodes: the loop that somebody waits for when a request is new."""
-    units, count, is_whole = request.units, request.count, request.whole
-    for name, node in nodes.items():
-        room = node.empty if is_whole else node.room
-        fits = len(room) >= count and room[-count] >= units
-        yield name, None if fits else outline_reason(node, request)
+def gist(node: Outline, count: int, *, whole: bool) -> Gist:
+    """What matters of the node to plain requests of `count` cards, `whole` or not."""
+    room, shut_room = (node.empty, node.shut_empty) if whole else (node.room, node.shut_room)
+    return Gist(_nth(room, count), _nth(shut_room, count), _nth(node.sizes, count), _nth(node.sizes, 1))
 
 
 def tightest(node: Outline, request: Request) -> tuple[int, ...]:
@@ -86,6 +98,6 @@ def tightest(node: Outline, request: Request) -> tuple[int, ...]:
     return room[first : first + request.count]
 
 
-def _has(ascending: tuple[int, ...], units: int, count: int) -> bool:
-    """Whether `count` of these are `units` or more: the one that is `count`-th from above tells."""
-    return len(ascending) >= count and ascending[-count] >= units
+def _nth(ascending: tuple[int, ...], count: int) -> int:
+    """The one that is `count`-th from above: so many are as large or larger."""
+    return ascending[-count] if len(ascending) >= count else -1

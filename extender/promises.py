@@ -8,11 +8,12 @@ is refused. A promise refuses nobody and is no part of the ledger: whoever fits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cards.pod import Pod
 from cards.request import Request
+from policies.engine import Place
 from policies.layout import Laid
 
 PROMISE_SECONDS = 2.0
@@ -40,38 +41,51 @@ class Promises:
         self._clock = clock
         self._promises: dict[str, Promise] = {}
         """The oldest first."""
+        self._places: dict[str, tuple[Place, ...]] = {}
+        """By node; another tuple whenever one of them changes."""
 
     def make(self, uid: str, request: Request, laid: Laid) -> None:
         """Remember the place that was just named for the pod."""
-        self._promises.pop(uid, None)
+        self.end(uid)
         self._promises[uid] = Promise(uid, request, laid, self._clock(), self._pod_of(uid) is not None)
+        self._places[laid.node_name] = (*self._places.get(laid.node_name, ()), (laid.cards, request))
 
     def end(self, uid: str) -> None:
         """The pod is bound, or asked about again."""
-        self._promises.pop(uid, None)
+        promise = self._promises.pop(uid, None)
+        if promise is None:
+            return
+        name, places = promise.laid.node_name, list(self._places[promise.laid.node_name])
+        places.remove((promise.laid.cards, promise.request))
+        if places:
+            self._places[name] = tuple(places)
+        else:
+            del self._places[name]
 
     def own(self, uid: str) -> Laid | None:
         """The place that was promised to this pod."""
         promise = self._promises.get(uid)
         return promise.laid if promise is not None and self._is_live(promise) else None
 
-    def of_others(self, uid: str) -> dict[str, list[tuple[Sequence[int], Request]]]:
+    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:
         """What is promised to other pods, by node: cards by index, and the request."""
-        if not self._promises:
-            return {}
-        found: dict[str, list[tuple[Sequence[int], Request]]] = {}
-        for promise in self.live():
-            if promise.uid != uid:
-                found.setdefault(promise.laid.node_name, []).append((promise.laid.cards, promise.request))
-        return found
+        self._forget_ended()
+        own = self._promises.get(uid)
+        if own is None:
+            return self._places
+        node_name, places = own.laid.node_name, list(self._places[own.laid.node_name])
+        places.remove((own.laid.cards, own.request))
+        others = {name: each for name, each in self._places.items() if name != node_name}
+        return {**others, node_name: tuple(places)} if places else others
 
-    def live(self) -> Iterator[Promise]:
-        """All that hold now, the oldest first; the others are forgotten."""
-        for promise in list(self._promises.values()):
-            if self._is_live(promise):
-                yield promise
-            else:
-                del self._promises[promise.uid]
+    def live(self) -> list[Promise]:
+        """All that hold now, the oldest first."""
+        self._forget_ended()
+        return list(self._promises.values())
+
+    def _forget_ended(self) -> None:
+        for promise in [each for each in self._promises.values() if not self._is_live(each)]:
+            self.end(promise.uid)
 
     def age_seconds(self, promise: Promise) -> float:
         return self._clock() - promise.made_at

@@ -5,6 +5,9 @@ The strongest simple default: small pods fill cards that are in use, and large c
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
 from cards.node import Card, Node
 from cards.outline import Outline, tightest
 from cards.request import Request
@@ -17,6 +20,16 @@ def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Deman
     return Ranked(-sum(card.free_units for card in tightest), tightest)
 
 
-def score(node: Outline, request: Request, demand: Demand) -> float:  # noqa: ARG001 - the shape of a policy
-    """The score that `place` gives, from the outline of a node that fits."""
-    return -sum(tightest(node, request))
+def scores(
+    nodes: Iterable[tuple[str, Outline]],
+    request: Request,
+    demand: Demand,  # noqa: ARG001 - the shape of a policy
+) -> Iterator[tuple[str, float]]:
+    """The scores that `place` gives, from the outlines of nodes that fit."""
+    if request.count > 1:
+        yield from ((name, -sum(tightest(node, request))) for name, node in nodes)
+        return
+    units, whole = request.units, request.whole
+    for name, node in nodes:  # the loop that somebody waits for when a size is new
+        room = node.empty if whole else node.room
+        yield name, -room[bisect_left(room, units)]

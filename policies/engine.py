@@ -17,10 +17,11 @@ from cachetools import LRUCache
 
 from cards.fit import Unfit, fitting_cards
 from cards.node import Node
-from cards.outline import Outline, is_plain, outline, outline_reason, reasons
+from cards.outline import is_plain, outline
 from cards.request import Ask, Request
 from policies.judging import SCORES, Judgement, judge
 from policies.layout import Laid, filled
+from policies.outlines import Outlines
 from policies.policy import Demand, Ranked
 from policies.tables import Sorted, Table, Verdict
 from policies.tuning import PolicyName, PolicyTuning
@@ -31,6 +32,7 @@ SHAPES_KEPT = 64
 
 Place = tuple[Collection[int], Request]
 """Cards of a node by index, and what is asked of each of them."""
+NO_PLACES: Sequence[Place] = ()
 
 
 class LedgerView(Protocol):
@@ -61,8 +63,8 @@ class LedgerView(Protocol):
 class Promised(Protocol):
     """Places that were named to pods and are not bound yet."""
 
-    def of_others(self, uid: str) -> Mapping[str, Iterable[Place]]:
-        """What is promised to other pods, by node."""
+    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:
+        """What is promised to other pods, by node: the same object as long as it is the same."""
         ...
 
     def own(self, uid: str) -> Laid | None:
@@ -73,7 +75,7 @@ class Promised(Protocol):
 class NothingPromised:
     """For those who only ask what fits."""
 
-    def of_others(self, uid: str) -> Mapping[str, Iterable[Place]]:  # noqa: ARG002 - the shape
+    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:  # noqa: ARG002 - the shape
         return {}
 
     def own(self, uid: str) -> Laid | None:  # noqa: ARG002 - the shape
@@ -94,7 +96,7 @@ class Engine:
         self._tuning = tuning
         self._promised = promised or NothingPromised()
         self._demand = demand or Demand()
-        self._outlines: dict[str, Outline] = {}
+        self._outlines = Outlines()
         self._outlined_at = 0
         self._tables: LRUCache[tuple[Request, PolicyName], Table] = LRUCache(maxsize=SHAPES_KEPT)
 
@@ -144,20 +146,30 @@ class Engine:
             return [name for _, name in table.best(candidates, count)]
         others = candidates & {*promised, *avoided}
         ranked = [(0, score, name) for score, name in table.best(candidates - others, count)]
+        special = set(self._ledger.special_nodes(uid))
         for name in others:
-            rank = self._rank(name, ask, uid, promised.get(name, ()))
-            if rank is not None:
-                ranked.append((2 if name in avoided else rank[0], rank[1], name))
+            if table.fits(name):
+                places = promised.get(name, NO_PLACES)
+                tier, score = self._rank(table, name, places, ask, uid if name in special else "")
+                ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
 
-    def _rank(self, name: str, ask: Ask, uid: str, promised: Iterable[Place]) -> tuple[int, float] | None:
-        """0 and a score where the pod fits beside what is promised there, 1 where only instead of that, None where not at all."""
-        node = self._ledger.node_for(name, uid)
-        judged = self._judge(node, ask)
-        if node is None or isinstance(judged, Unfit):
-            return None
-        beside = self._beside(node, promised, ask)
-        return (0, beside.score) if isinstance(beside, Ranked) else (1, judged.score)
+    def _rank(self, table: Table, name: str, places: Sequence[Place], ask: Ask, uid: str) -> tuple[int, float]:
+        """0 and a score where the pod fits beside what is promised there, 1 where only instead of that.
+
+        `uid` of a pod that finds this node as nobody else does: what holds for it is not kept for others.
+        """
+        node = self._ledger.node_for(name, uid) if uid else self._ledger.node(name)
+        if node is None or not places:
+            return 0, table.score(name)
+        known = table.beside.get(name)
+        if known is not None and known[0] is node and known[1] is places:
+            return known[2]
+        beside = self._beside(node, places, ask)
+        rank = (0, beside.score) if isinstance(beside, Ranked) else (1, table.score(name))
+        if not uid:
+            table.beside[name] = node, places, rank
+        return rank
 
     def _beside(self, node: Node, promised: Iterable[Place], ask: Ask) -> Judgement:
         """Where the pod would go if all that is promised there were held."""
@@ -184,19 +196,22 @@ class Engine:
         return table if not special else table.with_verdicts({name: self._own(name, ask, uid) for name in special})
 
     def _new_table(self, request: Request, policy: PolicyName) -> Table:
-        table = Table(lambda name: SCORES[policy](self._outlines[name], request, self._demand))
+        scores = SCORES[policy]
+        table = Table(lambda names: scores(self._outlines.of(names), request, self._demand))
         if is_plain(request):
-            table.fill(reasons(self._outlines, request))
+            for reason, names in self._outlines.reasons(request):
+                table.fill(names, reason)
         else:
-            table.fill((name, self._plain(name, request, policy)) for name in self._outlines)
+            for name in self._outlines:
+                table.put(name, self._plain(name, request, policy))
         return table
 
     def _put(self, table: Table, name: str, request: Request, policy: PolicyName) -> None:
-        node = self._outlines.get(name)
-        if node is None:
+        if self._outlines.get(name) is None:
             table.drop(name)
         else:
-            table.put(name, outline_reason(node, request) if is_plain(request) else self._plain(name, request, policy))
+            is_simple = is_plain(request)
+            table.put(name, self._outlines.reason(name, request) if is_simple else self._plain(name, request, policy))
 
     def _plain(self, name: str, request: Request, policy: PolicyName) -> Verdict:
         return _verdict(judge(self._ledger.node(name), request, policy, self._demand))
@@ -215,10 +230,7 @@ class Engine:
             changed = self._ledger.node_names()
         for name in changed:
             node = self._ledger.node(name)
-            if node is None:
-                self._outlines.pop(name, None)
-            else:
-                self._outlines[name] = outline(node)
+            self._outlines.put(name, None if node is None else outline(node))
         self._outlined_at = generation
 
 

@@ -8,7 +8,7 @@ from cards.fit import Reason, Unfit, fitting_cards
 from cards.node import Node
 from cards.request import Request
 from policies import binpack, node_binpack, spread
-from policies.policy import Demand, Policy, Ranked, Score
+from policies.policy import Demand, Policy, Ranked, Scores
 from policies.tuning import PolicyName
 
 POLICIES: Mapping[PolicyName, Policy] = {
@@ -16,10 +16,10 @@ POLICIES: Mapping[PolicyName, Policy] = {
     "spread": spread.place,
     "node-binpack": node_binpack.place,
 }
-SCORES: Mapping[PolicyName, Score] = {
-    "binpack": binpack.score,
-    "spread": spread.score,
-    "node-binpack": node_binpack.score,
+SCORES: Mapping[PolicyName, Scores] = {
+    "binpack": binpack.scores,
+    "spread": spread.scores,
+    "node-binpack": node_binpack.scores,
 }
 
 Judgement = Ranked | Unfit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from cards.node import Card, Node
 from cards.outline import Outline, tightest
 from cards.request import Request
@@ -15,7 +17,12 @@ def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Deman
     return Ranked((node.used_units + added) / node.total_units, tightest)
 
 
-def score(node: Outline, request: Request, demand: Demand) -> float:  # noqa: ARG001 - the shape of a policy
-    """The score that `place` gives, from the outline of a node that fits."""
-    added = sum(tightest(node, request)) if request.whole else request.units * request.count
-    return (node.used_units + added) / node.total_units
+def scores(
+    nodes: Iterable[tuple[str, Outline]],
+    request: Request,
+    demand: Demand,  # noqa: ARG001 - the shape of a policy
+) -> Iterator[tuple[str, float]]:
+    """The scores that `place` gives, from the outlines of nodes that fit."""
+    for name, node in nodes:
+        added = sum(tightest(node, request)) if request.whole else request.units * request.count
+        yield name, (node.used_units + added) / node.total_units

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,10 +36,13 @@ class Policy(Protocol):
     def __call__(self, node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked: ...
 
 
-class Score(Protocol):
-    """The score of `Policy` alone, for plain requests (`cards.outline.is_plain`) on nodes that fit.
+class Scores(Protocol):
+    """The scores of `Policy` alone, by name, for a plain request (`cards.outline.is_plain`) on nodes that fit.
 
-    Ranking thousands of nodes needs no cards. It must be the same number, which a property test holds it to.
+    Ranking thousands of nodes needs no cards, and no call for each. It must be the same numbers, which a property test
+    holds it to.
     """
 
-    def __call__(self, node: Outline, request: Request, demand: Demand) -> float: ...
+    def __call__(
+        self, nodes: Iterable[tuple[str, Outline]], request: Request, demand: Demand
+    ) -> Iterator[tuple[str, float]]: ...

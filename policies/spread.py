@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from cards.node import Card, Node
 from cards.outline import Outline
 from cards.request import Request
@@ -21,9 +23,17 @@ def _share(card: Card, request: Request) -> float:
     return 1.0 if request.whole else (card.used_units + request.units) / card.units
 
 
-def score(node: Outline, request: Request, demand: Demand) -> float:  # noqa: ARG001 - the shape of a policy
-    """The score that `place` gives, from the outline of a node that fits."""
-    if request.whole:
-        return -1.0
-    shares = sorted((used + request.units) / units for units, used in node.usable if units - used >= request.units)
-    return -shares[request.count - 1]
+def scores(
+    nodes: Iterable[tuple[str, Outline]],
+    request: Request,
+    demand: Demand,  # noqa: ARG001 - the shape of a policy
+) -> Iterator[tuple[str, float]]:
+    """The scores that `place` gives, from the outlines of nodes that fit."""
+    for name, node in nodes:
+        yield name, -1.0 if request.whole else -_shares(node, request)[request.count - 1]
+
+
+def _shares(node: Outline, request: Request) -> list[float]:
+    """In use on each card that takes the request after placing it, ascending."""
+    units = request.units
+    return sorted((used + units) / size for size, used in node.usable if size - used >= units)

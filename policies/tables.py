@@ -14,10 +14,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from cards.fit import NEVER, Reason
+from cards.fit import Reason
+from cards.node import Node
 
 Verdict = float | Reason | None
 """A score, why not, or None: it fits, and its score has not been asked for."""
+
+Beside = tuple[Node, object, tuple[int, float]]
+"""The node and the promises for which it holds, and the tier and score."""
 
 _NOT_SEEN = Reason.NOT_SEEN.value
 _TEXTS = {reason: reason.value for reason in Reason}
@@ -43,12 +47,14 @@ class Sorted:
 
 
 class Table:
-    """See the module. `score_of` ranks a node that fits."""
+    """See the module. `scores_of` ranks nodes that fit."""
 
-    def __init__(self, score_of: Callable[[str], float]) -> None:
+    def __init__(self, scores_of: Callable[[Iterable[str]], Iterable[tuple[str, float]]]) -> None:
         self.generation = 0
         """Of the ledger, up to which this table is right."""
-        self._score_of = score_of
+        self.beside: dict[str, Beside] = {}
+        """What nodes are worth beside promises, as long as neither changes; kept by the engine."""
+        self._scores_of = scores_of
         self._fitting: dict[str, float | None] = {}
         self._later: dict[str, str] = {}
         self._never: dict[str, str] = {}
@@ -61,7 +67,7 @@ class Table:
             (self._never if verdict.is_never else self._later)[name] = _TEXTS[verdict]
             return
         if self._buckets is not None:
-            verdict = self._score_of(name) if verdict is None else verdict
+            verdict = self._score(name) if verdict is None else verdict
             self._buckets[verdict].add(name)
         self._fitting[name] = verdict
 
@@ -74,20 +80,25 @@ class Table:
         elif self._later.pop(name, None) is None:
             self._never.pop(name, None)
 
-    def fill(self, verdicts: Iterable[tuple[str, Verdict]]) -> None:
-        """All nodes of a table that has none yet."""
-        fitting, later, never = self._fitting, self._later, self._never
-        for name, verdict in verdicts:
-            if verdict is None or isinstance(verdict, float | int):
-                fitting[name] = verdict
-            elif verdict in NEVER:
-                never[name] = _TEXTS[verdict]
-            else:
-                later[name] = _TEXTS[verdict]
+    def fill(self, names: Iterable[str], reason: Reason | None) -> None:
+        """The same for many nodes of a table that has none of them yet."""
+        if reason is None:
+            self._fitting.update(dict.fromkeys(names))
+        else:
+            (self._never if reason.is_never else self._later).update(dict.fromkeys(names, _TEXTS[reason]))
+
+    def fits(self, name: str) -> bool:
+        return name in self._fitting
+
+    def score(self, name: str) -> float:
+        """Of a node that fits."""
+        known = self._fitting[name]
+        return self._score(name) if known is None else known
 
     def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> Table:
         """A copy in which these nodes are others: what one pod finds is told to nobody else."""
-        made = Table(self._score_of)
+        made = Table(self._scores_of)
+        made.beside = self.beside
         made._fitting, made._later, made._never = dict(self._fitting), dict(self._later), dict(self._never)
         for name, verdict in verdicts.items():
             made.put(name, verdict)
@@ -126,12 +137,17 @@ class Table:
 
     def _ranked(self) -> Mapping[float, set[str]]:
         """The buckets, made when they are first needed: many a shape is filtered and never ranked."""
-        if self._buckets is None:
-            self._buckets = defaultdict(set)
+        buckets = self._buckets
+        if buckets is None:
+            self._fitting.update(self._scores_of([name for name, score in self._fitting.items() if score is None]))
+            self._buckets = buckets = defaultdict(set)
             for name, score in self._fitting.items():
-                self._fitting[name] = known = self._score_of(name) if score is None else score
-                self._buckets[known].add(name)
-        empty = [score for score, bucket in self._buckets.items() if not bucket]
+                buckets[score].add(name)  # type: ignore[index]  # none is unscored any more
+        empty = [score for score, bucket in buckets.items() if not bucket]
         for score in empty:
-            del self._buckets[score]
-        return self._buckets
+            del buckets[score]
+        return buckets
+
+    def _score(self, name: str) -> float:
+        ((_, score),) = self._scores_of([name])
+        return score

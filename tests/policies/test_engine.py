@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from cards.fit import Reason, Unfit, fitting_cards
 from cards.node import Node
-from cards.outline import is_plain, outline, outline_reason, reasons
+from cards.outline import gist, is_plain, outline
 from cards.request import Ask, ContainerAsk, Request
 from policies.engine import SHAPES_KEPT, Engine
 from policies.judging import POLICIES, SCORES, Judgement, in_order, judge
@@ -238,8 +238,7 @@ def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: Re
     """Sorted numbers against going through the cards."""
     fitting = fitting_cards(node, request)
     want = fitting.reason if isinstance(fitting, Unfit) else None
-    assert outline_reason(outline(node), request) == want
-    assert dict(reasons({"n": outline(node)}, request)) == {"n": want}
+    assert gist(outline(node), request.count, whole=request.whole).reason(request) == want
 
 
 @PATIENT
@@ -247,7 +246,7 @@ def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: Re
 def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: Request, policy: PolicyName) -> None:
     judged = judge(node, request, policy, Demand())
     if isinstance(judged, Ranked):
-        assert SCORES[policy](outline(node), request, Demand()) == judged.score
+        assert dict(SCORES[policy]([("n", outline(node))], request, Demand())) == {"n": judged.score}
 
 
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]

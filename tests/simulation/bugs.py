@@ -176,9 +176,10 @@ def draw_an_outline_once(patch: Patch) -> None:
     follow = Engine._follow_outlines
 
     def follow_new_nodes(self: Engine) -> None:
-        drawn = dict(self._outlines)
+        drawn = {name: self._outlines.get(name) for name in self._outlines}
         follow(self)
-        self._outlines.update({name: kept for name, kept in drawn.items() if name in self._outlines})
+        for name in list(self._outlines):
+            self._outlines.put(name, drawn.get(name) or self._outlines.get(name))
 
     patch.setattr(Engine, "_follow_outlines", follow_new_nodes)
 
