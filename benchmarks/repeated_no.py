@@ -38,13 +38,16 @@ def rows(options: Options) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as folder:
         file = Path(folder) / "times.json"
         with serving(Pages.of(cluster), command=(sys.executable, "-m", "benchmarks.stopwatch", str(file))) as subject:
-            replies = _ask(subject.port, cluster, warm_up + options.sized(CALLS), options.seed)[warm_up:]
-        verbs = json.loads(file.read_text())[warm_up:]
+            cpu = subject.cpu_seconds()
+            replies = _ask(subject.port, cluster, warm_up + options.sized(CALLS), options.seed)
+            cpu = (subject.cpu_seconds() - cpu) / len(replies)
+        verbs = json.loads(file.read_text())
     assert len(verbs) == len(replies), f"{len(verbs)} answers were timed, {len(replies)} were received"
+    replies, verbs = replies[warm_up:], verbs[warm_up:]
     written = [verb["written"] / 1000 for verb in verbs]
     writing = median([verb["writing"] / 1000 for verb in verbs])
     what = f"a repeated no, {NODES:,} names"
-    note = f"{writing:.0f} us until the write begins"
+    note = f"{writing:.0f} us until the write begins; {cpu * 1e6:.0f} us CPU of the extender"
     yield Row("no-1000-p50", f"{what}, p50", COMMAND, median(written), "us", 100, 150, note=note)
     yield Row("no-1000-p99", f"{what}, p99", COMMAND, percentile(written, 0.99), "us", None, None)
     trip = median([reply.seconds for reply in replies]) * 1e6
