@@ -106,7 +106,7 @@ def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unr
 def load_json(text: str) -> object:
     """JSON in which no key stands twice, and whose texts can be written again. Raises `RecordError`."""
     try:
-        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: object = _JSON.decode(text)
         if "\\u" in text:  # half a surrogate pair is JSON, but nothing that shows it could encode it
             json.dumps(value, ensure_ascii=False).encode()
     except RecordError:
@@ -276,3 +276,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _refuse_constant(text: str) -> object:
     raise RecordError(f"{text} is not a number")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+"""Made once: `json.loads` would make one for every record of a list of thousands."""

@@ -13,6 +13,7 @@ binds, waits for those under way, and exits.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -34,10 +35,14 @@ from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
 from extender.straight import straight
 from extender.surroundings import DeviceClasses
-from extender.sync import Freshness, Recount, Watcher, reflectors
+from extender.sync import RESOURCES, Freshness, Recount, Watcher, follow, reflectors
 from kube.client import Api, load_credentials
 
 log = logging.getLogger(__name__)
+
+COLLECT_AFTER = (10_000, 20, 50)
+"""Objects, and rounds of younger generations, before garbage is looked for. Nearly all that we make is freed by counting
+references; Python's own 700 spent a fifth of a start on walking pods that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,14 @@ class Extender:
         own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
         if self._reloader is not None:
             own.append(self._reloader.run())
-        return [pods.run(), nodes.run(), self._device_classes.run(), *own]
+        return [follow(pods, nodes, self._freshness), self._tidy(), self._device_classes.run(), *own]
+
+    async def _tidy(self) -> None:
+        """Spare the collector the thousands of objects that stay: walking them held a verb up for 60 ms at 20,000 pods."""
+        for resource in RESOURCES:
+            await self._freshness.listed(resource)
+        gc.collect()
+        gc.freeze()
 
     def _reload(self, settings: ExtenderConfiguration) -> None:
         """Every field of `reload.RELOADABLE` goes to whoever uses it."""
@@ -160,6 +172,7 @@ async def serve(options: Options) -> None:
 
     Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
     """
+    gc.set_threshold(*COLLECT_AFTER)
     settings = options.settings
     metrics = Metrics(options.version)
     _check_scheduler(options, metrics)

@@ -21,6 +21,7 @@ from kube.reflector import Identity, Reflector
 
 log = logging.getLogger(__name__)
 
+RESOURCES = ("nodes", "pods")
 RECOUNT_SECONDS = 60.0
 RECOUNT_SLICE = 100
 """Nodes counted before others get their turn: about 2 ms."""
@@ -42,7 +43,7 @@ class Freshness:
         self._now = now
         self._stale_seconds = stale_seconds
         self._heard: dict[str, float] = {}
-        self._complete: set[str] = set()
+        self._listed = {resource: asyncio.Event() for resource in RESOURCES}
         self.heard_at: dict[str, float] = {}
         """Unix seconds by resource, for people."""
 
@@ -51,12 +52,16 @@ class Freshness:
         self.heard_at[resource] = self._now()
 
     def completed(self, resource: str) -> None:
-        self._complete.add(resource)
+        self._listed[resource].set()
+
+    async def listed(self, resource: str) -> None:
+        """Wait for the first complete list."""
+        await self._listed[resource].wait()
 
     def problem(self) -> str:
         """Why the ledger must not be trusted now; empty when it may."""
-        for resource in ("nodes", "pods"):
-            if resource not in self._complete:
+        for resource in RESOURCES:
+            if not self._listed[resource].is_set():
                 return f"the list of {resource} is not complete yet"
             silence = self._clock() - self._heard[resource]
             if silence > self._stale_seconds:
@@ -232,6 +237,14 @@ class Recount:
                 if at % RECOUNT_SLICE == 0:
                     await asyncio.sleep(0)
             self.drift_units = found
+
+
+async def follow(pods: Reflector[PodObject], nodes: Reflector[NodeObject], freshness: Freshness) -> None:
+    """Feed the ledger for ever. Nodes after the first list of pods: each is then counted once, not anew for every pod."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pods.run())
+        await freshness.listed("pods")
+        group.create_task(nodes.run())
 
 
 def reflectors(

@@ -54,12 +54,19 @@ class _Bookmark(msgspec.Struct):
 
 
 class _RawPage(msgspec.Struct):
+    """A page with something in it that cannot be decoded: object by object, the others count."""
+
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
 _Object = TypeVar("_Object", bound=PodObject | NodeObject)
 _Told_contra = TypeVar("_Told_contra", contravariant=True)
+
+
+class _Page(msgspec.Struct, Generic[_Object]):
+    metadata: ListMeta
+    items: list[_Object] | None = None
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -114,6 +121,7 @@ class Reflector(Generic[_Object]):
         self._sink: Sink[_Object] = sink
         self._silence_seconds = silence_seconds
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
+        self._page: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
         self._version = ""
         self._failures = 0
         self._has_heard = False
@@ -159,7 +167,13 @@ class Reflector(Generic[_Object]):
         self._version = meta.resource_version
         self._sink.list_ends()
 
-    def _decode_page(self, page: bytes) -> tuple[ListMeta, list[_Object]]:
+    def _decode_page(self, page: bytes) -> tuple[ListMeta, Sequence[_Object]]:
+        try:
+            whole = self._page.decode(page)
+        except UNDECODABLE as error:
+            log.debug("page decoded object by object resource=%s error=%s", self._resource, error)
+        else:
+            return whole.metadata, whole.items or ()
         try:
             raw = msgspec.json.decode(page, type=_RawPage)
         except UNDECODABLE as error:
