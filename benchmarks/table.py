@@ -24,7 +24,17 @@ EXPECTED = {
     ),
     "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
     "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
-    "scheduler": (),
+    "scheduler": (
+        "rate-none",
+        "rate-idle",
+        "rate-prioritize",
+        "rate-filter",
+        "rate-auto",
+        "rate-no-scores",
+        "rate-prioritize-to-idle",
+        "rate-filter-to-idle",
+        "rate-filter-to-none",
+    ),
     "storm": (),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""

@@ -1,0 +1,81 @@
+"""Starts extenders and schedulers for the benchmarks: the shipped configurations, changed where it says so here.
+
+The scheduler's configuration names a free port instead of the usual one, and takes no part in an election, so that a
+fresh scheduler need not wait for the lease of the one before it. The scheduler logs errors only, the extender as shipped.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import yaml
+
+from tests.e2e import binaries, in_cluster, kubeadm
+from tests.e2e.cluster import Cluster, Json
+from tests.e2e.in_cluster import Extender
+from tests.e2e.processes import Process, free_ports
+
+GPU_SCHEDULER, PLAIN_SCHEDULER = "vrampack", "default-scheduler"
+PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+"""A cluster's own scheduler that knows nothing of us."""
+
+
+def second_scheduler(cluster: Cluster) -> Json:
+    """The configuration of the recommended install."""
+    return yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.SCHEDULER))
+
+
+def own_scheduler() -> Json:
+    """The configuration for a cluster's own scheduler, as kubeadm's hosts get it.
+
+    It stands in for that scheduler under our scheduler's name and account, so that the admission policies can stay.
+    """
+    made = yaml.safe_load((kubeadm.ON_THE_HOST / "scheduler.yaml").read_text())
+    del made["clientConnection"]["kubeconfig"]
+    return made | {"profiles": [{"schedulerName": GPU_SCHEDULER}]}
+
+
+@contextmanager
+def our_extender(cluster: Cluster, *, decide: str = "prioritize") -> Iterator[Extender]:
+    """As installed, except for `decide`."""
+    shipped = yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.EXTENDER))
+    (port,) = free_ports(1)
+    made = in_cluster.start_extender(cluster, port=port, configuration=yaml.safe_dump(shipped | {"decide": decide}))
+    with _ended(made.process):
+        yield made
+
+
+@contextmanager
+def idle_extender(cluster: Cluster, *flags: str) -> Iterator[Extender]:
+    """The extender that does nothing; its flags are in its source."""
+    (program,) = binaries.locate(programs=(binaries.IDLE_EXTENDER,)).values()
+    (port,) = free_ports(1)
+    made = in_cluster.start_extender(cluster, port=port, command=(program, *flags))
+    with _ended(made.process):
+        yield made
+
+
+@contextmanager
+def scheduler(cluster: Cluster, configuration: Json, extender: Extender | None = None) -> Iterator[Process]:
+    """A scheduler that is ready; without an extender it is told of none."""
+    made = copy.deepcopy(configuration) | {"leaderElection": {"leaderElect": False}}
+    if extender is None:
+        made.pop("extenders", None)
+    else:
+        made["extenders"][0]["urlPrefix"] = extender.url
+    process = in_cluster.start_scheduler(cluster, configuration=yaml.safe_dump(made), verbosity=0)
+    with _ended(process):
+        yield process
+
+
+@contextmanager
+def _ended(process: Process) -> Iterator[None]:
+    """It ends with the block, and must not have ended before."""
+    try:
+        yield
+        if process.has_crashed:
+            raise RuntimeError(f"{process.name} ended by itself:\n{process.log_tail()}")
+    finally:
+        process.kill()

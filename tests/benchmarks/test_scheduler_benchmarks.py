@@ -1,0 +1,42 @@
+"""The benchmarks that need a real control plane still run, at a size at which their figures say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from benchmarks import scheduler_rate
+from benchmarks.live_cluster import running
+from benchmarks.options import Options
+from benchmarks.rows import Row
+from benchmarks.scheduler_rate import NOT_SERVED
+from benchmarks.table import EXPECTED
+from tests.benchmarks.test_groups import DOCS, documented_as
+from tests.e2e.cluster import Cluster
+
+pytestmark = pytest.mark.e2e
+GROUPS = {"scheduler": scheduler_rate.rows_on}
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[Cluster]:
+    with running() as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(control_plane: Cluster) -> Iterator[Cluster]:
+    """An empty one."""
+    yield control_plane
+    control_plane.reset()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_yields_its_rows(cluster: Cluster, group: str) -> None:
+    measure: Callable[[Cluster, Options], Iterator[Row]] = GROUPS[group]
+    found = list(measure(cluster, Options(shrink=40)))
+    measured = [row for row in found if row.note != NOT_SERVED]
+    assert [row.key for row in found] == list(EXPECTED[group])
+    assert [row.key for row in measured if not row.figure] == []
+    assert [line for row in found if (line := documented_as(row)) not in DOCS] == []
