@@ -35,7 +35,17 @@ EXPECTED = {
         "rate-filter-to-idle",
         "rate-filter-to-none",
     ),
-    "storm": (),
+    "storm": (
+        "storm-one-p50",
+        "storm-one-p99",
+        "storm-one-settling",
+        "storm-two-p50",
+        "storm-two-p99",
+        "storm-two-settling",
+        "storm-idle-p50",
+        "storm-idle-p99",
+        "storm-idle-settling",
+    ),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 

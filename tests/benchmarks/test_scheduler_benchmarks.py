@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks import scheduler_rate
+from benchmarks import scheduler_rate, storm
 from benchmarks.live_cluster import running
 from benchmarks.options import Options
 from benchmarks.rows import Row
@@ -16,7 +16,7 @@ from tests.benchmarks.test_groups import DOCS, documented_as
 from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.e2e
-GROUPS = {"scheduler": scheduler_rate.rows_on}
+GROUPS = {"scheduler": scheduler_rate.rows_on, "storm": storm.rows_on}
 
 
 @pytest.fixture(scope="module")
