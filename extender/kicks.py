@@ -42,7 +42,9 @@ ATTEMPT_SECONDS = 5.0
 CALLED_SECONDS = 300.0
 """An extender that no scheduler called for so long is a standby: its kicks would be another one's business."""
 ADOPT_SECONDS = 5.0
-"""How long after its first call a new process waits for the scheduler to ask about the pods that are there."""
+"""How long a new process waits for the scheduler to ask about the pods that are there, after the last one it could help."""
+ADOPT_LATEST_SECONDS = 60.0
+"""The same after the first call, however long the scheduler's queue is."""
 PATCH_SECONDS = 1.0
 UNREADY_SECONDS = 1.0
 MOST_KICKED = 100
@@ -96,6 +98,7 @@ class Kicker:
         self._rounds = 0
         self._called_at: float | None = None
         self._adopt_at: float | None = None
+        self._adopt_latest = 0.0
         self._is_adopted = False
         self.next_at: float | None = None
         """When there is reason for a round if nothing changes."""
@@ -114,6 +117,7 @@ class Kicker:
             self._woken.set()
         if self._adopt_at is None:
             self._adopt_at = now + ADOPT_SECONDS
+            self._adopt_latest = now + ADOPT_LATEST_SECONDS
         self._called_at = now
 
     def filtered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
@@ -121,6 +125,8 @@ class Kicker:
         now = self._clock()
         attempt = self._attempts.get(uid)
         if fits:
+            if self._adopt_at is not None and not self._is_adopted:
+                self._adopt_at = min(now + ADOPT_SECONDS, self._adopt_latest)
             if self._waiting.admit(uid, now):
                 self._metrics.bound_after_flush.inc()
             if attempt is not None:

@@ -287,6 +287,20 @@ async def test_a_new_process_takes_what_waits_for_refused() -> None:
     assert "later" not in await stage.round()
 
 
+async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> None:
+    """Whom it has not asked about yet waits in the scheduler's queue, not for us; but nobody longer than a minute."""
+    stage = Stage("n")
+    stage.arrive("waits", 2)
+    stage.free("n")
+    for second in range(59):
+        stage.seconds = 1000.0 + second
+        stage.admit(f"passes-{second}")
+        assert await stage.round() == [], second
+    stage.seconds = 1060.0
+    stage.admit("passes-last")
+    assert await stage.round() == ["waits"]
+
+
 async def test_what_the_api_server_does_not_take_is_counted_and_the_place_goes_on(stage: Stage) -> None:
     stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
     stage.door.errors["b"] = RefusedError(404, "NotFound", "no such pod")
