@@ -29,14 +29,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from cards.allocation import Allocation
 from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold, shown_order
 from cards.node import Node, NodeFacts
 from cards.pod import Pod
-from cards.records import Record, Unreadable
 from cards.room import has_gained_room
+from extender.notices import Notice, notices
 
 GONE_NODES_KEPT = 256
 """Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""
@@ -53,18 +53,6 @@ class Reservation:
     """Seconds of the ledger's clock."""
     is_unsettled: bool = False
     """No answer came: the Binding may still land."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something a human may have to see: becomes an event, a counter and a log line."""
-
-    kind: Literal["record_missing", "record_unreadable", "card_unknown", "records_disagree", "overcommitted"]
-    node_name: str
-    text: str
-    pod: Pod | None = None
-    card: int | None = None
-    """The index of the card that it is about, if it is about one."""
 
 
 class Listener(Protocol):
@@ -89,6 +77,7 @@ class Ledger:
         self._room_at: dict[str, int] = {}
         """The room generation of each node, the latest last."""
         self._listener: Listener | None = None
+        self._settled: Callable[[str], None] = _nobody_hears
         self._clock = clock
         self._report = report
         self._facts: dict[str, NodeFacts] = {}
@@ -118,6 +107,10 @@ class Ledger:
         self._room_at = dict.fromkeys(self._nodes, self.room_generation)
         if self._listener is not None:
             self._listener.room_grew()
+
+    def on_settled(self, settled: Callable[[str], None]) -> None:
+        """Tell from now on of each pod, by uid, that is shown bound or leaving, or is gone: nobody places it any more."""
+        self._settled = settled
 
     def roomier_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this room generation, the latest first, each with its own."""
@@ -230,6 +223,7 @@ class Ledger:
         for name in touched:
             self._refresh(name)
         self._nominate(uid, before=_nomination(pod), now="")
+        self._settled(uid)
 
     def list_begins(self) -> PodList:
         """Call before the first page of a list of all pods is asked for."""
@@ -307,6 +301,8 @@ class Ledger:
         for name in touched:
             self._refresh(name)
         self._nominate(pod.uid, before=_nomination(known), now=_nomination(pod))
+        if pod.node_name or pod.is_leaving:
+            self._settled(pod.uid)
 
     def _nominate(self, uid: str, *, before: str, now: str) -> None:
         """What was kept for the pod elsewhere is room for others again."""
@@ -376,10 +372,10 @@ class Ledger:
 
     def _notice(self, node: Node, holds: Iterable[Hold]) -> None:
         """Report what is wrong on the node and was not wrong at its last count."""
-        notices = {(notice.kind, _subject(notice)): notice for notice in _notices(node, holds)}
-        for key in notices.keys() - self._noticed[node.name]:
-            self._report(notices[key])
-        self._noticed[node.name] = frozenset(notices)
+        found = {(notice.kind, notice.subject): notice for notice in notices(node, holds)}
+        for key in found.keys() - self._noticed[node.name]:
+            self._report(found[key])
+        self._noticed[node.name] = frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,30 +386,10 @@ class PodList:
     reservations: frozenset[tuple[str, str]]
 
 
+def _nobody_hears(_uid: str) -> None:
+    """Until somebody wants to."""
+
+
 def _nomination(pod: Pod | None) -> str:
     """The node that the pod may still be bound to because others were evicted there."""
     return "" if pod is None or pod.node_name or pod.is_leaving or pod.ask is None else pod.nominated_node
-
-
-def _notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
-    for hold in holds:
-        if hold.state in ("bound", "leaving"):
-            record = hold.pod.record
-            if hold.unplaced:
-                yield Notice(_kind(record), node.name, hold.unplaced, hold.pod)
-            if isinstance(record, Record) and record.disagreement:
-                yield Notice("records_disagree", node.name, record.disagreement, hold.pod)
-    for card in node.cards:
-        if card.is_overcommitted:
-            text = f"card {card.index} holds {card.used_units} of {card.units} units"
-            yield Notice("overcommitted", node.name, text, card=card.index)
-
-
-def _kind(record: Record | Unreadable | None) -> Literal["record_missing", "record_unreadable", "card_unknown"]:
-    if record is None:
-        return "record_missing"
-    return "record_unreadable" if isinstance(record, Unreadable) else "card_unknown"
-
-
-def _subject(notice: Notice) -> str:
-    return notice.pod.uid if notice.pod is not None else notice.text

@@ -46,7 +46,7 @@ def assemble(  # noqa: PLR0913 - what the parts share
     now_ns: Callable[[], int],
 ) -> Parts:
     """All verbs over this ledger. `problem` says why they may not answer, `clock` counts seconds, `now_ns` is Unix time."""
-    promises = Promises(pod_of=ledger.pod, clock=clock)
+    promises = Promises(clock)
     nominations = Nominations(ledger)
     engine = Engine(nominations, settings.policy, promised=promises)
     binder = Binder(
@@ -71,6 +71,7 @@ def assemble(  # noqa: PLR0913 - what the parts share
         started_ns=now_ns(),
     )
     ledger.listen(kicker)
+    ledger.on_settled(promises.end)
     resource = settings.resources.memory
     verbs = Verbs(
         engine=engine,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cards.pod import Pod
 from cards.request import Request
-from policies.engine import Place
+from policies.beside import Place
 from policies.layout import Laid
 
 PROMISE_SECONDS = 2.0
@@ -29,15 +28,12 @@ class Promise:
     laid: Laid
     made_at: float
     """Seconds of the clock."""
-    is_known: bool
-    """The ledger had the pod already when the promise was made."""
 
 
 class Promises:
     """At most one for each pod. `policies.engine.Promised` for ranking."""
 
-    def __init__(self, *, pod_of: Callable[[str], Pod | None], clock: Callable[[], float]) -> None:
-        self._pod_of = pod_of
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._promises: dict[str, Promise] = {}
         """The oldest first."""
@@ -47,11 +43,11 @@ class Promises:
     def make(self, uid: str, request: Request, laid: Laid) -> None:
         """Remember the place that was just named for the pod."""
         self.end(uid)
-        self._promises[uid] = Promise(uid, request, laid, self._clock(), self._pod_of(uid) is not None)
+        self._promises[uid] = Promise(uid, request, laid, self._clock())
         self._places[laid.node_name] = (*self._places.get(laid.node_name, ()), (laid.cards, request))
 
     def end(self, uid: str) -> None:
-        """The pod is bound, or asked about again."""
+        """The pod is bound, leaving or gone, or asked about again."""
         promise = self._promises.pop(uid, None)
         if promise is None:
             return
@@ -64,12 +60,13 @@ class Promises:
 
     def own(self, uid: str) -> Laid | None:
         """The place that was promised to this pod."""
+        self._forget_old()
         promise = self._promises.get(uid)
-        return promise.laid if promise is not None and self._is_live(promise) else None
+        return promise.laid if promise is not None else None
 
     def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:
         """What is promised to other pods, by node: cards by index, and the request."""
-        self._forget_ended()
+        self._forget_old()
         own = self._promises.get(uid)
         if own is None:
             return self._places
@@ -80,20 +77,15 @@ class Promises:
 
     def live(self) -> list[Promise]:
         """All that hold now, the oldest first."""
-        self._forget_ended()
+        self._forget_old()
         return list(self._promises.values())
-
-    def _forget_ended(self) -> None:
-        for promise in [each for each in self._promises.values() if not self._is_live(each)]:
-            self.end(promise.uid)
 
     def age_seconds(self, promise: Promise) -> float:
         return self._clock() - promise.made_at
 
-    def _is_live(self, promise: Promise) -> bool:
-        if self.age_seconds(promise) >= PROMISE_SECONDS:
-            return False
-        pod = self._pod_of(promise.uid)
-        if pod is None:
-            return not promise.is_known
-        return not (pod.node_name or pod.is_leaving)
+    def _forget_old(self) -> None:
+        while self._promises:
+            oldest = next(iter(self._promises.values()))
+            if self.age_seconds(oldest) < PROMISE_SECONDS:
+                return
+            self.end(oldest.uid)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 from cards.pod import Pod
 from extender.events import EventReason, EventWriter
-from extender.ledger import Ledger, Notice, PodList
+from extender.ledger import Ledger, PodList
 from extender.metrics import Metrics
+from extender.notices import Notice
 from extender.settings import ExtenderConfiguration
 from kube.client import Api
 from kube.objects import NodeObject, PodObject, to_node, to_pod

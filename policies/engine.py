@@ -17,10 +17,11 @@ from cachetools import LRUCache
 
 from cards.fit import Unfit, fitting_cards
 from cards.node import Node
-from cards.outline import is_plain, outline
+from cards.outline import gist, is_plain, outline
 from cards.request import Ask, Request
+from policies.beside import Beside, Place
 from policies.judging import SCORES, Judgement, judge
-from policies.layout import Laid, filled
+from policies.layout import Laid
 from policies.outlines import Outlines
 from policies.policy import Demand, Ranked
 from policies.tables import Sorted, Table, Verdict
@@ -30,8 +31,6 @@ SHAPES_KEPT = 64
 """Request shapes whose tables are kept: a cluster asks for tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
 
 
-Place = tuple[Collection[int], Request]
-"""Cards of a node by index, and what is asked of each of them."""
 NO_PLACES: Sequence[Place] = ()
 
 
@@ -97,6 +96,7 @@ class Engine:
         self._promised = promised or NothingPromised()
         self._demand = demand or Demand()
         self._outlines = Outlines()
+        self._beside = Beside()
         self._outlined_at = 0
         self._tables: LRUCache[tuple[Request, PolicyName], Table] = LRUCache(maxsize=SHAPES_KEPT)
 
@@ -123,7 +123,8 @@ class Engine:
             cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
             if len(cards) == len(own.cards) == ask.request.count:
                 return Ranked(own.score, cards)
-        beside = self._beside(node, self._promised.of_others(uid).get(name, ()), ask)
+        places = self._promised.of_others(uid).get(name)
+        beside = self._judge(self._beside.find(node, places).node, ask) if places else None
         return beside if isinstance(beside, Ranked) else self._judge(node, ask)
 
     def is_like_others(self, uid: str) -> bool:
@@ -144,6 +145,7 @@ class Engine:
         candidates = set(names)
         if not promised and not avoided:
             return [name for _, name in table.best(candidates, count)]
+        self._beside.forget(promised)
         others = candidates & {*promised, *avoided}
         ranked = [(0, score, name) for score, name in table.best(candidates - others, count)]
         special = set(self._ledger.special_nodes(uid))
@@ -165,17 +167,21 @@ class Engine:
         known = table.beside.get(name)
         if known is not None and known[0] is node and known[1] is places:
             return known[2]
-        beside = self._beside(node, places, ask)
-        rank = (0, beside.score) if isinstance(beside, Ranked) else (1, table.score(name))
+        beside = self._score_beside(node, places, ask)
+        rank = (1, table.score(name)) if beside is None else (0, beside)
         if not uid:
             table.beside[name] = node, places, rank
         return rank
 
-    def _beside(self, node: Node, promised: Iterable[Place], ask: Ask) -> Judgement:
-        """Where the pod would go if all that is promised there were held."""
-        for indices, request in promised:
-            node = filled(node, indices, request)
-        return self._judge(node, ask)
+    def _score_beside(self, node: Node, places: Sequence[Place], ask: Ask) -> float | None:
+        found, request = self._beside.find(node, places), ask.request
+        if not is_plain(request):
+            judged = self._judge(found.node, ask)
+            return judged.score if isinstance(judged, Ranked) else None
+        if gist(found.outline, request.count, whole=request.whole).reason(request) is not None:
+            return None
+        ((_, score),) = SCORES[self.policy_for(ask)]([(node.name, found.outline)], request, self._demand)
+        return score
 
     def _judge(self, node: Node | None, ask: Ask) -> Judgement:
         return judge(node, ask.request, self.policy_for(ask), self._demand)

@@ -52,7 +52,7 @@ class Stage:
         self.binder = Binder(
             ledger=self.ledger,
             engine=Engine(Nominations(self.ledger), configuration.policy),
-            promises=Promises(pod_of=self.ledger.pod, clock=lambda: self.seconds),
+            promises=Promises(lambda: self.seconds),
             api=api,
             events=EventWriter(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
             metrics=self.metrics,

@@ -11,7 +11,8 @@ from cards.allocation import Allocation, allocate
 from cards.node import Node, NodeFacts, Share
 from cards.pod import Pod
 from cards.records import Record, Unreadable
-from extender.ledger import GONE_NODES_KEPT, Ledger, Notice
+from extender.ledger import GONE_NODES_KEPT, Ledger
+from extender.notices import Notice
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts, some_cards
 
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))

@@ -95,11 +95,11 @@ def test_a_promise_ends(end: Callable[[Desk], object]) -> None:
 
 def test_a_promise_to_a_pod_that_the_watch_has_not_shown_yet_holds() -> None:
     """The scheduler's watch may be ahead of ours."""
-    promises = Promises(pod_of=lambda _: None, clock=lambda: 0.0)
+    promises = Promises(lambda: 0.0)
     promises.make("p", Request(4), Laid("a", (0,)))
     assert promises.own("p") == Laid("a", (0,))
     assert promises.of_others("p") == {}
-    assert promises.of_others("q") == {"a": [((0,), Request(4))]}
+    assert promises.of_others("q") == {"a": (((0,), Request(4)),)}
 
 
 def test_filter_that_leaves_one_node_promises_it() -> None:

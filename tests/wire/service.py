@@ -14,8 +14,9 @@ from fastapi import FastAPI
 
 from cards.node import Node
 from extender.events import EventWriter
-from extender.ledger import Ledger, Notice
+from extender.ledger import Ledger
 from extender.metrics import Metrics, View
+from extender.notices import Notice
 from extender.parts import assemble
 from extender.routes import Service, verbs_app
 from extender.settings import ExtenderConfiguration
