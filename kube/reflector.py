@@ -121,7 +121,7 @@ class Reflector(Generic[_Object]):
         self._sink: Sink[_Object] = sink
         self._silence_seconds = silence_seconds
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
-        self._page: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
+        self._pages: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
         self._version = ""
         self._failures = 0
         self._has_heard = False
@@ -154,22 +154,27 @@ class Reflector(Generic[_Object]):
         return "restart"
 
     async def _list(self, reason: str) -> None:
+        """The next page is asked for before this one is worked off: the server makes it meanwhile."""
         self._sink.list_begins(reason)
-        token = ""
+        page = await self._page("")
         while True:
-            page = await self._api.list_page(self._resource, limit=PAGE_SIZE, token=token)
             meta, objects = self._decode_page(page)
+            following = asyncio.create_task(self._page(meta.continue_)) if meta.continue_ else None
+            await asyncio.sleep(0)  # so that the call leaves
             self._sink.heard()
             self._sink.listed(objects)
-            token = meta.continue_
-            if not token:
+            if following is None:
                 break
+            page = await following
         self._version = meta.resource_version
         self._sink.list_ends()
 
+    async def _page(self, token: str) -> bytes:
+        return await self._api.list_page(self._resource, limit=PAGE_SIZE, token=token)
+
     def _decode_page(self, page: bytes) -> tuple[ListMeta, Sequence[_Object]]:
         try:
-            whole = self._page.decode(page)
+            whole = self._pages.decode(page)
         except UNDECODABLE as error:
             log.debug("page decoded object by object resource=%s error=%s", self._resource, error)
         else:
