@@ -1,7 +1,8 @@
 """Binding beyond one call: overlapping binds, callers that hang up, reservations that nobody confirms.
 
 The API server is the embedded one behind the failing proxy; nothing feeds the ledger but the binder itself, as if
-every watch were late. The rows of a single bind are in `tests/e2e/test_bind_rows.py`.
+every watch were late. All rows of a single bind are in `tests/e2e/test_bind_rows.py`; the worst of them stand here too,
+where they take no cluster.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
@@ -45,6 +48,7 @@ class Stage:
     def __init__(self, server: ApiServer, proxy: Proxy, api: Api, **settings: Any) -> None:  # noqa: ANN401 - fields of the configuration
         self.server = server
         self.proxy = proxy
+        self.api = api
         self.seconds = 0.0
         self.metrics = Metrics("test")
         configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
@@ -129,7 +133,7 @@ async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: Stage) -> No
     call.cancel()
     held.release()
     await stage.binder.drain(5)
-    assert stage.server.get("pods", "a", namespace="default")["spec"]["nodeName"] == "n"
+    assert stage.server.get("pods", "a", namespace="default")["spec"].get("nodeName") == "n"
     assert stage.used() == 4
 
 
@@ -154,6 +158,93 @@ async def test_eight_binds_at_once_never_share_the_last_place(stage: Stage) -> N
     ] * 5
     assert stage.proxy.count("POST", BINDING) == 3
     assert stage.used() == 12
+
+
+async def test_a_refused_binding_gives_its_place_back(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    stage.proxy.when("POST", BINDING).answer(422, times=1)
+    answer = await stage.bind(pod)
+    assert "422" in answer
+    assert answer.endswith("nothing was bound")
+    assert stage.used() == 0
+
+
+async def test_a_lost_reply_is_looked_up(stage: Stage) -> None:
+    stage.proxy.when("POST", BINDING).cut_after_write(times=1)
+    assert await stage.bind(stage.add_pod("a")) == ""
+    assert (stage.proxy.count("POST", BINDING), stage.proxy.count("GET", POD)) == (1, 1)
+    assert stage.used() == 4
+
+
+async def test_a_binding_that_never_arrived_is_no_success(stage: Stage) -> None:
+    stage.proxy.when("POST", BINDING).cut(times=1)
+    assert (await stage.bind(stage.add_pod("a"))).startswith("bind outcome unknown")
+    assert stage.used() == 4
+
+
+async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: Stage) -> None:
+    """Neither the watch nor a look-up has shown the first Binding yet."""
+    pod = stage.add_pod("a")
+    assert await stage.bind(pod) == ""
+    assert await stage.bind(pod) == ""
+    assert stage.proxy.count("POST", BINDING) == 2
+
+
+async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage: Stage) -> None:
+    stage.add_node("m")
+    pod = stage.add_pod("a")
+    assert await stage.bind(pod, "m") == ""
+    assert await stage.bind(pod) == "pod default/a is already bound to node m; nothing was bound"
+    assert (stage.used("m"), stage.used("n")) == (4, 0)
+
+
+async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: Stage) -> None:
+    """Bound without a record it counts on every card of the node."""
+    pod = stage.add_pod("a")
+    await stage.api.bind("default", "a", pod.uid, "n", {}, timeout_seconds=5)
+    answer = await stage.bind(pod)
+    assert answer == "pod default/a is already bound to node n by somebody else; nothing was bound"
+    assert stage.used() == 4
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+async def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(stage: Stage, *, seen: bool) -> None:
+    pod = stage.add_pod("a")
+    stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
+    stage.server.create(a_pod("a", 4) | {"kind": "Pod"})
+    if seen:
+        stage.ledger.pod_gone(pod.uid)
+    assert (await stage.bind(pod)).endswith("nothing was bound")
+    assert "nodeName" not in stage.server.get("pods", "a", namespace="default")["spec"]
+    assert stage.used() == 0
+
+
+async def test_a_call_that_names_the_uid_of_another_pod_binds_neither(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    outcome = await stage.binder.bind(BindingArgs("b", "default", pod.uid, "n"))
+    assert outcome.error == "pod default/b does not exist; nothing was bound"
+    assert stage.used() == 0
+
+
+async def test_a_pod_that_is_being_deleted_is_not_bound(stage: Stage) -> None:
+    pod = stage.add_pod("a")
+    stage.ledger.pod_changed(replace(pod, is_leaving=True))
+    assert await stage.bind(pod) == "pod default/a is being deleted or has finished; nothing was bound"
+    assert stage.proxy.count("POST", BINDING) == 0
+
+
+async def test_no_binding_is_sent_after_the_deadline(stage: Stage) -> None:
+    """The pod is not in the ledger, and asking for it takes longer than the 3 s that a bind has."""
+    pod = stage.add_pod("a")
+    stage.ledger.pod_gone(pod.uid)
+    held = stage.proxy.when("GET", POD).hold(times=1)
+    call = asyncio.create_task(stage.bind(pod))
+    await stage.proxy.reached(held)
+    stage.seconds = 3.0
+    held.release()
+    assert (await call).endswith("the deadline passed before the Binding was sent; nothing was bound")
+    assert stage.proxy.count("POST", BINDING) == 0
+    assert stage.used() == 0
 
 
 async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: Stage) -> None:

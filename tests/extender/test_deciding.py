@@ -81,7 +81,8 @@ def test_prioritize_leads_away_from_it_too() -> None:
 
 
 def test_after_a_while_it_is_as_good_as_before() -> None:
-    desk = Desk({"a": [8], "b": [15]}, decide="filter")
+    """And better again than `c`, on which the pod never failed."""
+    desk = Desk({"a": [8], "b": [15], "c": [16]}, decide="filter")
     assert desk.passed("p") == ["a"]
     assert desk.passed("p") == ["b"]
     desk.parts.promises.end("p")

@@ -9,7 +9,8 @@ import pytest
 from cards.request import Request
 from extender.promises import PROMISE_SECONDS, Promises
 from policies.layout import Laid
-from tests.builders import a_pod
+from policies.policy import Ranked
+from tests.builders import a_pod, an_ask
 from tests.extender.desk import Desk
 
 
@@ -66,6 +67,24 @@ def test_a_promise_that_does_not_fit_any_more_is_worth_nothing() -> None:
     assert desk.best("first", 15) == "a"
     desk.hold("faster", "a", 1, card=0)
     assert desk.cards("first", "a", 15) == [1]
+
+
+def test_a_promise_on_another_node_says_nothing_about_this_one() -> None:
+    """Promised card 0 of `a`; on `b`, where the scheduler's own scores lead it, card 1 is the tighter one."""
+    desk = Desk({"a": [8], "b": [15, 8]})
+    assert desk.best("first", 4) == "a"
+    assert desk.cards("first", "b", 4) == [1]
+
+
+def test_half_a_promise_is_worth_nothing() -> None:
+    """Two cards were promised and one of them is taken: the pod gets two all the same."""
+    desk = Desk({"a": [15, 15, 15]})
+    asked = an_ask(8, count=2)
+    desk.parts.promises.make("first", asked.request, Laid("a", (0, 1)))
+    desk.hold("faster", "a", 15, card=1)
+    judged = desk.parts.engine.judge("a", asked, "first")
+    assert isinstance(judged, Ranked)
+    assert [card.index for card in judged.cards] == [0, 2]
 
 
 def test_a_place_beside_the_promises_of_others_is_taken_first_at_bind_too() -> None:

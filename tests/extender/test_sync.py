@@ -83,6 +83,9 @@ def test_nothing_is_trusted_before_both_lists_ended(feed: Feed) -> None:
     feed.nodes.list_begins("start")
     feed.nodes.list_ends()
     assert feed.freshness.problem() == "the list of pods is not complete yet"
+    feed.pods.list_begins("start")
+    feed.pods.heard()  # its first page
+    assert feed.freshness.problem() == "the list of pods is not complete yet"
     feed.list_all()
     assert feed.freshness.problem() == ""
 
