@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format e2e soak bench plugin render image clean
+.PHONY: help setup demo test check format mutations e2e soak bench plugin render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e and not image" tests
+	$(BIN)/python -m pytest -m "not e2e and not image and not mutation" tests
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -33,6 +33,9 @@ check: setup ## Format, lint, types, import rules
 format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
+	$(BIN)/python -m pytest -m mutation tests/mutations
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests

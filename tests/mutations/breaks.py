@@ -1,0 +1,39 @@
+"""What a row is, and all rows together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One line of one file, as it stands there and as it would be a lie; without the spaces before it."""
+
+    file: str
+    old: str
+    new: str
+    test: str
+    """The node id of a fast test that tells it from the truth."""
+
+    def broken(self, text: str) -> str:
+        """The file with the line changed. The line stands there once."""
+        lines = text.splitlines(keepends=True)
+        (at,) = (at for at, line in enumerate(lines) if line.strip() == self.old)
+        lines[at] = lines[at].replace(self.old, self.new)
+        return "".join(lines)
+
+    @property
+    def test_file(self) -> str:
+        return self.test.partition("::")[0]
+
+
+def joined(*rooms: Mapping[str, Break]) -> dict[str, Break]:
+    """All rows by name. Raises `ValueError` when a name stands twice."""
+    rows: dict[str, Break] = {}
+    for room in rooms:
+        doubled = rows.keys() & room.keys()
+        if doubled:
+            raise ValueError(f"rows of one name: {sorted(doubled)}")
+        rows |= room
+    return rows

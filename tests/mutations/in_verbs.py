@@ -1,0 +1,187 @@
+"""Breaks of the policies, of filter, prioritize and preempt, and of what is remembered between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Break
+
+POLICIES = "tests/policies/test_policies.py"
+ENGINE = "tests/policies/test_engine.py"
+RECORDED = "tests/wire/test_recorded.py"
+PROMISES = "tests/extender/test_promises.py"
+NOES = "tests/extender/test_noes.py"
+DECIDING = "tests/extender/test_deciding.py"
+VICTIMS = "tests/extender/test_victims.py"
+PREEMPTION = "tests/extender/test_preemption.py"
+
+VERBS: Mapping[str, Break] = {
+    "binpack takes the emptiest card": Break(
+        "policies/binpack.py",
+        "tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])",
+        "tightest = tuple(sorted(fitting, key=lambda card: (-card.free_units, card.index))[: request.count])",
+        f"{POLICIES}::test_cards_within_a_node[binpack: the fuller card]",
+    ),
+    "binpack takes the node with the emptiest card": Break(
+        "policies/binpack.py",
+        "return Ranked(-sum(card.free_units for card in tightest), tightest)",
+        "return Ranked(sum(card.free_units for card in tightest), tightest)",
+        f"{POLICIES}::test_order_of_nodes[binpack: least left on the card]",
+    ),
+    "spread looks at units, not at shares": Break(
+        "policies/spread.py",
+        "return 1.0 if request.whole else (card.used_units + request.units) / card.units",
+        "return 1.0 if request.whole else -card.free_units",
+        f"{POLICIES}::test_cards_within_a_node[spread: mixed cards]",
+    ),
+    "equal nodes are in the order in which they were asked": Break(
+        "policies/judging.py",
+        "return [name for _, name in sorted(fitting)]",
+        "return [name for _, name in sorted(fitting, key=lambda each: each[0])]",
+        f"{POLICIES}::test_equal_nodes_are_ordered_by_name",
+    ),
+    "of equal nodes the last by name is the best": Break(
+        "policies/tables.py",
+        "found += ((score, name) for name in nsmallest(count - len(found), buckets[score] & candidates))",
+        "found += ((score, name) for name in sorted(buckets[score] & candidates)[: -count - 1 : -1])",
+        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+    ),
+    "a pod has any policy it wishes": Break(
+        "policies/tuning.py",
+        "return next((name for name in self.allowed if name == wish), self.default)",
+        'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), self.default)',
+        f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
+    ),
+    "what fits is answered in the order of names": Break(
+        "policies/tables.py",
+        "passed = [name for name in others if name in self._fitting]",
+        "passed = sorted(name for name in others if name in self._fitting)",
+        f"{ENGINE}::test_names_that_fit_are_answered_in_the_order_asked",
+    ),
+    "a node that nobody has seen is left out of the answer": Break(
+        "policies/tables.py",
+        "unseen = distinct.difference(self._fitting, self._never)",
+        "unseen: set[str] = set()",
+        f"{ENGINE}::test_a_node_that_went_and_came_back_is_judged_anew",
+    ),
+    "a table is good for ever": Break(
+        "policies/engine.py",
+        "self._put(table, name, request, policy)",
+        "pass",
+        f"{ENGINE}::test_a_changed_node_is_judged_anew",
+    ),
+    "what one pod finds is told to nobody, not even to it": Break(
+        "policies/engine.py",
+        "return table if not special else table.with_verdicts({name: self._own(name, ask, uid) for name in special})",
+        "return table",
+        f"{ENGINE}::test_what_one_pod_finds_is_told_to_nobody_else",
+    ),
+    "full and never are told the wrong way round": Break(
+        "extender/verbs.py",
+        "result = FilterResult(node_names=found.passed, failed=found.later, unresolvable=found.never)",
+        "result = FilterResult(node_names=found.passed, failed=found.never, unresolvable=found.later)",
+        f"{RECORDED}::test_filter_is_answered_as_the_oracle_says",
+    ),
+    "the second best node scores nearly as much as the best": Break(
+        "extender/verbs.py",
+        "SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)",
+        "SCORES = (MAX_SCORE, 9, 8, 7, 6, 5)",
+        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+    ),
+    "the best node scores least": Break(
+        "extender/verbs.py",
+        "scores.update(zip(best, SCORES, strict=False))",
+        "scores.update(zip(reversed(best), SCORES, strict=False))",
+        f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
+    ),
+    "a running pod that is resized is told to go": Break(
+        "extender/verbs.py",
+        "return self._answer(found.but_passing(pod.node_name, names) if pod.node_name in names else found)",
+        "return self._answer(found)",
+        "tests/extender/test_routes.py::test_a_running_pod_that_is_resized_in_place_passes_where_it_runs",
+    ),
+    "filter decides for a pod that prefers nodes by something else": Break(
+        "extender/verbs.py",
+        'return decide == "filter" or (decide == "auto" and not asking.prefers_nodes)',
+        'return decide in ("filter", "auto")',
+        f"{DECIDING}::test_auto_lets_the_scheduler_score_where_a_pod_prefers_nodes",
+    ),
+    "a promise to one pod refuses another": Break(
+        "policies/engine.py",
+        "return beside if isinstance(beside, Ranked) else self._judge(node, ask)",
+        "return beside",
+        f"{PROMISES}::test_a_promise_refuses_nobody",
+    ),
+    "a promise never ends": Break(
+        "extender/promises.py",
+        "if self.age_seconds(promise) >= PROMISE_SECONDS:",
+        "if False:",
+        f"{PROMISES}::test_a_promise_ends[2 seconds]",
+    ),
+    "a promise on one node is kept on another": Break(
+        "policies/engine.py",
+        "if own is not None and own.node_name == name:",
+        "if own is not None:",
+        f"{PROMISES}::test_a_promise_on_another_node_says_nothing_about_this_one",
+    ),
+    "who was promised two cards is given the one that is left": Break(
+        "policies/engine.py",
+        "if len(cards) == len(own.cards) == ask.request.count:",
+        "if cards:",
+        f"{PROMISES}::test_half_a_promise_is_worth_nothing",
+    ),
+    "a no outlives the room that came": Break(
+        "extender/noes.py",
+        "is_current = room_generation == self.room_generation",
+        "is_current = True",
+        f"{NOES}::test_room_that_is_gained_ends_it",
+    ),
+    "a no is for any nodes": Break(
+        "extender/noes.py",
+        "return is_current and len(names) == len(self.names) and self.names.issuperset(names)",
+        "return is_current",
+        f"{NOES}::test_other_names_are_another_question",
+    ),
+    "a node on which the pod failed is named first": Break(
+        "policies/engine.py",
+        "ranked.append((2 if name in avoided else rank[0], rank[1], name))",
+        "ranked.append((-1 if name in avoided else rank[0], rank[1], name))",
+        f"{DECIDING}::test_a_node_named_in_vain_comes_last_for_that_pod",
+    ),
+    "a node on which the pod failed once is avoided for ever": Break(
+        "extender/attempts.py",
+        "return frozenset(name for name, each in tries.avoided.items() if now < each.until)",
+        "return frozenset(name for name, each in tries.avoided.items() if now)",
+        f"{DECIDING}::test_after_a_while_it_is_as_good_as_before",
+    ),
+    "a pod of equal priority is evicted": Break(
+        "extender/victims.py",
+        'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _cards_of(hold, missing)',
+        'hold for hold in staying if hold.state == "bound" and hold.pod.priority <= priority and _cards_of(hold, missing)',
+        f"{VICTIMS}::test_victims[never an equal priority]",
+    ),
+    "a pod is evicted from a place that it may never get": Break(
+        "extender/victims.py",
+        'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _cards_of(hold, missing)',
+        "hold for hold in staying if hold.pod.priority < priority and _cards_of(hold, missing)",
+        f"{VICTIMS}::test_victims[reserved places stay]",
+    ),
+    "a proposed victim of equal priority is let pass": Break(
+        "extender/preemption.py",
+        "if any(victim.priority >= pod.priority for victim in known):",
+        "if any(victim.priority > pod.priority for victim in known):",
+        f"{PREEMPTION}::test_preempt[a proposed one is not lower]",
+    ),
+    "a pod that may not preempt does": Break(
+        "extender/preemption.py",
+        "victims = self._on_node(name, proposed, pod) if proposal.may_preempt else None",
+        "victims = self._on_node(name, proposed, pod)",
+        f"{PREEMPTION}::test_a_pod_that_may_not_preempt_is_given_no_node",
+    ),
+    "what a pod asks and its priority are believed from the call": Break(
+        "extender/preemption.py",
+        "pod = self._ledger.pod(proposal.pod.uid) or proposal.pod",
+        "pod = proposal.pod",
+        f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
+    ),
+}

@@ -1,0 +1,85 @@
+"""Breaks for those who wait: places kept for nominated pods, and kicks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Break
+
+NOMINATIONS = "tests/extender/test_nominations.py"
+KICKS = "tests/extender/test_kicks.py"
+
+WAITING: Mapping[str, Break] = {
+    "a pod of equal priority takes the card of a nominated one": Break(
+        "extender/nominations.py",
+        "return nominee.uid != uid and nominee.priority >= (asking.priority if asking is not None else 0)",
+        "return nominee.uid != uid and nominee.priority > (asking.priority if asking is not None else 0)",
+        f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
+    ),
+    "a nominated pod locks itself out": Break(
+        "extender/nominations.py",
+        "return nominee.uid != uid and nominee.priority >= (asking.priority if asking is not None else 0)",
+        "return nominee.priority >= (asking.priority if asking is not None else 0)",
+        f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
+    ),
+    "of two nominated pods the less important one has the card": Break(
+        "extender/ledger.py",
+        "return sorted(pods, key=lambda pod: (-pod.priority, pod.created_at, pod.uid))",
+        "return sorted(pods, key=lambda pod: (pod.priority, pod.created_at, pod.uid))",
+        f"{NOMINATIONS}::test_of_two_nominees_for_one_card_the_more_important_one_has_it",
+    ),
+    "a nomination that ends wakes nobody": Break(
+        "extender/ledger.py",
+        "if before in self._nodes:",
+        "if False:",
+        f"{NOMINATIONS}::test_a_nomination_that_ends_is_room_for_those_who_wait",
+    ),
+    "a standby kicks": Break(
+        "extender/kicks.py",
+        "return self._called_at is not None and now - self._called_at <= CALLED_SECONDS",
+        "return True",
+        f"{KICKS}::test_an_extender_that_no_scheduler_calls_kicks_nobody",
+    ),
+    "a ledger that is not to be trusted kicks": Break(
+        "extender/kicks.py",
+        "if self._problem():",
+        "if False:",
+        f"{KICKS}::test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted",
+    ),
+    "a node that the scheduler leaves out is offered again at once": Break(
+        "extender/kicks.py",
+        'self._end(uid, "refused", is_vain=attempt.laid.node_name not in names)',
+        'self._end(uid, "refused")',
+        f"{KICKS}::test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while",
+    ),
+    "a pod that saw the room is woken for it": Break(
+        "extender/kicks.py",
+        "self._waiting.refuse(uid, self._ledger.room_generation, now)",
+        "self._waiting.refuse(uid, 0, now)",
+        f"{KICKS}::test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken",
+    ),
+    "the least important pod is woken first": Break(
+        "extender/kicks.py",
+        "urgency = (now < refusal.until, -pod.priority, not pod.nominated_node, pod.created_at, pod.uid)",
+        "urgency = (now < refusal.until, pod.priority, not pod.nominated_node, pod.created_at, pod.uid)",
+        f"{KICKS}::test_those_are_woken_that_fit_together_by_priority_then_age_then_uid",
+    ),
+    "two pods are woken for one place": Break(
+        "extender/kicks.py",
+        "return kicked + kept",
+        "return kept",
+        f"{KICKS}::test_a_kicked_pods_place_is_kept_for_it",
+    ),
+    "a pod that is never bound keeps its place for itself": Break(
+        "extender/kicks.py",
+        "elif now >= attempt.until:",
+        "elif False:",
+        f"{KICKS}::test_a_place_goes_to_the_next_after_five_seconds",
+    ),
+    "any number of pods is woken at once": Break(
+        "extender/kicks.py",
+        "if len(chosen) >= room:",
+        "if False:",
+        f"{KICKS}::test_no_more_than_a_hundred_are_out_at_a_time",
+    ),
+}
