@@ -92,8 +92,8 @@ LEDGERS: Mapping[str, Break] = {
     ),
     "half a list is trusted": Break(
         "extender/sync.py",
-        "if resource not in self._complete:",
-        "if not self._complete or resource not in self._heard:",
+        "if not self._listed[resource].is_set():",
+        "if not any(each.is_set() for each in self._listed.values()) or resource not in self._heard:",
         f"{SYNC}::test_nothing_is_trusted_before_both_lists_ended",
     ),
     "a ledger that nobody feeds is trusted": Break(

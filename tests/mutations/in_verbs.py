@@ -114,8 +114,8 @@ VERBS: Mapping[str, Break] = {
     ),
     "a promise never ends": Break(
         "extender/promises.py",
-        "if self.age_seconds(promise) >= PROMISE_SECONDS:",
-        "if False:",
+        "if self.age_seconds(oldest) < PROMISE_SECONDS:",
+        "if oldest:",
         f"{PROMISES}::test_a_promise_ends[2 seconds]",
     ),
     "a promise on one node is kept on another": Break(
@@ -144,8 +144,8 @@ VERBS: Mapping[str, Break] = {
     ),
     "a node on which the pod failed is named first": Break(
         "policies/engine.py",
-        "ranked.append((2 if name in avoided else rank[0], rank[1], name))",
-        "ranked.append((-1 if name in avoided else rank[0], rank[1], name))",
+        "ranked.append((2 if name in avoided else tier, score, name))",
+        "ranked.append((-1 if name in avoided else tier, score, name))",
         f"{DECIDING}::test_a_node_named_in_vain_comes_last_for_that_pod",
     ),
     "a node on which the pod failed once is avoided for ever": Break(
