@@ -72,7 +72,7 @@ class Book:
 
     def begin(self, method: str, target: str, body: bytes) -> Exchange:
         """A request has arrived; the first rule that matches has it."""
-        rule = next((rule for rule in self._rules if rule.matches(method, target)), None)
+        rule = next((rule for rule in self._rules if rule.matches(method, target, body)), None)
         if rule:
             rule.take()
         exchange = Exchange(method, target, body, rule)

@@ -3,7 +3,8 @@
     rule = proxy.when("POST", r"/binding$").cut_after_write(times=1)
     slow = proxy.when("GET", r"^/api/v1/pods").hold()      # until slow.release()
 
-The pattern is searched in path and query. The first rule that matches a request and has turns left takes it.
+The pattern is searched in path and query; `when(..., body=b"...")` wants a pattern found in the body, too. The first rule that
+matches a request and has turns left takes it.
 """
 
 import json
@@ -40,10 +41,12 @@ class Rule:
     status: int = 0
     hits: int = 0
     released: bool = False
+    body: re.Pattern[bytes] | None = None
     changed: Callable[[], object] = field(default=_nothing, repr=False)
 
-    def matches(self, method: str, target: str) -> bool:
-        return self.left != 0 and self.method in {method, "*"} and bool(self.pattern.search(target))
+    def matches(self, method: str, target: str, body: bytes) -> bool:
+        is_meant = self.left != 0 and self.method in {method, "*"} and bool(self.pattern.search(target))
+        return is_meant and (self.body is None or bool(self.body.search(body)))
 
     def take(self) -> None:
         """Use up one turn."""
@@ -67,6 +70,7 @@ class When:
     method: str
     pattern: str
     register: Callable[[Rule], None]
+    body: bytes | None = None
 
     def hold(self, *, times: int | None = None) -> Rule:
         """Keep the request here until `release`; nothing is forwarded before."""
@@ -120,7 +124,8 @@ class When:
         self, fault: Fault, times: int | None, *, seconds: float | None = None, reply: bytes = b"", status: int = 0
     ) -> Rule:
         pattern = re.compile(self.pattern)
-        rule = Rule(self.method, pattern, fault, left=times, seconds=seconds, reply=reply, status=status)
+        body = None if self.body is None else re.compile(self.body)
+        rule = Rule(self.method, pattern, fault, left=times, seconds=seconds, reply=reply, status=status, body=body)
         self.register(rule)
         return rule
 

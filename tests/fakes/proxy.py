@@ -88,9 +88,9 @@ class Proxy:
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
 
-    def when(self, method: str, pattern: str) -> When:
-        """Requests of a method (`*`: any) whose path and query match; say next what happens to them."""
-        return When(method, pattern, self._book.add)
+    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> When:
+        """Requests of a method (`*`: any) whose path and query match, and their body if asked; say next what happens to them."""
+        return When(method, pattern, self._book.add, body)
 
     def clear(self) -> None:
         """End all faults: rules stop, what they hold goes on, frozen watches thaw."""

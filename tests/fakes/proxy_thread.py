@@ -65,9 +65,9 @@ class ProxyThread:
     def close(self) -> None:
         self._wait(self._proxy.close())
 
-    def when(self, method: str, pattern: str) -> When:
-        book = self._proxy.when(method, pattern)
-        return When(method, pattern, lambda rule: self._do(lambda: book.register(rule)))
+    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> When:
+        book = self._proxy.when(method, pattern, body=body)
+        return When(method, pattern, lambda rule: self._do(lambda: book.register(rule)), body)
 
     def clear(self) -> None:
         self._do(self._proxy.clear)

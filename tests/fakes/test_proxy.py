@@ -217,6 +217,14 @@ async def test_the_first_rule_with_turns_left_takes_the_request() -> None:
         assert len(upstream.requests) == 1
 
 
+async def test_a_rule_may_look_at_the_body() -> None:
+    async with Upstream() as upstream, Proxy(upstream.port) as proxy, Caller(proxy.port) as caller:
+        rule = proxy.when("POST", "binding", body=rb'"name":"gpu-1"').answer(403)
+        bodies = (b'{"target":{"name":"gpu-1"}}', b'{"target":{"name":"gpu-10"}}', b"")
+        assert [(await caller.ask("POST", BIND, body))[0] for body in bodies] == [403, 200, 200]
+        assert rule.hits == 1
+
+
 async def test_clear_ends_all_faults() -> None:
     async with Upstream() as upstream, Proxy(upstream.port) as proxy, Caller(proxy.port) as caller:
         rule = proxy.when("GET", "").hold()
