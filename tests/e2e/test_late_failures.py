@@ -1,0 +1,74 @@
+"""A node that is the best one for every pod, and on which no bind ever succeeds: pods try it and go elsewhere.
+
+Its cards hold one pod exactly and nothing else fits as tightly, so each pod is sent there first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from http import HTTPStatus
+
+import pytest
+
+from tests.e2e.auditing import wait_until_recounted
+from tests.e2e.cluster import Cluster
+from tests.e2e.in_cluster import Extender
+from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.processes import LOOPBACK, Process
+from tests.fakes.proxy_thread import ProxyThread
+
+COUNT = 100
+UNITS, CARDS = 4, 8
+HELD_BY_A_NODE = CARDS * (15 // UNITS)
+FAILING = "failing"
+MOST_ATTEMPTS = 3
+LEAST_SHARE = 0.99
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR])
+@pytest.mark.parametrize("decide", ["prioritize", "filter"])
+def test_pods_leave_a_node_on_which_every_bind_fails(
+    cluster: Cluster,
+    extender: Callable[..., Extender],
+    scheduler: Callable[..., Process],
+    api_proxy: ProxyThread,
+    decide: str,
+    status: HTTPStatus,
+) -> None:
+    add_nodes(cluster)
+    configuration = f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ndecide: {decide}\n"
+    ours = extender(api=(LOOPBACK, api_proxy.port), configuration=configuration)
+    failing = api_proxy.when("POST", "/binding$", body=rb'"name": ?"failing"').answer(status)
+    scheduler()
+    names = [f"p{number}" for number in range(COUNT)]
+    for name in names:
+        cluster.must("POST", PODS, a_pod(name, UNITS))
+    cluster.wait(lambda: not unbound(cluster), 60, what=lambda: f"bound: {unbound(cluster)}")
+    assert ours.front
+    ours.front.settled()
+
+    asked = Counter(
+        json.loads(call.body)["Pod"]["metadata"]["name"] for call in ours.front.matching("POST", "/filter$")
+    )
+    attempts = Counter(asked[name] for name in names)
+    sys.stdout.write(f"decide {decide}, {status}: binds that failed {failing.hits}, pods by attempts {attempts}\n")
+    in_time = sum(pods for tried, pods in attempts.items() if tried <= MOST_ATTEMPTS)
+    assert in_time >= LEAST_SHARE * COUNT
+    assert failing.hits > CARDS, "hardly a pod tried the node"
+    wait_until_recounted(cluster, ours)
+
+
+def add_nodes(cluster: Cluster) -> None:
+    """The failing one, whose cards 4 units fill, and others with room for all pods: three on a card, and 3 units free."""
+    tight = (a_card(index, units=UNITS, memory_mib=UNITS * 1024, uuid=f"{FAILING}-{index}") for index in range(CARDS))
+    cluster.add_node(FAILING, cards=cards(*tight))
+    for number in range(-(-COUNT // HELD_BY_A_NODE) + 1):
+        name = f"gpu-{number:02}"
+        cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+
+
+def unbound(cluster: Cluster) -> list[str]:
+    return [pod["metadata"]["name"] for pod in cluster.must("GET", PODS)["items"] if "nodeName" not in pod["spec"]]
