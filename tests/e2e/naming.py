@@ -1,0 +1,45 @@
+"""The extender, which also logs every place it names, with or without its promises: for a before and an after.
+
+    python -m tests.e2e.naming remember serve --config ...
+    python -m tests.e2e.naming forget serve --config ...
+
+The product has no switch for promises. With `forget` each one is dropped at once, so that a place which was named is
+named to the next pod again: what the extender did before it had them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+from cards.request import Request
+from cli.main import main
+from extender import parts
+from extender.promises import Promises
+from policies.layout import Laid
+
+log = logging.getLogger(__name__)
+
+
+class Logged(Promises):
+    """Promises as they are, told."""
+
+    def make(self, uid: str, request: Request, laid: Laid) -> None:
+        log.info("named pod=%s node=%s cards=%s", uid, laid.node_name, ",".join(map(str, laid.cards)))
+        super().make(uid, request, laid)
+
+
+class Forgotten(Logged):
+    """Promises that nobody remembers."""
+
+    def make(self, uid: str, request: Request, laid: Laid) -> None:
+        super().make(uid, request, laid)
+        self.end(uid)
+
+
+KINDS: Final = {"remember": Logged, "forget": Forgotten}
+
+if __name__ == "__main__":
+    parts.Promises = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its promises from
+    sys.exit(main(sys.argv[2:]))
