@@ -85,6 +85,11 @@ TRIED = {
     "F25 no way between scheduler and extender": (
         "e2e/test_late_answers.py::test_the_scheduler_gets_on_without_the_extender_but_for_its_pods",
     ),
+    "F28 a gang filtered before its first bind": (
+        "e2e/test_promises.py::test_a_gang_gets_as_many_cards_as_members",
+        "extender/test_promises.py::test_eight_members_of_a_gang_get_eight_places",
+    ),
+    "F29 a thousand pods without a place": ("benchmarks/test_scheduler_benchmarks.py::test_a_group_yields_its_rows",),
     "F30 pods that take long to leave": (
         "extender/test_ledger.py::test_a_terminating_pod_holds_its_memory_until_it_is_gone",
     ),
@@ -98,8 +103,6 @@ NOT_TRIED = {
     "F23 kubelet allocates in another order": "needs the agent",
     "F26 memory limit, slow disk": "wants a cgroup of its own; a process that hangs is F4",
     "F27 certificates rotated": "certificates are read at the start; expired ones are in extender/test_server_tls.py",
-    "F28 a gang filtered before its first bind": "needs gangs",
-    "F29 a thousand pods without a place": "a benchmark",
 }
 
 
