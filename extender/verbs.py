@@ -36,7 +36,7 @@ from policies.policy import Ranked
 from policies.tables import Sorted
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
-"""Best node first, then 0 for all others: the best must win over whatever else the scheduler adds up."""
+"""Best node first, all others 0: the best must win over whatever else the scheduler adds up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,11 @@ class Verbs:
         return self._filter_waiting(asking, pod.ask, names)
 
     def prioritize(self, body: bytes) -> Answer:
-        """Scores for the named nodes in their order, each once. There is no place for an error: 400 malformed, 503 not ready."""
+        """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
+
+        A node that is not in the answer scores 0, as the scheduler adds it up (`prioritizeNodes` in schedule_one.go of
+        kube-scheduler): a thousand zeros would only be written here and read there.
+        """
         problem = self._problem()
         if problem:
             return _plain_error(503, f"not ready: {problem}")
@@ -128,14 +132,13 @@ class Verbs:
             asking, names = self._args.read(body)
         except WireError as error:
             return _plain_error(400, str(error))
-        scores = dict.fromkeys(names, 0)
         pod = asking.pod
-        if pod.ask is not None:
-            best = self._best(asking, pod.ask, names, len(SCORES))
-            scores.update(zip(best, SCORES, strict=False))
-            if best and not pod.node_name:
-                self._name(asking, pod.ask, best[0])
-        return Answer(encode([HostPriority(name, score) for name, score in scores.items()]))
+        if pod.ask is None:
+            return Answer(b"[]")
+        best = self._best(asking, pod.ask, names, len(SCORES))
+        if best and not pod.node_name:
+            self._name(asking, pod.ask, best[0])
+        return Answer(encode([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
 
     async def bind(self, body: bytes) -> Answer:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""

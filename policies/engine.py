@@ -147,7 +147,8 @@ class Engine:
             return [name for _, name in table.best(candidates, count)]
         self._beside.forget(promised)
         others = candidates & {*promised, *avoided}
-        ranked = [(0, score, name) for score, name in table.best(candidates - others, count)]
+        candidates.difference_update(others)
+        ranked = [(0, score, name) for score, name in table.best(candidates, count)]
         special = set(self._ledger.special_nodes(uid))
         for name in others:
             if table.fits(name):

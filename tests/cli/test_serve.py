@@ -59,7 +59,7 @@ async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: Prox
         )
         assert json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1]) == spread
     assert max(packed, key=lambda each: each["Score"])["Host"] == "gpu-node-0"
-    assert min(spread, key=lambda each: each["Score"])["Host"] == "gpu-node-0"
+    assert max(spread, key=lambda each: each["Score"])["Host"] != "gpu-node-0"
 
 
 async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: Proxy, tmp_path: Path) -> None:

@@ -43,17 +43,15 @@ def filtered(nodes: Iterable[Object], pods: Sequence[Object], asking: Object, na
 def prioritized(
     nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]
 ) -> dict[str, int]:
-    """The scores of `binpack`: least room left on the cards taken first, then by node name."""
+    """The scores of `binpack`, best first: least room left on the cards taken, then by node name. All others are 0."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
     wanted = wanted_by(asking)
-    scores = dict.fromkeys(names, 0)
     if wanted is None:
-        return scores
+        return {}
     passed = filtered(nodes, pods, asking, names).passed
     rooms = {name: _room_on_taken(loaded_cards(by_name[name], pods), wanted) for name in passed}
-    for score, name in zip(SCORES, sorted(passed, key=lambda name: (rooms[name], name)), strict=False):
-        scores[name] = score
-    return scores
+    best = sorted(passed, key=lambda name: (rooms[name], name))
+    return {name: score for score, name in zip(SCORES, best, strict=False) if score}
 
 
 def loaded_cards(node: Object, pods: Iterable[Object]) -> list[Card]:
