@@ -47,6 +47,8 @@ ADOPT_LATEST_SECONDS = 60.0
 """The same after the first call, however long the scheduler's queue is."""
 PATCH_SECONDS = 1.0
 UNREADY_SECONDS = 1.0
+EXPECTS_SECONDS = 0.5
+"""How often to look whether evictions that preempt named are settled: nobody tells."""
 MOST_KICKED = 100
 """Kicks whose pods the scheduler has not asked about yet: it tries one pod at a time anyway."""
 LOOKED_AT_ONCE = 500
@@ -100,6 +102,7 @@ class Kicker:
         self._adopt_at: float | None = None
         self._adopt_latest = 0.0
         self._is_adopted = False
+        self._expects = False
         self.next_at: float | None = None
         """When there is reason for a round if nothing changes."""
 
@@ -109,6 +112,10 @@ class Kicker:
     def pod_appeared(self, uid: str) -> None:
         if uid in self._waiting:
             self._woken.set()
+
+    def evictions_expected(self) -> None:
+        """Preempt answered: whoever is refused for it meanwhile must be woken when it ends."""
+        self._woken.set()
 
     def called(self) -> None:
         """A scheduler called filter."""
@@ -159,6 +166,7 @@ class Kicker:
             self.next_at = now + UNREADY_SECONDS if self._waiting or not self._is_adopted else None
             return []
         self._settle(now)
+        self._expects = self._nominations.settle()
         await self._adopt(now)
         chosen = await self._choose(await self._candidates(now), now)
         # Others had their turns meanwhile: whoever passed filter in them needs no kick.
@@ -216,7 +224,13 @@ class Kicker:
         for pod, refusal in self._waiting.live(self._ledger.pod, now):
             if refusal.since >= newest or pod.uid in held:
                 continue
-            urgency = (now < refusal.until, -pod.priority, not pod.nominated_node, pod.created_at, pod.uid)
+            urgency = (
+                now < refusal.until,
+                -pod.priority,
+                not self._nominations.is_nominee(pod),
+                pod.created_at,
+                pod.uid,
+            )
             chunks[-1].append((urgency, pod, refusal))
             if len(chunks[-1]) == LOOKED_AT_ONCE:
                 chunks[-1].sort()
@@ -306,4 +320,6 @@ class Kicker:
         times += [each.until for each in self._waiting.refusals() if each.until > now and each.since < newest]
         if not self._is_adopted and self._adopt_at is not None:
             times.append(self._adopt_at)
+        if self._expects:
+            times.append(now + EXPECTS_SECONDS)
         self.next_at = min(times, default=None)

@@ -27,7 +27,7 @@ saw the events.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -158,7 +158,7 @@ class Ledger:
         """Where the pod has a place reserved."""
         return [name for held, name in self._reservations if held == uid]
 
-    def nominated_nodes(self) -> Collection[str]:
+    def nominated_nodes(self) -> KeysView[str]:
         """Where some unbound pod waits for the room of evicted ones."""
         return self._nominated.keys()
 
@@ -167,12 +167,18 @@ class Ledger:
         pods = [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
 
-    def node_when_left(self, name: str) -> Node | None:
-        """The node as it will be when the pods that are leaving are gone."""
+    def node_when_left(self, name: str, also: Collection[str] = ()) -> Node | None:
+        """The node as it will be when the pods that are leaving, and those of the uids in `also`, are gone."""
         facts = self._facts.get(name)
         if facts is None:
             return None
-        return self._count(facts, [hold for hold in self._holds(facts) if hold.state != "leaving"])
+        holds = self._holds(facts)
+        return self._count(facts, [hold for hold in holds if hold.state != "leaving" and hold.pod.uid not in also])
+
+    def kept_no_longer(self, name: str) -> None:
+        """What was kept there for a nominated pod is room for others again."""
+        if name in self._nodes:
+            self._gain_room(name)
 
     def node_for(self, name: str, uid: str) -> Node | None:
         """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
@@ -312,8 +318,7 @@ class Ledger:
             self._nominated[before].discard(uid)
             if not self._nominated[before]:
                 del self._nominated[before]
-            if before in self._nodes:
-                self._gain_room(before)
+            self.kept_no_longer(before)
         if now:
             self._nominated[now].add(uid)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from extender.attempts import Attempts
 from extender.binding import Binder
 from extender.events import EventWriter
+from extender.evictions import Evictions
 from extender.kicks import Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics
@@ -47,7 +48,7 @@ def assemble(  # noqa: PLR0913 - what the parts share
 ) -> Parts:
     """All verbs over this ledger. `problem` says why they may not answer, `clock` counts seconds, `now_ns` is Unix time."""
     promises = Promises(clock)
-    nominations = Nominations(ledger)
+    nominations = Nominations(ledger, Evictions(pod_of=ledger.pod, clock=clock))
     engine = Engine(nominations, settings.policy, promised=promises)
     binder = Binder(
         ledger=ledger,
@@ -85,6 +86,13 @@ def assemble(  # noqa: PLR0913 - what the parts share
         resource=resource,
         deciding=settings.decide,
     )
-    preemption = Preemption(ledger=ledger, metrics=metrics, problem=problem, resource=resource)
+    preemption = Preemption(
+        ledger=ledger,
+        nominations=nominations,
+        listener=kicker,
+        metrics=metrics,
+        problem=problem,
+        resource=resource,
+    )
     places = Places(ledger, promises, nominations)
     return Parts(engine, promises, binder, kicker, verbs, preemption, places)

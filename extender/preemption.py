@@ -2,7 +2,8 @@
 
 What is proposed for a node is kept, whatever it holds of ours: only the scheduler knows which of it its own totals need.
 Further pods are added only where that frees no card set, and where no such pods exist the node is dropped. Nothing is
-evicted here: the scheduler deletes the victims of the one node it chooses. docs/decisions has the reasons.
+evicted here: the scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the
+pod, and what is kept for another one is no room. docs/decisions has the reasons.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from cards.holding import Hold
 from cards.pod import Pod
 from cards.request import Request
 from extender.ledger import Ledger
 from extender.metrics import Metrics
+from extender.nominations import Nominations
 from extender.verbs import Answer
 from extender.victims import added_victims
 from extender.wire import WireError, encode
@@ -24,11 +27,29 @@ from extender.wire_preempt import MetaPod, MetaVictims, PreemptionResult, Propos
 log = logging.getLogger(__name__)
 
 
-class Preemption:
-    """The verb preempt over one ledger. Changes nothing."""
+class EvictionListener(Protocol):
+    """Who wants to know that pods may be evicted soon."""
 
-    def __init__(self, *, ledger: Ledger, metrics: Metrics, problem: Callable[[], str], resource: str) -> None:
+    def evictions_expected(self) -> None:
+        """There is an answer whose end must be noticed."""
+
+
+class Preemption:
+    """The verb preempt over one ledger. Changes nothing but what is kept for the pod."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        nominations: Nominations,
+        listener: EvictionListener,
+        metrics: Metrics,
+        problem: Callable[[], str],
+        resource: str,
+    ) -> None:
         self._ledger = ledger
+        self._nominations = nominations
+        self._listener = listener
         self._answers = metrics.preemptions
         self._problem = problem
         self._resource = resource
@@ -67,6 +88,11 @@ class Preemption:
             if victims is not None and victims.pods:
                 answered[name] = victims
             await asyncio.sleep(0)
+        if answered and pod.ask is not None:
+            self._nominations.expect(
+                proposal.pod, {name: [each.uid for each in at.pods] for name, at in answered.items()}
+            )
+            self._listener.evictions_expected()
         return answered
 
     def _on_node(self, name: str, proposed: MetaVictims, pod: Pod) -> MetaVictims | None:
@@ -88,6 +114,7 @@ class Preemption:
         if node is None:
             return None
         holds = [hold for hold in self._ledger.holds(name) if hold.pod.uid != pod.uid]
+        holds += self._nominations.holds_kept_from(name, pod)
         return added_victims(node, holds, request=request, priority=pod.priority, going=frozenset(going))
 
     def _error(self, result: str, status: int, text: str) -> Answer:

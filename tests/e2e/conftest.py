@@ -76,10 +76,14 @@ def scheduler(cluster: Cluster, _programs: ExitStack) -> Callable[..., Process]:
 @pytest.fixture
 def api_proxy(cluster: Cluster) -> Iterator[ProxyThread]:
     """A failing proxy before the API server, under the cluster's own authority: `extender(api=(LOOPBACK, api_proxy.port))`."""
-    shown = cluster.authority.issue(f"proxy-{secrets.token_hex(4)}")
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(shown.certificate, shown.key)
-    with ProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls) as proxy:
+    with _before_the_api(cluster) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def scheduler_proxy(cluster: Cluster) -> Iterator[ProxyThread]:
+    """Another one, so that scheduler and extender can hear and speak at different times."""
+    with _before_the_api(cluster) as proxy:
         yield proxy
 
 
@@ -127,6 +131,13 @@ def _programs(_fronts: list[ProxyThread]) -> Iterator[ExitStack]:
 def _fronts() -> list[ProxyThread]:
     """The proxies whose transcripts the auditor will read."""
     return []
+
+
+def _before_the_api(cluster: Cluster) -> ProxyThread:
+    shown = cluster.authority.issue(f"proxy-{secrets.token_hex(4)}")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(shown.certificate, shown.key)
+    return ProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls)
 
 
 def _let_settle(front: ProxyThread) -> None:

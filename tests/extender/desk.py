@@ -93,6 +93,25 @@ class Desk:
             raise ValueError(f"nothing to allocate: {pod} on {node}")
         return allocate(found, [found.cards[card]], pod.ask)
 
+    async def preempt(
+        self,
+        name: str,
+        units: int,
+        proposal: Mapping[str, Sequence[str]],
+        *,
+        priority: int = 0,
+        nominated_node: str = "",
+    ) -> dict[str, list[str]]:
+        """Whom preempt names, by node, for these proposals of the scheduler."""
+        body = json.loads(self._body(name, units, (), {"priority": priority}))
+        status = {"nominatedNodeName": nominated_node}
+        victims = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in proposal.items()}
+        args = {"Pod": body["Pod"] | {"status": status}, "NodeNameToMetaVictims": victims}
+        answer = json.loads((await self.parts.preemption.preempt(json.dumps(args).encode())).body)
+        return {
+            node: [each["UID"] for each in named["Pods"]] for node, named in answer["NodeNameToMetaVictims"].items()
+        }
+
     def _body(self, name: str, units: int, names: Sequence[str], spec: Json) -> bytes:
         container = {"name": "main", "resources": {"limits": {RESOURCE: str(units)}}}
         pod = {

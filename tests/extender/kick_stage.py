@@ -10,6 +10,7 @@ from cards.allocation import allocate
 from cards.node import NodeFacts, Share
 from cards.pod import Pod
 from cards.records import Record
+from extender.evictions import Evictions
 from extender.kicks import Attempt, Kicker
 from extender.ledger import Ledger
 from extender.metrics import Metrics
@@ -60,7 +61,8 @@ class Stage:
         self.door = Door()
         self.metrics = Metrics("test")
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
-        nominations = Nominations(self.ledger)
+        self.evictions = Evictions(pod_of=self.ledger.pod, clock=lambda: self.seconds)
+        nominations = Nominations(self.ledger, self.evictions)
         self.kicker = Kicker(
             ledger=self.ledger,
             engine=Engine(nominations, PolicyTuning()),

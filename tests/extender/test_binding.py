@@ -22,6 +22,7 @@ from cards.node import NodeFacts
 from cards.pod import Pod
 from extender.binding import Binder
 from extender.events import EventWriter
+from extender.evictions import Evictions
 from extender.ledger import Ledger
 from extender.metrics import Metrics
 from extender.nominations import Nominations
@@ -55,7 +56,10 @@ class Stage:
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
         self.binder = Binder(
             ledger=self.ledger,
-            engine=Engine(Nominations(self.ledger), configuration.policy),
+            engine=Engine(
+                Nominations(self.ledger, Evictions(pod_of=self.ledger.pod, clock=lambda: self.seconds)),
+                configuration.policy,
+            ),
             promises=Promises(lambda: self.seconds),
             api=api,
             events=EventWriter(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),

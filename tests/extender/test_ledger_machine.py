@@ -23,6 +23,7 @@ from cards.node import Node, NodeFacts, Share
 from cards.pod import Pod
 from cards.records import Record, Unreadable
 from cards.request import Ask
+from extender.evictions import Evictions
 from extender.ledger import Ledger, PodList
 from extender.nominations import Nominations
 from policies.engine import Engine
@@ -51,7 +52,9 @@ class Cluster(RuleBasedStateMachine):
         """Bindings sent whose reply was lost: they may still land."""
         self.made = 0
         self.ledger = a_ledger()
-        self.engine = Engine(Nominations(self.ledger), PolicyTuning())
+        self.engine = Engine(
+            Nominations(self.ledger, Evictions(pod_of=self.ledger.pod, clock=lambda: 0.0)), PolicyTuning()
+        )
         for facts in self.nodes.values():
             self.ledger.node_changed(facts)
 
