@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_promises.py soak_silence.py)
+SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format mutations e2e soak bench plugin render image clean
@@ -40,9 +40,10 @@ mutations: setup ## Lines of the product broken one at a time: each must make a 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
 
-soak: setup ## Nothing lost, the long way: 300 deaths, 20 changes of the lead, a minute of churn, 200 gangs; about half an hour
-	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 VRAMPACK_PROMISE_ROUNDS=20 \
-	VRAMPACK_GANG_ROUNDS=100 $(BIN)/python -m pytest -m e2e -s $(SOAK)
+soak: setup ## Nothing lost, the long way: 300 deaths, 20 changes of the lead, 1,000 kicks, 200 preemptions ..; over an hour
+	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
+	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 \
+	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 $(BIN)/python -m pytest -m e2e -s $(SOAK)
 
 bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its floor; into build/bench.json too
 	$(BIN)/python -m benchmarks
