@@ -90,8 +90,8 @@ VERBS: Mapping[str, Break] = {
     ),
     "the best node scores least": Break(
         "extender/verbs.py",
-        "scores.update(zip(best, SCORES, strict=False))",
-        "scores.update(zip(reversed(best), SCORES, strict=False))",
+        "return Answer(encode([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))",
+        "return Answer(encode([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)]))",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
     "a running pod that is resized is told to go": Break(

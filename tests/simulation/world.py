@@ -210,7 +210,7 @@ class World:
             return [], answer
         scored = process.verbs.prioritize(encode({"Pod": POD.tagged(pod), "NodeNames": passed}))
         scores = {each["Host"]: each["Score"] for each in msgspec.json.decode(scored.body)}
-        return sorted(passed, key=lambda name: (-scores[name], name)), answer
+        return sorted(passed, key=lambda name: (-scores.get(name, 0), name)), answer
 
     def bind(self, process: str, pod: str, uid: str, node: str) -> None:
         asked = {"PodName": pod, "PodNamespace": NAMESPACE, "PodUID": uid, "Node": node}
