@@ -47,15 +47,14 @@ def decisions(service: Service, prefix: str) -> dict[str, Decision]:
     return {f"{prefix}/{verb}": Decision(verb, decide, service.metrics) for verb, decide in verbs.items()}
 
 
-def verbs_app(service: Service, prefix: str) -> FastAPI:
+def verbs_app(service: Service, prefix: str) -> VerbDoor:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
     app = _bare_app()
     waiting = {"preempt": service.preemption.preempt, "bind": service.verbs.bind}
     others = {f"{prefix}/{verb}": Deliberation(verb, decide, service.metrics) for verb, decide in waiting.items()}
-    app.add_middleware(VerbDoor, verbs={**decisions(service, prefix), **others})
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
-    return app
+    return VerbDoor(app, verbs={**decisions(service, prefix), **others})
 
 
 def health_app(service: Service) -> FastAPI:

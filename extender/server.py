@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.settings import Tls, parse_address
@@ -71,7 +71,7 @@ def listen(address: str) -> socket.socket:
 
 
 def make_server(
-    app: FastAPI, *, tls: Tls | None, receive_seconds: float, protocol: type[HttpToolsProtocol] | None = None
+    app: ASGIApp, *, tls: Tls | None, receive_seconds: float, protocol: type[HttpToolsProtocol] | None = None
 ) -> Server:
     """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
     context = tls_context(tls) if tls is not None and tls.cert_file is not None else None

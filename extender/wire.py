@@ -53,6 +53,7 @@ _Read = TypeVar("_Read")
 
 encode = msgspec.json.Encoder().encode
 _BINDING = msgspec.json.Decoder(BindingArgs)
+_BINDING_FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(BindingArgs))
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server accepts as a name. Anything else (`..`) would change the path of a call."""
 
@@ -76,12 +77,12 @@ def _read_binding(body: bytes) -> BindingArgs:
     args = try_decode(_BINDING, body)
     if args is None or not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
         args = fold(body, BindingArgs)
-    for field in msgspec.structs.fields(BindingArgs):
-        value = getattr(args, field.name)
+    for name, spelled in _BINDING_FIELDS:
+        value = getattr(args, name)
         if not value:
-            raise WireError(f"{field.encode_name} is missing or empty: send the scheduler's ExtenderBindingArgs")
-        if field.name != "pod_uid" and not _NAME.fullmatch(value):
-            raise WireError(f"{field.encode_name}: {value[:60]!r} is not a name")
+            raise WireError(f"{spelled} is missing or empty: send the scheduler's ExtenderBindingArgs")
+        if name != "pod_uid" and not _NAME.fullmatch(value):
+            raise WireError(f"{spelled}: {value[:60]!r} is not a name")
     return args
 
 

@@ -11,6 +11,7 @@ import pytest
 from kube.client import Api, load_credentials
 from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
 from simulator.apiserver import ApiServer
+from simulator.kubeconfig import write_kubeconfig
 from tests.fakes.proxy import Proxy
 from tests.fakes.upstream import Upstream
 from tests.kube.calls import Calls, an_api
@@ -340,3 +341,27 @@ async def test_credentials_that_are_not_there_say_what_to_do(tmp_path: Path) -> 
         await load_credentials(tmp_path / "none")
     with pytest.raises(CredentialsError, match="service account of this pod"):
         await load_credentials(None)
+
+
+PROXIES = {
+    "none": ({}, None),
+    "one": ({"https_proxy": "http://proxy:3128"}, "http://proxy:3128"),
+    "one for others": ({"http_proxy": "http://proxy:3128"}, None),
+    "not for this host": ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1,example.com"}, None),
+}
+
+
+@pytest.mark.parametrize(("environment", "proxy"), PROXIES.values(), ids=PROXIES)
+async def test_the_environments_proxy_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], proxy: str | None
+) -> None:
+    """And not for each call: a session that trusts its environment reads it, and a file, in a thread every time."""
+    for name in ("http_proxy", "https_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    kubeconfig = write_kubeconfig(tmp_path, "https://10.0.0.1:6443")
+    configuration = await load_credentials(kubeconfig)
+    assert configuration.proxy == proxy
+    assert configuration.client_session_kwargs == {"trust_env": False}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvloop
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from extender.server import listen, make_server
@@ -21,7 +21,7 @@ Address = tuple[str, int]
 
 @contextmanager
 def serving(
-    app: FastAPI,
+    app: ASGIApp,
     *,
     receive_seconds: float,
     tls: Tls | None = None,

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from cards.node import Node
+from extender.door import VerbDoor
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
@@ -81,7 +82,7 @@ class Extender:
         )
 
     @cached_property
-    def app(self) -> FastAPI:
+    def app(self) -> VerbDoor:
         return verbs_app(self.service, PREFIX)
 
     def feed(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
@@ -123,7 +124,7 @@ class Extender:
 
 
 async def call(
-    app: FastAPI, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
+    app: ASGIApp, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> Reply:
     """One request through the application's own door, as a server hands it over."""
     sent: list[dict[str, Any]] = []  # Any: ASGI messages
