@@ -1,13 +1,15 @@
 """Verbs that are answered at once: from the parser to the decision to the wire, in one turn of the loop.
 
 The way through ASGI makes a task for each request and wakes it for each part of its body; that took 30 us of the 110 us
-of a repeated "no", and a scheduler waits for each of them. Whatever is unusual (a verb that has to wait, another path,
-an `Expect`, a connection that is to be closed, a request behind another one) goes the usual way and is answered alike.
+of a repeated "no", and a scheduler waits for each of them. A verb that has to wait is a task from its last byte on.
+Whatever is unusual (another path, an `Expect`, a connection that is to be closed, a request behind another one) goes the
+usual way and is answered alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -23,14 +25,16 @@ _STATUS_LINES = {
     500: b"HTTP/1.1 500 Internal Server Error\r\n",
     503: b"HTTP/1.1 503 Service Unavailable\r\n",
 }
+Verb = Callable[[bytes], Answer | Awaitable[Answer]]
 _UNUSUAL_HEADERS = frozenset({b"expect", b"upgrade"})
 
 
 class StraightProtocol(DeadlineProtocol):
-    """One connection. `decisions` are the verbs that never wait, by path."""
+    """One connection."""
 
-    decisions: ClassVar[Mapping[bytes, Callable[[bytes], Answer]]] = {}
-    _decide: Callable[[bytes], Answer] | None = None
+    verbs: ClassVar[Mapping[bytes, Verb]] = {}
+    """By path."""
+    _decide: Verb | None = None
     """Of the request that is arriving."""
     _parts: list[bytes]
     _size = 0
@@ -38,7 +42,7 @@ class StraightProtocol(DeadlineProtocol):
     """Close after this answer: the server is stopping, or the body is too large."""
 
     def on_headers_complete(self) -> None:
-        decide = self.decisions.get(self.url)
+        decide = self.verbs.get(self.url)
         if decide is None or not self._is_usual():
             super().on_headers_complete()
             return
@@ -69,21 +73,40 @@ class StraightProtocol(DeadlineProtocol):
         self._disarm()
         if self.transport.is_closing():
             return
-        if self._size <= MAX_BODY_BYTES:
-            self._write(decide(b"".join(self._parts)))
-        self._parts = []
-        self.server_state.total_requests += 1
-        if self._is_last:
-            self.transport.close()
+        body, self._parts = b"".join(self._parts), []
+        if self._size > MAX_BODY_BYTES:
+            self._answered()
             return
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        answer = decide(body)
+        if isinstance(answer, Answer):
+            self._write(answer)
+            self._answered()
+            return
+        self.cycle = UnderWay()  # type: ignore[assignment]  # whatever comes behind it is queued, as behind any other
+        task = self.loop.create_task(self._answer_later(answer, self.cycle))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def shutdown(self) -> None:
-        """Close, after the answer to the request that is arriving."""
+        """Close, after the answer to the request that is arriving or being decided."""
+        self._is_last = True
         if self._decide is None:
             super().shutdown()
+
+    async def _answer_later(self, answer: Awaitable[Answer], cycle: RequestResponseCycle) -> None:
+        """The caller may be gone by then; what was begun for it is done all the same."""
+        decided = await answer
+        cycle.response_complete = True
+        if not self.transport.is_closing():
+            self._write(decided)
+            self._answered()
+
+    def _answered(self) -> None:
+        if self._is_last:
+            self.server_state.total_requests += 1
+            self.transport.close()
         else:
-            self._is_last = True
+            self.on_response_complete()
 
     def _is_usual(self) -> bool:
         length = 0
@@ -115,10 +138,22 @@ class StraightProtocol(DeadlineProtocol):
         self.transport.write(b"".join((*lines, answer.body)))
 
 
-def straight(verbs: Mapping[str, Callable[[bytes], Answer]]) -> type[StraightProtocol]:
+class UnderWay:
+    """Stands where uvicorn looks for the request that it serves, while a verb of ours is decided."""
+
+    response_complete = False
+    disconnected = False
+    keep_alive = True
+
+    def __init__(self) -> None:
+        self.message_event = asyncio.Event()
+
+
+def straight(verbs: Mapping[str, Verb]) -> type[StraightProtocol]:
     """The protocol of a listener with these verbs, by path."""
+    by_path = {path.encode(): decide for path, decide in verbs.items()}
 
     class Straight(StraightProtocol):
-        decisions: ClassVar = {path.encode(): decide for path, decide in verbs.items()}
+        verbs: ClassVar = by_path
 
     return Straight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -169,6 +170,54 @@ def test_a_request_that_has_begun_is_answered_before_the_service_stops() -> None
         answer = runner.run(_stop_amid_a_request(arrived))
     assert answer.endswith(b"\r\n\r\n{}")
     assert arrived == [BODY]
+
+
+async def _stop_amid_a_decision() -> bytes:
+    """Two calls on one connection: the first is being decided when the service stops, the second stands behind it."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def deliberate(_: bytes) -> Answer:
+        begun.set()
+        await may_end.wait()
+        return Answer(b'{"decided":1}')
+
+    listener = listen("127.0.0.1:0")
+    server = make_server(FastAPI(), tls=None, receive_seconds=5, protocol=straight({f"{PREFIX}/filter": deliberate}))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(sockets=[listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(FILTER + FILTER)
+        await begun.wait()
+        for each in server.server_state.connections:
+            each.shutdown()
+        may_end.set()
+        answer = await reader.read()
+        writer.close()
+        server.should_exit = True
+    return answer
+
+
+def test_a_call_that_is_being_decided_is_answered_before_the_service_stops() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        answer = runner.run(_stop_amid_a_decision())
+    assert answer.endswith(b'\r\n\r\n{"decided":1}')
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+
+
+def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
+    decided = threading.Event()
+    may_end = threading.Event()
+
+    async def deliberate(_: bytes) -> Answer:
+        await asyncio.to_thread(may_end.wait, 10)
+        decided.set()
+        return Answer(b"{}")
+
+    with serving(FastAPI(), receive_seconds=5, protocol=straight({f"{PREFIX}/filter": deliberate})) as address:
+        with connected(address) as client:
+            client.sendall(FILTER)
+        may_end.set()
+        assert decided.wait(10)
 
 
 def test_an_answer_leaves_in_one_write() -> None:
