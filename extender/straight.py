@@ -38,6 +38,7 @@ class StraightProtocol(DeadlineProtocol):
     """Of the request that is arriving."""
     _parts: list[bytes]
     _size = 0
+    _is_too_large = False
     _is_last = False
     """Close after this answer: the server is stopping, or the body is too large."""
 
@@ -53,14 +54,14 @@ class StraightProtocol(DeadlineProtocol):
         if self._decide is None:
             super().on_body(body)
             return
-        if self._size > MAX_BODY_BYTES:
+        if self._is_too_large:
             return
         self._size += len(body)
         self._parts.append(body)
         if self._size > MAX_BODY_BYTES:
             # The rest is read and dropped: to close with bytes unread would take the answer away as well.
             self._parts = []
-            self._is_last = True
+            self._is_too_large = self._is_last = True
             self._write(TOO_LARGE)
 
     def on_message_complete(self) -> None:
@@ -74,7 +75,7 @@ class StraightProtocol(DeadlineProtocol):
         if self.transport.is_closing():
             return
         body, self._parts = b"".join(self._parts), []
-        if self._size > MAX_BODY_BYTES:
+        if self._is_too_large:
             self._answered()
             return
         answer = decide(body)

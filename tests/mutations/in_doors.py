@@ -39,7 +39,7 @@ DOORS: Mapping[str, Break] = {
     ),
     "a name may lead to another path of the API": Break(
         "extender/wire.py",
-        'if field.name != "pod_uid" and not _NAME.fullmatch(value):',
+        'if name != "pod_uid" and not _NAME.fullmatch(value):',
         "if False:",
         "tests/extender/test_wire.py::test_a_name_that_would_change_a_path_is_refused",
     ),
@@ -69,8 +69,8 @@ DOORS: Mapping[str, Break] = {
     ),
     "a body of any size is read": Break(
         "extender/straight.py",
-        "if self._size <= MAX_BODY_BYTES:",
-        "if True:",
+        "if self._size > MAX_BODY_BYTES:",
+        "if False:",
         "tests/extender/test_straight.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
     ),
     "a policy that was read while running is not used": Break(
