@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -110,6 +111,7 @@ def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: t
         for _ in range(MAX_BODY_BYTES // 0x10000):
             client.sendall(part)
         client.sendall(b"1\r\nx\r\n")
+        assert select.select([client], [], [], 3)[0], "it is answered without waiting for the end"
         assert read_reply(client)[0] == 413
         client.sendall(part + b"0\r\n\r\n")
         assert is_cut(client)
