@@ -255,6 +255,8 @@ def _disagreeing(record: Record, text: str) -> Record:
 
 def _disagree(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
     """Whether they name other cards. One that names a card by uuid alone says nothing about indices."""
+    if len(shares) == len(others) == 1 and shares[0].index == others[0].index:
+        return False
     mine, theirs = _indices(shares), _indices(others)
     return None not in (*mine, *theirs) and mine != theirs
 

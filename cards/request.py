@@ -162,4 +162,5 @@ def _placement(labels: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def _wishes(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return tuple(sorted({wish for part in annotations.get(key, "").split(",") if (wish := part.strip())}))
+    text = annotations.get(key)
+    return tuple(sorted({wish for part in text.split(",") if (wish := part.strip())})) if text else ()

@@ -25,6 +25,10 @@ _SCALES = {
 }
 
 
+PLAIN_DIGITS = 18
+"""A number of so many digits means the same to everybody."""
+
+
 def parse_quantity(text: str) -> Fraction:
     """A Kubernetes quantity, exactly. Raises `ValueError` when it is none.
 
@@ -41,6 +45,8 @@ def parse_quantity(text: str) -> Fraction:
 
 def parse_units(text: str) -> int:
     """A quantity as a whole, non-negative number of units. Raises `ValueError` with what is wrong otherwise."""
+    if len(text) <= PLAIN_DIGITS and text.isascii() and text.isdecimal():
+        return int(text)  # what nearly every pod says; fractions are a fifth of reading one
     value = parse_quantity(text)
     if value < 0:
         raise ValueError(f"{text[:60]!r} is negative")
