@@ -6,7 +6,7 @@ import asyncio
 import json
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -245,9 +245,9 @@ class _Noting:
         self._transport = transport
         self._written = written
 
-    def write(self, data: bytes) -> None:
-        self._written.append(data)
-        self._transport.write(data)
+    def writelines(self, pieces: Sequence[bytes]) -> None:
+        self._written.append(b"".join(pieces))
+        self._transport.writelines(pieces)
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
