@@ -172,8 +172,7 @@ class Verbs:
         if not found.passed:
             answer = self._answer(found)
             if is_like_others and Reason.NOT_SEEN.value not in found.later.values():
-                reasons = Counter((*found.later.values(), *found.never.values()))
-                self._noes.keep(ask.request, No(frozenset(names), room_generation, answer.body, reasons))
+                self._noes.keep(ask.request, No(frozenset(names), room_generation, answer.body, _reasons(found)))
             return answer
         if len(found.passed) > 1 and self._decides(asking):
             found = Sorted(self._best(asking, ask, found.passed, 1), found.later, found.never)
@@ -200,13 +199,20 @@ class Verbs:
         self._attempts.named(uid, node_name)
 
     def _answer(self, found: Sorted) -> Answer:
-        self._count(Counter((*found.later.values(), *found.never.values())))
+        self._count(_reasons(found))
         result = FilterResult(node_names=found.passed, failed=found.later, unresolvable=found.never)
         return Answer(encode(result), "ok" if found.passed else "no")
 
     def _count(self, reasons: Mapping[str, int]) -> None:
         for reason, count in reasons.items():
             self._rejected[reason].inc(count)
+
+
+def _reasons(found: Sorted) -> Counter[str]:
+    """How many nodes each reason keeps out."""
+    reasons = Counter(found.later.values())
+    reasons.update(found.never.values())
+    return reasons
 
 
 def _filter_error(text: str) -> Answer:
