@@ -163,9 +163,8 @@ class Ledger:
         return self._nominated.keys()
 
     def nominees(self, name: str) -> list[Pod]:
-        """The unbound pods for which others were evicted from this node, without a place there yet: most important first."""
-        pods = [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
-        return sorted(pods, key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
+        """The unbound pods for which others were evicted from this node, and that have no place there yet."""
+        return [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
 
     def node_when_left(self, name: str, also: Collection[str] = ()) -> Node | None:
         """The node as it will be when the pods that are leaving, and those of the uids in `also`, are gone."""

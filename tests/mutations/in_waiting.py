@@ -23,9 +23,9 @@ WAITING: Mapping[str, Break] = {
         f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
     ),
     "of two nominated pods the less important one has the card": Break(
-        "extender/ledger.py",
-        "return sorted(pods, key=lambda pod: (-pod.priority, pod.created_at, pod.uid))",
-        "return sorted(pods, key=lambda pod: (pod.priority, pod.created_at, pod.uid))",
+        "extender/nominations.py",
+        "return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))",
+        "return sorted([*nominees, *more], key=lambda pod: (pod.priority, pod.created_at, pod.uid))",
         f"{NOMINATIONS}::test_of_two_nominees_for_one_card_the_more_important_one_has_it",
     ),
     "a nomination that ends wakes nobody": Break(
