@@ -58,6 +58,12 @@ def preferring(name: str, *, much: bool) -> Pod:
     return pod
 
 
+def called(cluster: Cluster, transcript: Path, name: str) -> list[Call]:
+    """All calls about a pod that is bound; the bind is written down a moment after the API shows what it did."""
+    cluster.wait(lambda: verbs(calls(transcript)[name])[-1:] == ["bind"], what=f"the bind of {name} is written down")
+    return calls(transcript)[name]
+
+
 def verbs(made: list[Call]) -> list[str]:
     return [call.verb for call in made]
 
@@ -71,7 +77,7 @@ def test_a_plain_pod_costs_one_filter_call(
     cluster.must("POST", PODS, a_pod("plain", 4))
 
     assert bound(cluster, "plain")["spec"]["nodeName"] == BEST
-    made = calls(transcript)["plain"]
+    made = called(cluster, transcript, "plain")
     assert verbs(made) == ["filter", "bind"]
     assert sorted(made[0].request["NodeNames"]) == [BEST, SECOND, SPLIT]
     assert made[0].answer["NodeNames"] == [BEST]
@@ -95,7 +101,7 @@ def test_a_pod_that_prefers_nodes_is_scored(
     cluster.must("POST", PODS, preferring("prefers", much=much))
 
     assert bound(cluster, "prefers")["spec"]["nodeName"] == node
-    made = calls(transcript)["prefers"]
+    made = called(cluster, transcript, "prefers")
     assert verbs(made) == ["filter", "prioritize", "bind"]
     assert sorted(made[0].answer["NodeNames"]) == [BEST, SECOND]
     assert scores(made[1]) == {BEST: 10, SECOND: 5}
