@@ -1,0 +1,43 @@
+"""A thousand pods at once: all of them are bound, on no more cards than they fill, and it is said how long that took."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
+
+PODS_AT_ONCE, NODES, CARDS, UNITS_OF_A_CARD, UNITS = 1000, 200, 8, 16, 4
+FULL_CARDS = PODS_AT_ONCE * UNITS // UNITS_OF_A_CARD
+BOUND_SECONDS = 90
+"""On two busy cores; a quiet machine needs about ten."""
+
+
+@pytest.mark.timeout(240)
+def test_a_thousand_pods_fill_two_hundred_and_fifty_cards(
+    cluster: Cluster, extender: Callable[..., Any], scheduler: Callable[..., Any]
+) -> None:
+    for number in range(NODES):
+        name = f"gpu-{number:03}"
+        memory_mib = UNITS_OF_A_CARD * 1024
+        made = (a_card(at, units=UNITS_OF_A_CARD, memory_mib=memory_mib, uuid=f"{name}-{at}") for at in range(CARDS))
+        cluster.add_node(name, cards=cards(*made))
+    for number in range(PODS_AT_ONCE):
+        cluster.must("POST", PODS, a_pod(f"p{number}", UNITS))
+    extender()
+    started = time.monotonic()
+    scheduler()
+
+    def pods() -> list[dict[str, Any]]:  # Any: pods as the API server shows them
+        items: list[dict[str, Any]] = cluster.must("GET", PODS)["items"]
+        return items
+
+    cluster.wait(lambda: all("nodeName" in pod["spec"] for pod in pods()), BOUND_SECONDS, what="all are bound")
+    sys.stdout.write(f"{PODS_AT_ONCE} pods on {NODES} x {CARDS} cards bound in {time.monotonic() - started:.1f} s\n")
+    used = {(pod["spec"]["nodeName"], card["index"]) for pod in pods() for card in allocation(pod)["cards"]}
+    assert len(used) == FULL_CARDS
