@@ -10,11 +10,13 @@ it settles. Then the refused pods come only while nobody else waits, and a CPU p
 about. It is shown beside the recommended install, where CPU pods have a scheduler of their own, and beside an extender
 that refuses at once without a thought, which is all that the scheduler itself makes of it.
 
-A pod's time starts when its creation is sent. It tells nothing of a cluster whose cards come free meanwhile.
+A pod's time starts when its creation is due: what holds the stream up counts as waiting, and a stream that falls a second behind
+is an error, not a smaller load. It tells nothing of a cluster whose cards come free meanwhile.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing
@@ -48,6 +50,9 @@ CARDS_PER_NODE = 8
 HELD_UNITS, ASKED_UNITS = 9, 8
 """Of 16 on every card: 7 are free, 56 on a node."""
 CPU_PODS_PER_SECOND = 10
+INTERVAL_SECONDS = 1 / CPU_PODS_PER_SECOND
+LATE_SECONDS = 1.0
+"""A slow call is made up for, as the time counts from when a pod was due; ten pods behind is another load."""
 REFUSALS_UNTIL_SETTLED = 6
 """After 1, 2, 4 and 8 s the fifth refusal is the first to hold a pod back for 10 s; one more, as they are not in step."""
 AT_MOST_SECONDS = 120
@@ -153,20 +158,35 @@ class Stream:
         self._count = 0
 
     def run(self, is_enough: Callable[[], bool]) -> list[float]:
-        """Until it is enough: how long each pod took to be bound, in ms, once all of them are."""
+        """Until it is enough: how long each pod took to be bound, in ms, once all of them are.
+
+        Raises `TimeoutError` when it never is, or when the stream cannot keep its pace.
+        """
         began = time.monotonic()
-        sent: dict[str, float] = {}
+        due: dict[str, float] = {}
         while not is_enough():
-            time.sleep(max(0.0, began + len(sent) / CPU_PODS_PER_SECOND - time.monotonic()))
-            name = f"cpu-{self._count + len(sent)}"
-            sent[name] = time.monotonic()
-            if sent[name] > began + AT_MOST_SECONDS:
+            at = began + len(due) * INTERVAL_SECONDS
+            if at > began + AT_MOST_SECONDS:
                 raise TimeoutError(f"not enough within {AT_MOST_SECONDS} s")
+            _wait_until(at)
+            name = f"cpu-{self._count + len(due)}"
+            due[name] = at
             self._caller.call("POST", PODS, _a_cpu_pod(name, self._scheduler_name))
-        self._count += len(sent)
+        self._count += len(due)
         self._cluster.wait(lambda: self._watch.count == self._count, 60, what="every CPU pod is bound")
         bound = self._watch.times()
-        return [1000 * (bound[name] - at) for name, at in sent.items()]
+        return [1000 * (bound[name] - at) for name, at in due.items()]
+
+
+def _wait_until(due: float) -> None:
+    """Raises `TimeoutError` when that was long ago: the load would be less than the row says."""
+    ahead = due - time.monotonic()
+    if ahead < -LATE_SECONDS:
+        raise TimeoutError(
+            f"the stream of CPU pods is {-ahead:.1f} s behind: the API server takes too long to create one"
+        )
+    if ahead > 0:
+        threading.Event().wait(ahead)
 
 
 def _have_refused(cluster: Cluster, count: int) -> None:
