@@ -58,11 +58,11 @@ class Burst:
 
     pods_per_second: float
     counted: int
-    """Pods bound while CPU time was counted."""
+    """Pods bound while CPU time was counted; none where a burst is over before that begins."""
     used: Used
 
     def milliseconds(self, program: str) -> float:
-        """CPU time per pod."""
+        """CPU time per counted pod."""
         return 1000 * self.used.seconds.get(program, 0.0) / self.counted
 
 
@@ -132,7 +132,7 @@ def burst(cluster: Cluster, kind: Kind, count: int) -> Burst:
         already = watch.count
         meter = Meter(pids(cluster) | {"scheduler": process.pid} | _pid_of(extender))
         cluster.wait(lambda: watch.count >= count, BURST_SECONDS, what=lambda: f"bound: {watch.count} of {count}")
-        made = Burst(_pace(watch), max(1, count - already), meter.read())
+        made = Burst(_pace(watch), count - already, meter.read())
     if kind.decide:
         _check(cluster, kind)
     delete_pods(cluster)
@@ -199,8 +199,11 @@ def _ratio_row(ratio: Ratio, bursts: Mapping[str, Sequence[Burst]]) -> Row:
 
 
 def _note(bursts: Sequence[Burst]) -> str:
+    counted = [each for each in bursts if each.counted]
+    if not counted:
+        return "CPU time not counted: all pods were bound before that began"
     programs = ("scheduler", "extender", "kube-apiserver")
-    costs = {name: median(each.milliseconds(name) for each in bursts) for name in programs}
+    costs = {name: median(each.milliseconds(name) for each in counted) for name in programs}
     shown = ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items() if cost)
     others = max(each.used.other_cores for each in bursts)
     return f"CPU ms per pod: {shown}; others kept {others:.1f} cores busy"

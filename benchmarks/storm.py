@@ -143,6 +143,8 @@ def measure(cluster: Cluster, shape: Shape, *, refused: int, seconds: float) -> 
         ends = time.monotonic() + seconds
         settled = stream.run(lambda: time.monotonic() >= ends)
         storm = Storm(settling, settled, metric(extender, shape.refusals) - before, meter.read())
+    if not storm.refusals:
+        raise RuntimeError(f"{shape.key}: nobody was refused while the CPU pods that count came, so there was no storm")
     delete_pods(cluster, label=LABEL)
     return storm
 
@@ -225,6 +227,6 @@ def _rows(shape: Shape, storm: Storm) -> Iterator[Row]:
 
 def _cost(storm: Storm) -> str:
     rate = storm.refusals / storm.used.wall_seconds
-    each = {name: 1000 * storm.used.seconds[name] / max(1, storm.refusals) for name in ("scheduler", "extender")}
+    each = {name: 1000 * storm.used.seconds[name] / storm.refusals for name in ("scheduler", "extender")}
     spent = ", ".join(f"{name} {cost:.2f}" for name, cost in each.items())
     return f"{rate:.0f} refusals/s, CPU ms each: {spent}; others kept {storm.used.other_cores:.1f} cores busy"

@@ -29,7 +29,7 @@ from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.parts import assemble
 from extender.reload import Reloader
-from extender.routes import Service, decisions, health_app, verbs_app
+from extender.routes import Service, health_app, verbs_app
 from extender.scheduler_config import check_scheduler
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
@@ -106,9 +106,8 @@ class Extender:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
         settings = self._settings
         receive = settings.deadlines.receive_seconds
-        prefix = settings.listen.url_prefix
-        verbs, protocol = verbs_app(self._service, prefix), straight(decisions(self._service, prefix))
-        server = make_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=protocol)
+        verbs = verbs_app(self._service, settings.listen.url_prefix)
+        server = make_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=straight(verbs.verbs))
         servers = [(server, listeners["verbs"])]
         if "health" in listeners:
             server = make_server(health_app(self._service), tls=None, receive_seconds=receive)

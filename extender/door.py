@@ -81,10 +81,11 @@ class VerbDoor:
 
     def __init__(self, app: ASGIApp, *, verbs: Mapping[str, Decision | Deliberation]) -> None:
         self._app = app
-        self._verbs = verbs
+        self.verbs = verbs
+        """By path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        decide = self._verbs.get(scope["path"]) if scope["type"] == "http" else None
+        decide = self.verbs.get(scope["path"]) if scope["type"] == "http" else None
         if decide is None:
             await self._app(scope, receive, send)
             return

@@ -41,21 +41,12 @@ class Service:
     version: str
 
 
-def decisions(service: Service, prefix: str) -> dict[str, Decision | Deliberation]:
-    """The verbs, by path."""
-    at_once = {"filter": service.verbs.filter, "prioritize": service.verbs.prioritize}
-    waiting = {"preempt": service.preemption.preempt, "bind": service.verbs.bind}
-    return {f"{prefix}/{verb}": Decision(verb, decide, service.metrics) for verb, decide in at_once.items()} | {
-        f"{prefix}/{verb}": Deliberation(verb, decide, service.metrics) for verb, decide in waiting.items()
-    }
-
-
 def verbs_app(service: Service, prefix: str) -> VerbDoor:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
     app = _bare_app()
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
-    return VerbDoor(app, verbs=decisions(service, prefix))
+    return VerbDoor(app, verbs=_decisions(service, prefix))
 
 
 def health_app(service: Service) -> FastAPI:
@@ -63,6 +54,15 @@ def health_app(service: Service) -> FastAPI:
     app = _bare_app()
     app.include_router(_health_routes(service))
     return app
+
+
+def _decisions(service: Service, prefix: str) -> dict[str, Decision | Deliberation]:
+    """The verbs, by path."""
+    at_once = {"filter": service.verbs.filter, "prioritize": service.verbs.prioritize}
+    waiting = {"preempt": service.preemption.preempt, "bind": service.verbs.bind}
+    return {f"{prefix}/{verb}": Decision(verb, decide, service.metrics) for verb, decide in at_once.items()} | {
+        f"{prefix}/{verb}": Deliberation(verb, decide, service.metrics) for verb, decide in waiting.items()
+    }
 
 
 def _bare_app() -> FastAPI:

@@ -133,14 +133,15 @@ class Engine:
 
     def verdicts(self, names: Sequence[str], ask: Ask, uid: str) -> Sorted:
         """Which of these nodes can take the pod now, and why the others cannot."""
-        return self._table(ask, uid).sort(names)
+        return self._table(ask, uid, self._ledger.special_nodes(uid)).sort(names)
 
     def best(self, names: Iterable[str], ask: Ask, uid: str, count: int, avoided: Collection[str] = ()) -> list[str]:
         """The best of these nodes, best first: a total order, ties end in the node name.
 
         Nodes that only have room where others were promised it come after the rest, and `avoided` ones last of all.
         """
-        table = self._table(ask, uid)
+        special = self._ledger.special_nodes(uid)
+        table = self._table(ask, uid, special)
         promised = self._promised.of_others(uid)
         candidates = set(names)
         if not promised and not avoided:
@@ -149,7 +150,6 @@ class Engine:
         others = candidates & {*promised, *avoided}
         candidates.difference_update(others)
         ranked = [(0, score, name) for score, name in table.best(candidates, count)]
-        special = set(self._ledger.special_nodes(uid))
         for name in others:
             if table.fits(name):
                 places = promised.get(name, NO_PLACES)
@@ -187,8 +187,8 @@ class Engine:
     def _judge(self, node: Node | None, ask: Ask) -> Judgement:
         return judge(node, ask.request, self.policy_for(ask), self._demand)
 
-    def _table(self, ask: Ask, uid: str) -> Table:
-        """The table of this shape and policy, as the ledger is now and as this pod finds it."""
+    def _table(self, ask: Ask, uid: str, special: Collection[str]) -> Table:
+        """The table of this shape and policy, as the ledger is now and as this pod finds its special nodes."""
         self._follow_outlines()
         request, policy = ask.request, self.policy_for(ask)
         table = self._tables.get((request, policy))
@@ -199,7 +199,6 @@ class Engine:
             for name in changed:
                 self._put(table, name, request, policy)
         table.generation = self._ledger.generation
-        special = self._ledger.special_nodes(uid)
         return table if not special else table.with_verdicts({name: self._own(name, ask, uid) for name in special})
 
     def _new_table(self, request: Request, policy: PolicyName) -> Table:

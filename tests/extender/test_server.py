@@ -14,7 +14,6 @@ import pytest
 from fastapi import FastAPI
 
 from extender.door import MAX_BODY_BYTES
-from extender.routes import decisions
 from extender.server import MAX_HEAD_BYTES, listen
 from extender.straight import straight
 from tests.wire import recordings
@@ -30,7 +29,7 @@ SLOW_LORISES = 100
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
     extender = Extender(recordings.nodes(), recordings.pods())
-    protocol = straight(decisions(extender.service, PREFIX)) if request.param == "straight" else None
+    protocol = straight(extender.app.verbs) if request.param == "straight" else None
     with serving(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 

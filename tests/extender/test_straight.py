@@ -14,7 +14,6 @@ import uvloop
 from fastapi import FastAPI
 
 from extender.door import MAX_BODY_BYTES
-from extender.routes import decisions
 from extender.server import listen, make_server
 from extender.straight import straight
 from extender.verbs import Answer
@@ -62,9 +61,7 @@ def addresses() -> Iterator[tuple[Address, Address]]:
     extender = Extender(recordings.nodes(), recordings.pods())
     with ExitStack() as stack:
         yield (
-            stack.enter_context(
-                serving(extender.app, receive_seconds=5, protocol=straight(decisions(extender.service, PREFIX)))
-            ),
+            stack.enter_context(serving(extender.app, receive_seconds=5, protocol=straight(extender.app.verbs))),
             stack.enter_context(serving(extender.app, receive_seconds=5)),
         )
 
