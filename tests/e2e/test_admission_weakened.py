@@ -273,11 +273,16 @@ def test_an_attack_gets_through_where_the_policy_is_weaker(
     bench: Bench, edits: dict[str, Edit], attack: Attack
 ) -> None:
     assert not attack(bench)
+    mutations = {policy: edit for policy, edit in edits.items() if policy in {INJECT, EPHEMERAL}}
+    validations = {policy: edit for policy, edit in edits.items() if policy not in mutations}
     # A mirror pod must name its node, which the second scheduler's guard refuses by itself.
     is_mirror = attack is says_it_is_a_mirror_pod
     placed_freely: AbstractContextManager[None] = removed(bench.cluster) if is_mirror else nullcontext()
-    with placed_freely, weakened(bench.cluster, SHIPPED, edits):
-        bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+    with placed_freely, weakened(bench.cluster, SHIPPED, mutations):
+        with weakened(bench.cluster, SHIPPED, validations):
+            bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+        # Before the mutations are back: they would hide a validation that is not yet in force for the next test.
+        bench.cluster.wait(lambda: not attack(bench), 20, what="the validations alone refuse it again")
     bench.cluster.wait(
         lambda: is_normal(bench) and not attack(bench), 20, what="the shipped policies are in force again"
     )
