@@ -28,6 +28,7 @@ COPY cards cards
 COPY policies policies
 COPY kube kube
 COPY extender extender
+COPY agent agent
 COPY simulator simulator
 COPY cli cli
 RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \

@@ -1,0 +1,14 @@
+"""What is checked in of the kubelet interfaces is what their `.proto` files make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.agent.generate import ROOT, generated
+
+
+def test_generated_code_is_up_to_date(tmp_path: Path) -> None:
+    """Made again with the pinned compiler; `python -m tests.agent.generate` writes it."""
+    made = generated(tmp_path)
+    assert len(made) == 6
+    assert {path: (tmp_path / path).read_text() for path in made} == {path: (ROOT / path).read_text() for path in made}
