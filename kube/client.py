@@ -71,9 +71,9 @@ class Api:
     async def close(self) -> None:
         await self._client.close()
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "") -> bytes:
-        """One page of all objects of the cluster, read from the store itself, never from a stale cache."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
+        """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _selected(field_selector)
         return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
@@ -90,7 +90,13 @@ class Api:
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, resource_version: str, *, server_seconds: int, silence_seconds: float
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        server_seconds: int,
+        silence_seconds: float,
+        field_selector: str = "",
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
@@ -102,7 +108,7 @@ class Api:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
-        }
+        } | _selected(field_selector)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
         started = time.monotonic()
         code = 0
@@ -180,6 +186,37 @@ class Api:
         path = _pod_path(namespace, name) + "/status"
         await self._call("PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds)
 
+    async def get_node_bytes(self, name: str, *, timeout_seconds: float) -> bytes | None:
+        """One node as the API server has it now, undecoded; None when there is none."""
+        try:
+            return await self._call("GET", _node_path(name), verb="get", resource="nodes", seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
+
+    async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """A merge patch of one node; with `metadata.resourceVersion` in it, 409 when it changed meanwhile.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
+
+    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
+        """Ask for the pod of this uid to be evicted; 429 when a disruption budget does not allow it now.
+
+        Raises `RefusedError` when nothing was written (409 for a pod of another uid), `NoAnswerError` when that is
+        not known.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = _pod_path(namespace, name) + "/eviction"
+        await self._call("POST", path, verb="create", resource="pods/eviction", body=eviction, seconds=timeout_seconds)
+
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
@@ -245,6 +282,14 @@ def _with_proxy(configuration: Configuration) -> Configuration:
 def _exists(kubeconfig: Path) -> bool:
     """Whether any of the files is there: `$KUBECONFIG` may name several."""
     return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
+
+
+def _selected(field_selector: str) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -63,6 +63,33 @@ class PodObject(msgspec.Struct, frozen=True):
     status: PodStatus = PodStatus()
 
 
+class Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class OwnedMetadata(Metadata, frozen=True, rename="camel"):
+    owner_references: list[Owner] | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    """Empty until the container was made; from then on that of the last one."""
+
+
+class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
+    container_statuses: list[ContainerState] | None = None
+    init_container_statuses: list[ContainerState] | None = None
+
+
+class LocalPodObject(PodObject, frozen=True):
+    """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
+
+    metadata: OwnedMetadata = OwnedMetadata()
+    status: LocalPodStatus = LocalPodStatus()
+
+
 class Address(msgspec.Struct, frozen=True):
     type: str = ""
     address: str = ""

@@ -105,7 +105,7 @@ class Sink(Protocol[_Told_contra]):
 
 
 class Reflector(Generic[_Object]):
-    """One kind of object. `run` until cancelled."""
+    """One kind of object, all of them or those of a field selector. `run` until cancelled."""
 
     def __init__(
         self,
@@ -115,8 +115,10 @@ class Reflector(Generic[_Object]):
         sink: Sink[_Object],
         *,
         silence_seconds: float = SILENCE_SECONDS,
+        field_selector: str = "",
     ) -> None:
         self._api = api
+        self._field_selector = field_selector
         self._resource = resource
         self._sink: Sink[_Object] = sink
         self._silence_seconds = silence_seconds
@@ -170,7 +172,9 @@ class Reflector(Generic[_Object]):
         self._sink.list_ends()
 
     async def _page(self, token: str) -> bytes:
-        return await self._api.list_page(self._resource, limit=PAGE_SIZE, token=token)
+        return await self._api.list_page(
+            self._resource, limit=PAGE_SIZE, token=token, field_selector=self._field_selector
+        )
 
     def _decode_page(self, page: bytes) -> tuple[ListMeta, Sequence[_Object]]:
         try:
@@ -200,7 +204,11 @@ class Reflector(Generic[_Object]):
         self._has_heard = False
         seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
         async with self._api.watch(
-            self._resource, self._version, server_seconds=seconds, silence_seconds=self._silence_seconds
+            self._resource,
+            self._version,
+            server_seconds=seconds,
+            silence_seconds=self._silence_seconds,
+            field_selector=self._field_selector,
         ) as lines:
             self._sink.heard()
             slice_ends = time.monotonic() + SLICE_SECONDS

@@ -49,14 +49,14 @@ class Asked(EventWriter):
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(ApiInMemory(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
-        self.asked: list[tuple[str, EventReason]] = []
+        self.asked: list[tuple[str, str]] = []
         self.cards: list[int | None] = []
         """The card of each one about a node."""
 
-    def on_pod(self, pod: Any, reason: EventReason, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
+    def on_pod(self, pod: Any, reason: str, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
         self.asked.append((pod.name, reason))
 
-    def on_node(self, name: str, reason: EventReason, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
+    def on_node(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
         self.asked.append((name, reason))
         self.cards.append(card)
 

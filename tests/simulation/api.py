@@ -37,7 +37,7 @@ class SimulatedApi(Api):
             "nodes": Feed(store, "nodes", is_shuffled=is_shuffled),
         }
 
-    async def list_page(self, resource: Resource, *, limit: int, token: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
         def run() -> bytes:
             page = self._store.page(KINDS[resource], None, limit=PAGE, token=Token.parse(token) if token else None)
             if not token:
@@ -49,7 +49,13 @@ class SimulatedApi(Api):
 
     @asynccontextmanager
     async def watch(  # type: ignore[override]  # `Stream` is what the reflector uses of a StreamReader
-        self, resource: Resource, resource_version: str, *, server_seconds: int, silence_seconds: float
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        server_seconds: int,
+        silence_seconds: float,
+        field_selector: str = "",  # noqa: ARG002 - the real one's shape
     ) -> AsyncIterator[Stream]:
         def run() -> Stream:
             if int(resource_version) < self._store._compacted:
