@@ -25,6 +25,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=
 
 COPY pyproject.toml README.md LICENSE ./
 COPY cards cards
+COPY configuration configuration
 COPY policies policies
 COPY kube kube
 COPY extender extender

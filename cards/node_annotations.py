@@ -6,7 +6,8 @@ reported beside the facts (observed), and no other node hears of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -54,6 +55,38 @@ def read_node(  # noqa: PLR0913 - the six things a Node object says to us
         problems += tuple(f'annotation "{keys.NODE_OBSERVED}": {problem}' for problem in unread)
     cordoned = frozenset(part.strip() for part in annotations.get(keys.CORDONED_CARDS, "").split(",") if part.strip())
     return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
+
+
+def write_cards(
+    cards: Iterable[CardFacts], *, unit_mib: int, injection: Injection = "exact", devices: Devices = "uuid"
+) -> str:
+    """The value of `vrampack.dev/cards`; equal cards give equal texts."""
+    listed = [
+        {
+            "uuid": card.uuid,
+            "index": card.index,
+            "model": card.model,
+            "memory_mib": card.memory_mib,
+            "units": card.units,
+            "healthy": card.healthy,
+            "numa": card.numa,
+            "mig_parent": card.mig_parent,
+        }
+        for card in sorted(cards, key=lambda card: card.index)
+    ]
+    return _dump({"v": 1, "unit_mib": unit_mib, "injection": injection, "devices": devices, "cards": listed})
+
+
+def write_observed(pods: Mapping[str, Iterable[Share]]) -> str:
+    """The value of `vrampack.dev/observed`: what pods without a readable record hold, by uid."""
+    listed = {
+        uid: [{"uuid": share.uuid, "units": share.units} for share in shares] for uid, shares in sorted(pods.items())
+    }
+    return _dump({"v": 1, "pods": listed})
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _read_cards(name: str, text: str) -> NodeFacts:

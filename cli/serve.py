@@ -16,8 +16,8 @@ from prometheus_client import disable_created_metrics
 
 from cli.refusal import refuse
 from cli.version import VERSION
+from configuration.errors import SettingsError
 from extender.app import Options, serve
-from extender.errors import SettingsError
 from extender.settings import load_settings
 from kube.errors import CredentialsError
 from simulator.apiserver import ApiServer

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from extender.errors import SettingsError
+from configuration.errors import SettingsError
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from extender.errors import SettingsError
+from configuration.errors import SettingsError
 from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration, load_settings
 

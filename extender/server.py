@@ -16,7 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.settings import Tls, parse_address
+from configuration.addresses import parse_address
+from extender.settings import Tls
 
 KEEP_ALIVE_SECONDS = 120
 """More than the 90 s after which Go's client closes an idle connection."""

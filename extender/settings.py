@@ -5,46 +5,17 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cards import keys
 from cards.units import DEFAULT_UNIT_MIB
-from extender.errors import SettingsError
+from configuration.addresses import Address, OptionalAddress, ResourceName, is_loopback
+from configuration.strict import Strict, load
 from policies.tuning import PolicyTuning
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
-    host, separator, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):  # noqa: PLR2004 - the last port
-        raise ValueError(f"{text!r} is not HOST:PORT; give for example 127.0.0.1:12345")
-    if host != "localhost":
-        try:
-            ipaddress.ip_address(host)
-        except ValueError as error:
-            raise ValueError(f"{text!r}: {host!r} is not an IP address; names may resolve to more than one") from error
-    return host, int(port)
-
-
-def is_loopback(address: str) -> bool:
-    host, _ = parse_address(address)
-    return host == "localhost" or ipaddress.ip_address(host).is_loopback
-
-
-def _checked_address(text: str) -> str:
-    parse_address(text)
-    return text
-
-
-def _checked_optional_address(text: str) -> str:
-    return _checked_address(text) if text else text
 
 
 def _checked_prefix(text: str) -> str:
@@ -53,23 +24,12 @@ def _checked_prefix(text: str) -> str:
     return text
 
 
-Address = Annotated[str, AfterValidator(_checked_address)]
-OptionalAddress = Annotated[str, AfterValidator(_checked_optional_address)]
-ResourceName = Annotated[
-    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
-]
-
-
 Decision = Literal["prioritize", "filter", "auto"]
 """`prioritize`: the best node gets the highest score, the scheduler's own scores may outweigh it. `filter`: only the best
 node passes, the scheduler scores nothing. `auto`: filter, but prioritize for pods that prefer nodes by something else."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Resources(_Strict):
+class Resources(Strict):
     """What the cluster calls the memory of cards."""
 
     memory: ResourceName = keys.MEMORY_RESOURCE
@@ -79,7 +39,7 @@ class Resources(_Strict):
     """Where legacy nodes say how many cards they have."""
 
 
-class Listen(_Strict):
+class Listen(Strict):
     """Where the service answers."""
 
     verbs: Address = "127.0.0.1:12345"
@@ -92,7 +52,7 @@ class Listen(_Strict):
     """The path of `urlPrefix` in the scheduler's configuration."""
 
 
-class Tls(_Strict):
+class Tls(Strict):
     """Mutual TLS of the verbs listener; all three files or none."""
 
     cert_file: Path | None = Field(default=None, strict=False)
@@ -112,7 +72,7 @@ class Tls(_Strict):
         return self
 
 
-class Deadlines(_Strict):
+class Deadlines(Strict):
     """Seconds after which something is given up."""
 
     bind_seconds: float = Field(default=3.0, gt=0, le=60)
@@ -128,7 +88,7 @@ class Deadlines(_Strict):
     """How long a stopping service waits for binds under way."""
 
 
-class Deciding(_Strict):
+class Deciding(Strict):
     """Which verb chooses the node."""
 
     default: Decision = "prioritize"
@@ -156,7 +116,7 @@ def _decision_of_all(given: object) -> object:
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
-class ExtenderConfiguration(_Strict):
+class ExtenderConfiguration(Strict):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
@@ -195,54 +155,4 @@ def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None)
 
     Raises `SettingsError` naming the path of every fault.
     """
-    document: dict[str, Any] = {"apiVersion": "vrampack.dev/v1", "kind": "ExtenderConfiguration"}
-    where = "command line"
-    if path is not None:
-        where = str(path)
-        document = _read_yaml(path)
-    if overrides:
-        listen = document.get("listen", {})
-        document["listen"] = {**listen, **overrides} if isinstance(listen, dict) else listen
-    try:
-        return ExtenderConfiguration.model_validate(document)
-    except ValidationError as error:
-        raise SettingsError("\n".join(f"{where}: {_fault(fault)}" for fault in error.errors())) from error
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    path = ".".join(str(part) for part in fault["loc"])
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        message = "no such field; look for a misspelling in docs/configuration.md"
-    return f"{path}: {message}" if path else message
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        doubled = list(_doubled_keys(yaml.compose(text, Loader=yaml.SafeLoader)))
-        document = yaml.safe_load(text)
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        # PyYAML's own readers of dates, numbers and bools let whatever they stumble over out.
-        raise SettingsError(f"{path}: not YAML: {error}") from error
-    if doubled:
-        raise SettingsError("\n".join(f"{path}: {fault}" for fault in doubled))
-    if not isinstance(document, dict):
-        raise SettingsError(f"{path}: not a mapping; begin with apiVersion: vrampack.dev/v1")
-    return document
-
-
-def _doubled_keys(node: yaml.Node | None, path: str = "") -> Iterator[str]:
-    """Keys that stand twice: the last one silently winning is how settings get lost."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen = set()
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            inner = f"{path}.{key.value}" if path else key.value
-            if key.value in seen:
-                yield f"{inner}: stands twice, the second time in line {key.start_mark.line + 1}"
-            seen.add(key.value)
-            yield from _doubled_keys(value, inner)
+    return load(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)

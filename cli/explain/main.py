@@ -19,7 +19,7 @@ from cli.explain.text import ROWS, render
 from cli.kubeconfig import kubeconfig_of
 from cli.refusal import refuse
 from cli.version import VERSION
-from extender.errors import SettingsError
+from configuration.errors import SettingsError
 from extender.settings import ExtenderConfiguration, load_settings
 from kube.client import Api, load_credentials
 from kube.errors import CredentialsError, NoAnswerError, RefusedError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from configuration.errors import SettingsError
 from extender.app import Options, serve
-from extender.errors import SettingsError
 from extender.settings import load_settings
 from simulator.apiserver import ApiServer
 from tests.cli.service import Running, serving

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.errors import SettingsError
+from configuration.errors import SettingsError
 from extender.scheduler_config import Finding, check_scheduler
 from extender.settings import ExtenderConfiguration
 from tests.manifests.test_scheduler_configuration import SCHEDULERS, configuration

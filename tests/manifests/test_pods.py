@@ -10,7 +10,8 @@ import yaml
 
 from cards import keys
 from cli.version import VERSION
-from extender.settings import ExtenderConfiguration, is_loopback, parse_address
+from configuration.addresses import is_loopback, parse_address
+from extender.settings import ExtenderConfiguration
 from tests.e2e.binaries import pinned_version
 from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template
 

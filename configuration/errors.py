@@ -1,4 +1,4 @@
-"""What can go wrong before the service runs."""
+"""What can be wrong with a file that people write."""
 
 from __future__ import annotations
 

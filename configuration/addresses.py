@@ -1,0 +1,43 @@
+"""Where to listen, as people write it, and other fields that several configurations have."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):  # noqa: PLR2004 - the last port
+        raise ValueError(f"{text!r} is not HOST:PORT; give for example 127.0.0.1:12345")
+    if host != "localhost":
+        try:
+            ipaddress.ip_address(host)
+        except ValueError as error:
+            raise ValueError(f"{text!r}: {host!r} is not an IP address; names may resolve to more than one") from error
+    return host, int(port)
+
+
+def is_loopback(address: str) -> bool:
+    host, _ = parse_address(address)
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def _checked_address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _checked_optional_address(text: str) -> str:
+    return _checked_address(text) if text else text
+
+
+Address = Annotated[str, AfterValidator(_checked_address)]
+OptionalAddress = Annotated[str, AfterValidator(_checked_optional_address)]
+ResourceName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
