@@ -107,6 +107,16 @@ class NodeObject(msgspec.Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class LocalNodeStatus(NodeStatus, frozen=True):
+    capacity: dict[str, msgspec.Raw] | None = None
+
+
+class LocalNodeObject(NodeObject, frozen=True):
+    """A v1.Node as its own agent wants it: with what every plugin on it offers."""
+
+    status: LocalNodeStatus = LocalNodeStatus()
+
+
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

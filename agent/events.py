@@ -1,0 +1,18 @@
+"""The agent's events, by reason."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class AgentReason(StrEnum):
+    """What people see in `kubectl describe`; `docs/events.md` says what to do about each."""
+
+    START_REFUSED = "GPUMemoryStartRefused"
+    EVICTED = "GPUMemoryEvicted"
+    ALLOCATE_FAILED = "GPUMemoryAllocateFailed"
+    CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
+    CARD_RECOVERED = "GPUMemoryCardRecovered"
+    CARD_GONE = "GPUMemoryCardGone"
+    NOT_OFFERED = "GPUMemoryNotOffered"
+    DISPLACED = "GPUMemoryResourceTaken"

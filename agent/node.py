@@ -1,0 +1,149 @@
+"""The node's own object: what it says of us, what other plugins offer there, and what is to be written into it.
+
+It is written when what it ought to say differs from what it says, all in one patch, and not again until the watch has
+shown that write: every change of a node wakes every pending pod of the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from kube.client import Api
+from kube.errors import NoAnswerError, RefusedError
+from kube.objects import LocalNodeObject
+from kube.reflector import Identity
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 10.0
+ECHO_SECONDS = 10.0
+"""So long the watch may take to show a write before what it shows is compared again."""
+AGAIN_SECONDS = 2.0
+OTHERS = ("nvidia.com/gpu", "nvidia.com/mig-")
+"""What NVIDIA's device plugin offers: whole cards, shared replicas, MIG instances by profile."""
+
+Entries = Mapping[tuple[str, str], str | None]
+"""By field of `metadata` (`annotations` or `labels`) and key; None: it is not to be there."""
+
+
+class OwnNode:
+    """A reflector's sink for one Node, and its writer."""
+
+    def __init__(self, api: Api, name: str, *, wrote: Callable[[], None]) -> None:
+        self._api = api
+        self._name = name
+        self._wrote = wrote
+        self._says: dict[str, Mapping[str, str]] | None = None
+        self._wanted: dict[tuple[str, str], str | None] = {}
+        self._sent: dict[tuple[str, str], str | None] = {}
+        self._wake = asyncio.Event()
+        self._others_heard: Callable[[str], None] | None = None
+        self._others: str | None = None
+
+    def on_others(self, heard: Callable[[str], None]) -> None:
+        """Tell whenever what NVIDIA's plugin offers on this node begins or ends; the text names it, or is empty."""
+        self._others_heard = heard
+
+    def want(self, entries: Entries) -> None:
+        """What the node ought to say of these keys from now on."""
+        self._wanted.update(entries)
+        self._wake.set()
+
+    def says(self, field: str, key: str) -> str | None:
+        """What it says now, as far as it was seen."""
+        return (self._says or {}).get(field, {}).get(key)
+
+    async def run(self) -> None:
+        """Write what differs, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            differing = self._differing()
+            if not differing:
+                continue
+            if differing.items() <= self._sent.items():
+                await self._echo()
+            else:
+                await self._write(differing)
+
+    async def _echo(self) -> None:
+        """A write is on its way to us; what the watch shows meanwhile is older."""
+        try:
+            async with asyncio.timeout(ECHO_SECONDS):
+                while self._differing().items() & self._sent.items():
+                    await self._wake.wait()
+                    self._wake.clear()
+        except TimeoutError:
+            log.warning("node does not show what was written node=%s", self._name)
+        self._sent = {}
+        self._wake.set()
+
+    async def _write(self, differing: dict[tuple[str, str], str | None]) -> None:
+        metadata: dict[str, dict[str, str | None]] = {}
+        for (field, key), value in differing.items():
+            metadata.setdefault(field, {})[key] = value
+        try:
+            await self._api.patch_node(self._name, {"metadata": metadata}, timeout_seconds=WRITE_SECONDS)
+        except (RefusedError, NoAnswerError) as error:
+            log.warning("node not written node=%s keys=%s error=%s", self._name, _keys(differing), error)
+            await asyncio.sleep(AGAIN_SECONDS)
+            self._wake.set()
+            return
+        self._wrote()
+        self._sent = differing
+        log.info("node written node=%s keys=%s", self._name, _keys(differing))
+        self._wake.set()
+
+    def _differing(self) -> dict[tuple[str, str], str | None]:
+        if self._says is None:
+            return {}
+        return {
+            (field, key): value
+            for (field, key), value in self._wanted.items()
+            if self._says.get(field, {}).get(key) != value
+        }
+
+    def list_begins(self, reason: str) -> None:
+        log.debug("node listed anew reason=%s", reason)
+
+    def listed(self, objects: Sequence[LocalNodeObject]) -> None:
+        for obj in objects:
+            self.changed(obj)
+
+    def list_ends(self) -> None:
+        """One object: there is nothing to add up."""
+
+    def changed(self, obj: LocalNodeObject) -> None:
+        self._says = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
+        self._wake.set()
+        others = _offered_by_others(obj.status.allocatable) or _offered_by_others(obj.status.capacity)
+        if self._others_heard is not None and others != self._others:
+            self._others = others
+            self._others_heard(others)
+
+    def gone(self, obj: LocalNodeObject) -> None:
+        """A node that joins anew has another object, with nothing of ours in it."""
+        log.warning("node is gone from the API server node=%s", obj.metadata.name)
+        self._says = None
+
+    def heard(self) -> None:
+        """Nothing hangs on the age of this."""
+
+    def malformed(self, who: Identity, text: str) -> None:
+        log.warning("node not readable node=%s error=%s", who, text)
+
+
+def _offered_by_others(resources: Mapping[str, msgspec.Raw] | None) -> str:
+    """The first resource of NVIDIA's plugin of which there is any."""
+    for name, quantity in sorted((resources or {}).items()):
+        if name.startswith(OTHERS) and bytes(quantity).strip(b'"') not in (b"0", b"null"):
+            return name
+    return ""
+
+
+def _keys(entries: Mapping[tuple[str, str], str | None]) -> str:
+    return ",".join(key for _, key in sorted(entries))

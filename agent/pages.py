@@ -1,0 +1,42 @@
+"""Health and metrics over HTTP, for probes and scrapers: `/healthz`, `/readyz`, `/metrics`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from agent.metrics import Metrics
+from configuration.addresses import parse_address
+
+
+@asynccontextmanager
+async def serving(address: str, metrics: Metrics, not_ready: Callable[[], str]) -> AsyncIterator[None]:
+    """Answer on `address` (nowhere when it is empty) inside the block. `not_ready` says why, or nothing.
+
+    Raises `OSError` when the address cannot be listened on.
+    """
+    app = web.Application()
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        problem = not_ready()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", page)])
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        if address:
+            host, port = parse_address(address)
+            await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()

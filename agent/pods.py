@@ -1,0 +1,147 @@
+"""The pods of this node, as the API server shows them: kept by a watch, asked for one by one where that may lag."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cards import keys
+from cards.pod import Pod
+from kube.client import Api
+from kube.errors import NoAnswerError
+from kube.objects import UNDECODABLE, ContainerState, LocalPodObject, to_pod
+from kube.reflector import Identity
+
+log = logging.getLogger(__name__)
+
+GET_SECONDS = 5.0
+"""Of the 30 s that kubelet waits for an answer before a container starts."""
+MIRROR = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPod:
+    """One pod that was bound to this node."""
+
+    pod: Pod
+    annotations: Mapping[str, str]
+    started: frozenset[str]
+    """Containers, init ones too, that were made at least once."""
+    is_static: bool
+    """Of a file of the node; the API server has its mirror."""
+    is_controlled: bool
+    """Whether somebody makes it anew when it is gone."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still holds what it was given."""
+        return not self.pod.is_finished
+
+
+def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
+    annotations = obj.metadata.annotations or {}
+    owners = obj.metadata.owner_references or ()
+    states: list[ContainerState] = [
+        *(obj.status.init_container_statuses or ()),
+        *(obj.status.container_statuses or ()),
+    ]
+    return LocalPod(
+        pod=to_pod(obj, resource=resource),
+        annotations=annotations,
+        started=frozenset(state.name for state in states if state.container_id),
+        is_static=MIRROR in annotations or any(owner.kind == "Node" for owner in owners),
+        is_controlled=any(owner.controller and owner.kind != "Node" for owner in owners),
+    )
+
+
+class LocalPods:
+    """A reflector's sink. Pods that ask nothing of ours are not kept."""
+
+    def __init__(self, api: Api, *, resource: str, ended: Callable[[str], None]) -> None:
+        self._api = api
+        self._resource = resource
+        self._ended = ended
+        """Told the uid of each pod that holds nothing any more."""
+        self._pods: dict[str, LocalPod] = {}
+        self._listed: set[str] | None = None
+        self._has_listed = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def listed_once(self) -> None:
+        """Wait for the first complete list."""
+        await self._has_listed.wait()
+
+    async def next_change(self) -> None:
+        """Wait until some pod of ours came, changed or went since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    @property
+    def is_listed(self) -> bool:
+        return self._has_listed.is_set()
+
+    def all(self) -> list[LocalPod]:
+        """Those that hold something, in the order of their names."""
+        return sorted((pod for pod in self._pods.values() if pod.holds), key=lambda each: str(each.pod))
+
+    def named(self, namespace: str, name: str) -> LocalPod | None:
+        """The one of this name that the watch shows; of two, the one that is not leaving."""
+        found = [each for each in self._pods.values() if (each.pod.namespace, each.pod.name) == (namespace, name)]
+        return min(found, key=lambda each: each.pod.is_leaving, default=None)
+
+    async def ask(self, namespace: str, name: str) -> LocalPod | None:
+        """The one of this name as the API server has it now, None when there is none.
+
+        Raises `NoAnswerError` or `RefusedError`.
+        """
+        body = await self._api.get_pod_bytes(namespace, name, timeout_seconds=GET_SECONDS)
+        if body is None:
+            return None
+        try:
+            obj = msgspec.json.decode(body, type=LocalPodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        return local_pod(obj, self._resource)
+
+    def list_begins(self, reason: str) -> None:
+        log.debug("pods listed anew reason=%s", reason)
+        self._listed = set()
+
+    def listed(self, objects: Sequence[LocalPodObject]) -> None:
+        for obj in objects:
+            if self._listed is not None:
+                self._listed.add(obj.metadata.uid)
+            self.changed(obj)
+
+    def list_ends(self) -> None:
+        for uid in set(self._pods) - (self._listed or set()):
+            self._forget(uid)
+        self._listed = None
+        self._has_listed.set()
+
+    def changed(self, obj: LocalPodObject) -> None:
+        pod = local_pod(obj, self._resource)
+        if not pod.pod.is_ours and keys.ALLOCATION not in pod.annotations:
+            return
+        self._pods[pod.pod.uid] = pod
+        self._changed.set()
+        if not pod.holds:
+            self._ended(pod.pod.uid)
+
+    def gone(self, obj: LocalPodObject) -> None:
+        self._forget(obj.metadata.uid)
+
+    def heard(self) -> None:
+        """Nothing hangs on the age of what is known here: who starts is asked for anew."""
+
+    def malformed(self, who: Identity, text: str) -> None:
+        log.warning("pod not readable pod=%s error=%s", who, text)
+
+    def _forget(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None:
+            self._changed.set()
+            self._ended(uid)

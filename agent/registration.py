@@ -1,0 +1,143 @@
+"""Keeps the plugin registered with kubelet, whatever kubelet does.
+
+    no cards: idle --cards--> serve on a new socket --> Register --> registered
+                                   ^                                    |
+                                   '-- kubelet.sock is another one, or our socket is gone, or nobody listens to us --'
+
+It serves before it registers, because kubelet calls back while Register is pending. Each registration has a socket of
+its own: kubelet deletes all of them when it starts, and gRPC deletes one when its server goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from agent.board import Board
+from agent.errors import KubeletError
+from agent.kubelet.deviceplugin_pb2 import RegisterRequest
+from agent.kubelet.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
+from agent.metrics import Metrics
+from agent.plugin import OPTIONS, DevicePlugin
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = "v1beta1"
+LOOK_SECONDS = 0.25
+"""How often kubelet's socket is looked at: registered again within 2 s is the promise."""
+REGISTER_SECONDS = 15.0
+"""kubelet dials back for up to 10 s before it answers."""
+BACKOFF_SECONDS = (0.25, 5.0)
+UNHEARD_SECONDS = 2.0
+"""Nobody listens for so long while kubelet's socket is the same: another plugin took the resource over."""
+DISPLACED_SECONDS = 60.0
+"""Then we wait so long before we take it back, so that two plugins do not fight over it without a pause."""
+STOP_SECONDS = 1.0
+
+
+class Registration:
+    """The plugin's life with one kubelet. `run` until cancelled."""
+
+    def __init__(self, plugin: DevicePlugin, board: Board, metrics: Metrics, *, folder: Path, resource: str) -> None:
+        self._plugin = plugin
+        self._board = board
+        self._metrics = metrics
+        self._folder = folder
+        self._resource = resource
+        self._failures = 0
+        self.is_registered = False
+
+    async def run(self) -> None:
+        """Register, and again whenever it is needed, for ever."""
+        async for offer in self._board.offers():
+            if offer.cards:
+                break
+        while True:
+            try:
+                await self._registered_once()
+                self._failures = 0
+            except KubeletError as error:
+                self._failures += 1
+                log.warning("not registered failures=%d error=%s", self._failures, error)
+                first, longest = BACKOFF_SECONDS
+                await asyncio.sleep(min(longest, first * 2.0 ** min(self._failures, 10)))
+
+    async def _registered_once(self) -> None:
+        """Serve and register; returns when that registration is over. Raises `KubeletError`."""
+        kubelet = self._kubelet()
+        socket = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
+        server = grpc.aio.server()
+        add_DevicePluginServicer_to_server(self._plugin, server)
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        try:
+            await self._register(socket.name)
+            self.is_registered = True
+            self._metrics.registrations.inc()
+            log.info("registered resource=%s socket=%s", self._resource, socket.name)
+            await self._until_over(kubelet, socket)
+        finally:
+            self.is_registered = False
+            await server.stop(STOP_SECONDS)
+            with suppress(FileNotFoundError):  # gRPC or kubelet may have taken it away
+                socket.unlink()
+
+    async def _register(self, endpoint: str) -> None:
+        request = RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=self._resource, options=OPTIONS)
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{self._folder / 'kubelet.sock'}") as channel:
+                await RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
+
+    async def _until_over(self, kubelet: tuple[int, int], socket: Path) -> None:
+        """Look at kubelet's socket and ours until this registration counts no more."""
+        heard_at = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                is_same = self._kubelet() == kubelet
+            except KubeletError:
+                continue  # between two kubelets there is none; the next one makes its socket
+            if not is_same or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
+                log.info("kubelet was restarted socket=%s", socket.name)
+                return
+            if self._plugin.streams:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > UNHEARD_SECONDS and await self._answers():
+                await self._displaced()
+                return
+
+    async def _answers(self) -> bool:
+        """Whether kubelet runs at all: its socket outlives it."""
+        try:
+            _, writer = await asyncio.open_unix_connection(self._folder / "kubelet.sock")
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async def _displaced(self) -> None:
+        self._metrics.displaced.inc()
+        log.error("kubelet no longer listens: another plugin has registered resource=%s", self._resource)
+        self.is_registered = False
+        self._board.object("resource", f"another plugin on this node has registered {self._resource}")
+        await asyncio.sleep(DISPLACED_SECONDS)
+        self._board.object("resource", "")
+
+    def _kubelet(self) -> tuple[int, int]:
+        """Which socket kubelet has now."""
+        try:
+            found = os.stat(self._folder / "kubelet.sock")  # noqa: PTH116 - no Path is made four times a second
+        except OSError as error:
+            raise KubeletError(f"{self._folder / 'kubelet.sock'}: {error.strerror}") from error
+        return found.st_ino, found.st_ctime_ns

@@ -1,0 +1,126 @@
+"""A container is about to start: who it is, whether it may, and its limit put in place first.
+
+kubelet names device ids only. Its own books (pod-resources) say by then whose they are, and the API server says what
+that pod was given. A container that passed before needs no call to the API server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from agent.errors import KubeletError, RefusedStartError
+from agent.fence import Fence, Passed, Start
+from agent.metrics import Metrics
+from agent.podresources import Held
+from agent.pods import LocalPod
+from agent.refusals import Refusals
+from cards.node import CardFacts
+from kube.errors import NoAnswerError, RefusedError
+
+log = logging.getLogger(__name__)
+
+
+class Books(Protocol):
+    """kubelet's, see `podresources.py`."""
+
+    async def held(self) -> tuple[Held, ...]: ...
+
+
+class Asking(Protocol):
+    """The API server's pods, see `pods.py`."""
+
+    async def ask(self, namespace: str, name: str) -> LocalPod | None: ...
+
+
+class Limiting(Protocol):
+    """Puts the limit of a container that may start in place. Raises `RefusedStartError` when it cannot."""
+
+    async def apply(self, start: Held, passed: Passed) -> None: ...
+
+
+class Starts:
+    """What `PreStartContainer` does."""
+
+    def __init__(  # noqa: PLR0913 - what it needs, each named
+        self,
+        fence: Fence,
+        books: Books,
+        pods: Asking,
+        limits: Limiting,
+        refusals: Refusals,
+        metrics: Metrics,
+        *,
+        cards: Callable[[], Iterable[CardFacts]],
+    ) -> None:
+        self._fence = fence
+        self._books = books
+        self._pods = pods
+        self._limits = limits
+        self._refusals = refusals
+        self._metrics = metrics
+        self._cards = cards
+
+    def allocated(self, ids: Iterable[str]) -> None:
+        """Kubelet hands these ids to a container that is not started yet."""
+        self._fence.allocated(ids)
+
+    async def start(self, ids: frozenset[str]) -> Passed:
+        """Leave for the container that has exactly these ids. Raises `RefusedStartError`."""
+        held = await self._whose(ids)
+        passed = self._fence.known(held)
+        if passed is None:
+            start = Start(held, await self._pod(held))
+            passed = await self._first_start(start)
+        else:
+            await self._limits.apply(held, passed)
+        self._metrics.starts.labels("older" if passed.is_older else "ok").inc()
+        return passed
+
+    async def _first_start(self, start: Start) -> Passed:
+        try:
+            passed = self._fence.judge(start, self._cards())
+            self._fence.enter(start, passed, self._cards())  # in one turn of the loop with the judgement
+        except RefusedStartError as error:
+            self._refusals.refused(start, error)
+            raise
+        try:
+            await self._limits.apply(start.held, passed)
+        except RefusedStartError as error:
+            self._fence.withdraw(start, passed)
+            self._refusals.refused(start, error)
+            raise
+        if passed.ids_differ:
+            self._metrics.id_card_mismatch.inc()
+        self._refusals.ended(passed.uid)
+        log.info(
+            "started pod=%s container=%s uid=%s cards=%s",
+            start.pod.pod,
+            start.held.container,
+            passed.uid,
+            ",".join(passed.grant.units) if passed.grant else "older",
+        )
+        return passed
+
+    async def _whose(self, ids: frozenset[str]) -> Held:
+        try:
+            held = await self._books.held()
+        except KubeletError as error:
+            raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
+        found = next((each for each in held if each.ids == ids), None)
+        if found is None:
+            raise RefusedStartError(
+                "unknown_ids", f"kubelet's own books have no container with these {len(ids)} devices"
+            )
+        return found
+
+    async def _pod(self, held: Held) -> LocalPod:
+        try:
+            pod = await self._pods.ask(held.namespace, held.pod)
+        except (NoAnswerError, RefusedError) as error:
+            text = f"the API server does not say what pod {held.namespace}/{held.pod} was given: {error}"
+            raise RefusedStartError("api", text) from error
+        if pod is None:
+            raise RefusedStartError("unknown_pod", f"the API server has no pod {held.namespace}/{held.pod}")
+        return pod
