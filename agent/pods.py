@@ -29,12 +29,17 @@ class LocalPod:
 
     pod: Pod
     annotations: Mapping[str, str]
-    started: frozenset[str]
-    """Containers, init ones too, that were made at least once."""
+    container_ids: Mapping[str, str]
+    """By name, of containers that were made at least once, init ones too: `containerd://..`, that of the last one."""
     is_static: bool
     """Of a file of the node; the API server has its mirror."""
     is_controlled: bool
     """Whether somebody makes it anew when it is gone."""
+
+    @property
+    def started(self) -> frozenset[str]:
+        """Containers that were made at least once."""
+        return frozenset(self.container_ids)
 
     @property
     def holds(self) -> bool:
@@ -52,7 +57,7 @@ def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     return LocalPod(
         pod=to_pod(obj, resource=resource),
         annotations=annotations,
-        started=frozenset(state.name for state in states if state.container_id),
+        container_ids={state.name: state.container_id for state in states if state.container_id},
         is_static=MIRROR in annotations or any(owner.kind == "Node" for owner in owners),
         is_controlled=any(owner.controller and owner.kind != "Node" for owner in owners),
     )
@@ -88,10 +93,9 @@ class LocalPods:
         """Those that hold something, in the order of their names."""
         return sorted((pod for pod in self._pods.values() if pod.holds), key=lambda each: str(each.pod))
 
-    def named(self, namespace: str, name: str) -> LocalPod | None:
-        """The one of this name that the watch shows; of two, the one that is not leaving."""
-        found = [each for each in self._pods.values() if (each.pod.namespace, each.pod.name) == (namespace, name)]
-        return min(found, key=lambda each: each.pod.is_leaving, default=None)
+    def of(self, uid: str) -> LocalPod | None:
+        """The one of this uid, as far as the watch shows it."""
+        return self._pods.get(uid)
 
     async def ask(self, namespace: str, name: str) -> LocalPod | None:
         """The one of this name as the API server has it now, None when there is none.

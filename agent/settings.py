@@ -60,7 +60,7 @@ class Xids(Strict):
     ignore: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
     """XID numbers to leave out besides NVIDIA's own list of application errors (13, 31, 43, 45, 68, 109)."""
 
-    count: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
+    fatal: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
     """XID numbers to take seriously although they stand in that list."""
 
 

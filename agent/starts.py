@@ -37,7 +37,7 @@ class Asking(Protocol):
 class Limiting(Protocol):
     """Puts the limit of a container that may start in place. Raises `RefusedStartError` when it cannot."""
 
-    async def apply(self, start: Held, passed: Passed) -> None: ...
+    async def apply(self, held: Held, passed: Passed, pod: LocalPod | None) -> None: ...
 
 
 class Starts:
@@ -74,7 +74,7 @@ class Starts:
             start = Start(held, await self._pod(held))
             passed = await self._first_start(start)
         else:
-            await self._limits.apply(held, passed)
+            await self._limits.apply(held, passed, None)
         self._metrics.starts.labels("older" if passed.is_older else "ok").inc()
         return passed
 
@@ -86,7 +86,7 @@ class Starts:
             self._refusals.refused(start, error)
             raise
         try:
-            await self._limits.apply(start.held, passed)
+            await self._limits.apply(start.held, passed, start.pod)
         except RefusedStartError as error:
             self._fence.withdraw(start, passed)
             self._refusals.refused(start, error)

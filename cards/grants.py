@@ -6,11 +6,13 @@ A container starts only where the three say the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cards import keys
 from cards.records import RecordError, load_json, read_int
+from cards.request import Ask
 from cards.units import MAX_UNITS
 
 MAX_LIMIT_MIB = 2**30
@@ -36,6 +38,23 @@ def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
     if grant.limits_mib:
         _expect(annotations, keys.LIMIT_MIB_PREFIX + container, str(min(grant.limits_mib.values())))
     return grant
+
+
+def read_pod_limits(annotations: Mapping[str, str], ask: Ask) -> dict[str, int]:
+    """MiB by uuid that all containers of the pod together may use: those that run side by side, or one that ran before.
+
+    Raises `RecordError` as `read_grant` does.
+    """
+    together: Counter[str] = Counter()
+    most: dict[str, int] = {}
+    for container in ask.containers:
+        limits = read_grant(annotations, container.name).limits_mib
+        if container.kind == "init":
+            for uuid, mib in limits.items():
+                most[uuid] = max(most.get(uuid, 0), mib + together[uuid])
+        else:
+            together.update(limits)
+    return {uuid: max(together[uuid], most.get(uuid, 0)) for uuid in {*together, *most}}
 
 
 def _shares(annotations: Mapping[str, str], container: str) -> list[tuple[str, int, int | None]]:

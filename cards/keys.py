@@ -17,6 +17,8 @@ CARD_UUID = "vrampack.dev/card-uuid"
 NODE_CARDS = "vrampack.dev/cards"
 NODE_OBSERVED = "vrampack.dev/observed"
 CORDONED_CARDS = "vrampack.dev/cordoned-cards"
+ENFORCEMENT = "vrampack.dev/enforcement"
+"""Node label: who holds limits there."""
 
 ALLOCATION = "vrampack.dev/allocation"
 VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"

@@ -1,0 +1,281 @@
+"""The agent, wired together on one page: who gets what, what runs, and how it stops.
+
+    discovery --cards--> board --> plugin (kubelet) , own node (API server) , fence
+    kubelet --PreStart--> starts --> fence, limits ; refused --> refusals --> eviction
+    reflectors --> pods of this node, own node
+
+It registers with kubelet when it knows its cards and which pods run on them, and not before: a start that it is asked
+about meanwhile waits in kubelet. Without cards it idles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.board import Board
+from agent.devices import too_large
+from agent.discovery import Discovery, Looking, Notice
+from agent.enforcement import Enforcement
+from agent.errors import KubeletError
+from agent.events import AgentReason
+from agent.fence import Fence
+from agent.health import XidRules
+from agent.limits.errors import ImpossibleBackEndError
+from agent.metrics import Metrics
+from agent.node import OwnNode
+from agent.nvml.driver import Driver
+from agent.observed import needs_observing, observed
+from agent.pages import serving
+from agent.plugin import DevicePlugin
+from agent.podresources import PodResources
+from agent.pods import LocalPods
+from agent.refusals import Refusals
+from agent.registration import Registration
+from agent.settings import AgentConfiguration
+from agent.showing import Showing
+from agent.starts import Starts
+from agent.steering import Steering
+from cards import keys
+from cards.node import CardFacts
+from cards.node_annotations import write_cards, write_observed
+from cards.records import Record
+from kube.client import Api, load_credentials
+from kube.events import EventWriter
+from kube.objects import LocalNodeObject, LocalPodObject
+from kube.reflector import Reflector
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
+OBSERVE_SECONDS = 30.0
+"""kubelet's books say nothing when they change; a pod of another scheduler is seen within so long."""
+NOTICES = {
+    "unhealthy": AgentReason.CARD_UNHEALTHY,
+    "recovered": AgentReason.CARD_RECOVERED,
+    "vanished": AgentReason.CARD_GONE,
+    "dropped": AgentReason.CARD_GONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the agent was started."""
+
+    settings: AgentConfiguration
+    version: str
+    node: str
+    kubeconfig: Path | None = None
+    """None: the service account of this pod."""
+    context: str | None = None
+
+
+class Agent:
+    """One running agent."""
+
+    def __init__(self, options: Options, api: Api, metrics: Metrics, driver: Driver) -> None:
+        self._settings = settings = options.settings
+        self._node = options.node
+        self._metrics = metrics
+        self._stopping = asyncio.Event()
+        resource, folder = settings.resources.memory, settings.kubelet_folder
+        self._events = EventWriter(
+            api, component="vrampack-agent", dropped=metrics.dropped_event, clock=time.monotonic, now=time.time
+        )
+        self._board = Board(check=lambda cards: too_large(cards, settings.unit_mib))
+        self._books = PodResources(folder / "pod-resources" / "kubelet.sock", resource=resource)
+        self._pods = LocalPods(api, resource=resource, ended=self._ended)
+        self._own_node = OwnNode(api, options.node, wrote=metrics.node_writes.inc)
+        self._own_node.on_others(self._others)
+        self._discovery = Discovery(driver, _looking(settings), is_held=self._is_held, tell=self._noticed)
+        self._fence = Fence(options.node)
+        self._enforcement = Enforcement(settings, driver, pod_of=self._pods.of)
+        self._refusals = Refusals(
+            api,
+            self._fence,
+            self._events,
+            cards=self._cards,
+            evicted=metrics.evictions.inc,
+            clock=time.monotonic,
+            after_seconds=settings.refused.after_seconds,
+            mode=settings.refused.action,
+        )
+        starts = Starts(
+            self._fence, self._books, self._pods, self._enforcement, self._refusals, metrics, cards=self._cards
+        )
+        self._steering = Steering(self._pods.all)
+        plugin = DevicePlugin(self._board, starts, self._steering, metrics)
+        self._registration = Registration(
+            plugin, self._board, metrics, folder=folder / "device-plugins", resource=resource
+        )
+        self._showing = Showing(driver, self._board, self._fence, self._pods, self._enforcement, metrics)
+        metrics.show(self._showing.look)
+        here = f"spec.nodeName={options.node}"
+        self._reflectors = (
+            Reflector(api, "pods", LocalPodObject, self._pods, field_selector=here),
+            Reflector(api, "nodes", LocalNodeObject, self._own_node, field_selector=f"metadata.name={options.node}"),
+        )
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
+        pages = serving(self._settings.listen.health, self._metrics, self.not_ready)
+        async with pages, asyncio.TaskGroup() as group:
+            background = [group.create_task(task) for task in self._background()]
+            await self._stopping.wait()
+            log.info("stopping")
+            for task in background:
+                task.cancel()
+        log.info("stopped")
+
+    def stop(self) -> None:
+        """Begin a clean stop; a second call changes nothing."""
+        self._stopping.set()
+
+    def not_ready(self) -> str:
+        """Why no pod could start here now; empty when all is well, and on a node without cards."""
+        if self._stopping.is_set():
+            return "stopping"
+        if not self._board.is_known:
+            return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
+        if self._board.offer.cards and not self._registration.is_registered:
+            return "not registered with kubelet"
+        return ""
+
+    def _background(self) -> list[Coroutine[Any, Any, None]]:
+        return [
+            *(reflector.run() for reflector in self._reflectors),
+            self._discovery.run(self._found),
+            self._events.run(),
+            self._own_node.run(),
+            self._publish(),
+            self._observe(),
+            self._refusals.run(),
+            self._showing.run(),
+            self._serve_kubelet(),
+        ]
+
+    async def _serve_kubelet(self) -> None:
+        """Register once the fence knows who runs already, and what each holds."""
+        async for offer in self._board.offers():
+            if offer.cards:
+                break
+            log.info("idle: %s", offer.problem or "this node has no cards")
+        await self._pods.listed_once()
+        while True:
+            try:
+                held = await self._books.held()
+                break
+            except KubeletError as error:
+                log.warning("waiting for kubelet error=%s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+        self._fence.restore(self._pods.all(), held, self._cards())
+        try:
+            await self._enforcement.begin(self._board.offer.cards, self._discovery.driver_version)
+        except (ImpossibleBackEndError, OSError) as error:
+            self._board.object("enforcement", f"enforcement: {error}")
+        self._own_node.want({("labels", keys.ENFORCEMENT): self._enforcement.word or None})
+        await self._registration.run()
+
+    async def _publish(self) -> None:
+        """The Node's own words about its cards, at each change. A node that never had any says nothing."""
+        async for offer in self._board.offers():
+            if offer.problem:
+                log.error("cards are not offered: %s", offer.problem)
+                self._events.on_node(self._node, AgentReason.NOT_OFFERED, offer.problem)
+            if not self._board.is_known or (not offer.cards and self._says_nothing()):
+                continue
+            self._board.object("runtime", self._enforcement.problem(offer.cards))
+            text = write_cards(
+                offer.shown, unit_mib=self._settings.unit_mib, devices=self._enforcement.devices(offer.cards)
+            )
+            self._own_node.want({("annotations", keys.NODE_CARDS): text})
+
+    async def _observe(self) -> None:
+        """Where pods without a readable record are, for the extender."""
+        while True:
+            try:
+                async with asyncio.timeout(OBSERVE_SECONDS):
+                    await self._pods.next_change()
+            except TimeoutError:
+                log.debug("looking for pods without a record")
+            cards = self._cards()
+            pods = [pod for pod in self._pods.all() if needs_observing(pod, cards)]
+            if not pods and self._own_node.says("annotations", keys.NODE_OBSERVED) is None:
+                continue
+            try:
+                found = observed(pods, await self._books.held() if pods else (), cards)
+            except KubeletError as error:
+                log.warning("pods not observed error=%s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            self._own_node.want({("annotations", keys.NODE_OBSERVED): write_observed(found) if found else None})
+
+    def _found(self) -> None:
+        self._board.found(self._discovery.cards, self._discovery.problem if not self._discovery.cards else "")
+
+    def _noticed(self, notice: Notice) -> None:
+        reason = NOTICES.get(notice.kind)
+        if reason is not None:
+            text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
+            self._events.on_node(self._node, reason, text, card=notice.gpu.index)
+
+    def _others(self, resource: str) -> None:
+        """NVIDIA's plugin serves this node, or does no more; both orders of start come here."""
+        text = f"this node offers {resource} as well; name the cards of each in `cards.include` or `cards.exclude`"
+        self._board.object("others", text if resource and not self._settings.cards.are_named else "")
+
+    def _ended(self, uid: str) -> None:
+        self._fence.ended(uid)
+        self._refusals.ended(uid)
+        self._steering.ended(uid)
+        self._enforcement.ended(uid)
+
+    def _is_held(self, uuid: str) -> bool:
+        """Whether a live pod here has units of that card, by record or by what was let through."""
+        records = [pod.pod.record for pod in self._pods.all()]
+        recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
+        return uuid in recorded or self._fence.units_held()[uuid] > 0
+
+    def _says_nothing(self) -> bool:
+        return self._own_node.says("annotations", keys.NODE_CARDS) is None
+
+    def _cards(self) -> tuple[CardFacts, ...]:
+        return self._board.offer.cards
+
+
+def _looking(settings: AgentConfiguration) -> Looking:
+    health = settings.health
+    return Looking(
+        unit_mib=settings.unit_mib,
+        units_per_card=settings.units_per_card,
+        include=frozenset(settings.cards.include),
+        exclude=frozenset(settings.cards.exclude),
+        check_seconds=health.check_seconds,
+        recover_after_checks=health.recover_after_checks,
+        xids=XidRules(frozenset(health.xids.ignore), frozenset(health.xids.fatal)),
+    )
+
+
+async def run(options: Options, driver: Driver) -> None:
+    """Run the agent until SIGTERM or SIGINT.
+
+    Raises `CredentialsError` or `OSError` (a port in use) at the start.
+    """
+    metrics = Metrics(options.version, node=options.node)
+    configuration = await load_credentials(options.kubeconfig, options.context)
+    api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
+    try:
+        agent = Agent(options, api, metrics, driver)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, agent.stop)
+        log.info("agent version=%s node=%s health=%s", options.version, options.node, options.settings.listen.health)
+        await agent.run()
+    finally:
+        await api.close()

@@ -1,0 +1,153 @@
+"""Who holds limits on this node, and the pods that it is asked about.
+
+One door for both who ask: the fence before a container starts, and the runtime's hook when its cgroup is there. How much
+a container may use comes from its pod's record, by whichever way it is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from agent.errors import RefusedStartError
+from agent.fence import Passed
+from agent.limits.cgroups import Cgroups, owner_of_pid
+from agent.limits.choice import Choice, Way, choose
+from agent.limits.contract import BackEnd, Identity, Scope, Usage
+from agent.limits.detection import cdi_devices, find
+from agent.limits.errors import LimitError
+from agent.limits.hooks import HookServer
+from agent.limits.measure import Measure
+from agent.limits.native import NativeByHook, NativeByToolkit
+from agent.limits.nobody import Nobody
+from agent.limits.watch import Watch
+from agent.nvml.driver import Driver
+from agent.podresources import Held
+from agent.pods import LocalPod
+from agent.settings import AgentConfiguration
+from cards import keys
+from cards.grants import read_grant, read_pod_limits
+from cards.node import CardFacts, Devices
+from cards.records import RecordError
+
+log = logging.getLogger(__name__)
+
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+HOOK_SOCKET = Path("/run/vrampack/hook.sock")
+RUNTIME_SPECS = (Path("/etc/containerd/base-spec.json"),)
+"""Where docs/limits.md has people put it."""
+
+
+class Enforcement:
+    """The chosen back end. Before `begin` nobody is chosen and nothing may start."""
+
+    def __init__(
+        self, settings: AgentConfiguration, driver: Driver, *, pod_of: Callable[[str], LocalPod | None]
+    ) -> None:
+        self._settings = settings
+        self._driver = driver
+        self._cgroups = Cgroups(CGROUP_MOUNT)
+        self._pod_of = pod_of
+        self._admitted: dict[str, LocalPod] = {}
+        """Pods that passed the fence, by uid: the watch may not show them yet."""
+        self._back_end: BackEnd | None = None
+        self._choice: Choice | None = None
+        self._hooks: HookServer | None = None
+
+    @property
+    def word(self) -> str:
+        """For the node's label and the metric; empty before `begin`."""
+        return self._choice.word if self._choice is not None else ""
+
+    async def begin(self, cards: Iterable[CardFacts], driver_version: str) -> None:
+        """Look at the node and choose. Raises `ImpossibleBackEndError` when what the settings name cannot work here."""
+        findings = find(
+            driver_version=driver_version,
+            has_mig=any(card.mig_parent is not None for card in cards),
+            cgroup_version=self._cgroups.version,
+            runtime_specs=RUNTIME_SPECS,
+        )
+        self._choice = choose(self._settings.enforcement, findings)
+        log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
+        self._back_end = self._make(self._choice.way)
+        if self._choice.way is Way.HOOK:
+            self._hooks = HookServer(
+                HOOK_SOCKET, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
+            )
+            await self._hooks.start()
+
+    def devices(self, cards: Iterable[CardFacts]) -> Devices:
+        """How these cards are named to this node's container runtime."""
+        if self._settings.devices == "auto":
+            return "uuid" if self.without_cdi(cards) else "cdi"
+        return self._settings.devices
+
+    def problem(self, cards: Iterable[CardFacts]) -> str:
+        """Why the runtime would not give these cards to containers; empty when it would, as far as is seen here."""
+        missing = self.without_cdi(cards) if self._settings.devices == "cdi" else ()
+        if not missing:
+            return ""
+        return (
+            f"devices: cdi is set, and no file in /etc/cdi or /var/run/cdi names {keys.CDI_KIND}={missing[0]}; "
+            "let `nvidia-ctk cdi generate` or NVIDIA's device plugin write it, or set devices: uuid"
+        )
+
+    def without_cdi(self, cards: Iterable[CardFacts]) -> list[str]:
+        """Cards that no CDI file of NVIDIA's kind names."""
+        named = cdi_devices()
+        return [card.uuid or "" for card in cards if card.uuid not in named]
+
+    async def apply(self, held: Held, passed: Passed, pod: LocalPod | None) -> None:
+        """Put the pod's limit in place before `held` starts. Raises `RefusedStartError` when that cannot be done."""
+        if pod is not None:
+            self._admitted[passed.uid] = pod
+        known = self._pod(passed.uid)
+        if passed.grant is None or known is None or known.pod.ask is None:
+            return
+        if self._back_end is None:
+            raise RefusedStartError("limit", "nobody on this node can hold its limit; see the agent's log")
+        identity = Identity(passed.uid, held.namespace, held.pod, cgroup=self._cgroups.pod(passed.uid))
+        try:
+            limits = read_pod_limits(known.annotations, known.pod.ask)
+            applied = await self._back_end.apply(Scope.POD, identity, limits)
+        except (LimitError, RecordError) as error:
+            raise RefusedStartError("limit", f"its memory limit cannot be put in place: {error}") from error
+        log.debug("limit pod=%s standing=%s by=%s", identity, applied.standing, applied.by)
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """What containers use now. Raises `DriverError`."""
+        return await self._back_end.usage() if self._back_end is not None else ()
+
+    def limits_of(self, pod_uid: str, container: str) -> Mapping[str, int] | None:
+        """MiB by card of one container that may start; None for one that nobody let through."""
+        pod = self._pod(pod_uid)
+        if pod is None:
+            return None
+        try:
+            return read_grant(pod.annotations, container).limits_mib
+        except RecordError:
+            return None
+
+    def name_of(self, pod_uid: str, container_id: str) -> str | None:
+        """The container of this id; None while the pod's status does not say it."""
+        pod = self._pod_of(pod_uid)
+        ids = {} if pod is None else {found.rpartition("/")[2]: name for name, found in pod.container_ids.items()}
+        return ids.get(container_id)
+
+    def ended(self, uid: str) -> None:
+        self._admitted.pop(uid, None)
+
+    def _pod(self, uid: str) -> LocalPod | None:
+        return self._pod_of(uid) or self._admitted.get(uid)
+
+    def _make(self, way: Way) -> BackEnd:
+        measure = Measure(self._driver, owner_of_pid)
+        if way is Way.TOOLKIT:
+            return NativeByToolkit(measure)
+        if way is Way.HOOK:
+            return NativeByHook(self._driver, measure)
+        if way is Way.WATCH:
+            return Watch(measure, self.limits_of, self.name_of, time.monotonic)
+        return Nobody()

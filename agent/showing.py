@@ -1,0 +1,100 @@
+"""What the page of metrics shows of cards and containers: measured every few seconds, never while it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from agent.board import Board
+from agent.enforcement import Enforcement
+from agent.fence import Fence
+from agent.limits.contract import Usage
+from agent.metrics import CardUse, ContainerUse, Metrics, Shown
+from agent.nvml.driver import Driver
+from agent.nvml.errors import DriverError
+from agent.pods import LocalPod, LocalPods
+
+log = logging.getLogger(__name__)
+
+MEASURE_SECONDS = 15.0
+"""A scrape interval that is usual."""
+_MIB = 1024 * 1024
+
+
+class Showing:
+    """The last measurement beside what is known anyway."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        board: Board,
+        fence: Fence,
+        pods: LocalPods,
+        enforcement: Enforcement,
+        metrics: Metrics,
+    ) -> None:
+        self._driver = driver
+        self._board = board
+        self._fence = fence
+        self._pods = pods
+        self._enforcement = enforcement
+        self._metrics = metrics
+        self._of_cards: Mapping[str, int] = {}
+        self._of_containers: tuple[Usage, ...] = ()
+
+    async def run(self) -> None:
+        """Measure, until cancelled."""
+        while True:
+            await self.measure()
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def measure(self) -> None:
+        """One measurement; one that fails shows no use rather than an old one."""
+        try:
+            self._of_cards = {each.uuid: each.used_bytes for each in await self._driver.usage()}
+            self._of_containers = await self._enforcement.usage()
+        except DriverError as error:
+            self._metrics.driver_errors.inc()
+            log.debug("not measured error=%s", error)
+            self._of_cards, self._of_containers = {}, ()
+
+    def look(self) -> Shown:
+        """For the page."""
+        offer, held = self._board.offer, self._fence.units_held()
+        return Shown(
+            cards=tuple(
+                CardUse(card, held[card.uuid or ""], self._of_cards.get(card.uuid or "")) for card in offer.shown
+            ),
+            containers=tuple(self._containers()),
+            enforcement=self._enforcement.word,
+            problem=offer.problem,
+        )
+
+    def _containers(self) -> Iterable[ContainerUse]:
+        """By limit where there is one, so that a container that uses nothing is there as well."""
+        used = self._used()
+        index = {card.uuid: card.index for card in self._board.offer.cards}
+        for pod in self._pods.all():
+            for name in sorted(pod.started):
+                limits = self._enforcement.limits_of(pod.pod.uid, name) or {}
+                for uuid in sorted({*limits, *(card for uid, of, card in used if (uid, of) == (pod.pod.uid, name))}):
+                    yield self._container(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used))
+
+    def _container(
+        self, pod: LocalPod, name: str, uuid: str, found: tuple[int, int | None, Mapping[tuple[str, str, str], int]]
+    ) -> ContainerUse:
+        index, limit_mib, used = found
+        limit_bytes = None if limit_mib is None else limit_mib * _MIB
+        used_bytes = used.get((pod.pod.uid, name, uuid), 0)
+        return ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, used_bytes)
+
+    def _used(self) -> dict[tuple[str, str, str], int]:
+        """Bytes by pod uid, container and card."""
+        used: dict[tuple[str, str, str], int] = {}
+        for row in self._of_containers:
+            name = self._enforcement.name_of(row.pod_uid, row.container_id)
+            if name is not None:
+                key = row.pod_uid, name, row.uuid
+                used[key] = used.get(key, 0) + row.used_bytes
+        return used

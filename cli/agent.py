@@ -1,0 +1,63 @@
+"""`vrampack agent`: the node's part, one per GPU node."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from prometheus_client import disable_created_metrics
+
+from agent.app import Options, run
+from agent.nvml.library import Library
+from agent.settings import load_settings
+from cli.logs import FORMS, start_logging
+from cli.refusal import refuse
+from cli.version import VERSION
+from configuration.errors import SettingsError
+from kube.errors import CredentialsError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until SIGTERM; returns the exit code."""
+    options = parser().parse_args(arguments)
+    start_logging(options.log_level, options.log_format)
+    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
+    if not options.node_name:
+        return refuse("--node-name or $NODE_NAME: the name of this node; the DaemonSet takes it from spec.nodeName", 2)
+    try:
+        overrides = {} if options.health_listen is None else {"health": options.health_listen}
+        settings = load_settings(options.config, overrides)
+        started = Options(settings, VERSION, options.node_name, options.kubeconfig, options.context)
+        asyncio.run(run(started, Library(call_timeout_seconds=settings.health.call_seconds)))
+    except SettingsError as error:
+        return refuse(str(error), 2)
+    except (CredentialsError, OSError) as error:
+        return refuse(str(error), 1)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(prog="vrampack agent", description="Run the node's agent until SIGTERM.")
+    made.add_argument("--config", type=Path, metavar="FILE", help="AgentConfiguration; defaults without it")
+    made.add_argument(
+        "--node-name",
+        metavar="NAME",
+        default=os.environ.get("NODE_NAME", ""),
+        help="this node, as the API server calls it; $NODE_NAME without it",
+    )
+    made.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("KUBECONFIG") or None,
+        help="instead of the pod's service account; $KUBECONFIG without it",
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (0.0.0.0:12347)")
+    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    made.add_argument("--log-format", default="text", choices=FORMS, help="json: one object per line, for collectors")
+    return made
