@@ -1,0 +1,37 @@
+"""The stub loaded into this process, and a machine for each test."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.fakes.nvml.build import LIBRARY, build
+from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.profiles import StubGpu
+
+BUILT = Path(__file__).parents[2] / "build" / "stubs"
+
+
+def stub() -> Path:
+    """The folder of the stub, built once per source."""
+    return build(BUILT)
+
+
+@contextmanager
+def machine(folder: Path, gpus: tuple[StubGpu, ...]) -> Iterator[Machine]:
+    """What NVML says in this process while it lasts: dlopen gives who asks for the name what is already loaded."""
+    ctypes.CDLL(str(stub() / LIBRARY))
+    made = Machine(folder / "state", gpus=gpus)
+    before = os.environ.get("VRAMPACK_NVML_STATE")
+    os.environ["VRAMPACK_NVML_STATE"] = str(made.state)
+    try:
+        yield made
+    finally:
+        made.heal()  # threads that hang in it come back
+        if before is None:
+            del os.environ["VRAMPACK_NVML_STATE"]
+        else:
+            os.environ["VRAMPACK_NVML_STATE"] = before
