@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.nvml.errors import DriverError
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -29,7 +31,7 @@ class Unreadable:
     """A card that the driver counts but does not describe: usually lost."""
 
     index: int
-    problem: str
+    error: DriverError
     uuid: str | None = None
     """As it was when it could be read."""
 

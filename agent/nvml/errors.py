@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LOST = (15, 16)
+"""NVML's "GPU is lost" and "reset required": no later call will be better before somebody acts."""
+
 
 class DriverError(Exception):
     """A call failed; `code` is NVML's number for it, None when there was no answer."""
@@ -9,6 +12,11 @@ class DriverError(Exception):
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+    @property
+    def is_lost(self) -> bool:
+        """The card is gone, as opposed to one call that failed."""
+        return self.code in LOST
 
 
 class DriverHungError(DriverError):

@@ -63,7 +63,7 @@ class Reading:
                     gpu = self._gpu(handle, index)
                     instances = self._instances(handle, gpu)
                 except pynvml.NVMLError as error:
-                    unreadable.append(Unreadable(index, str(error), self._places.get(index)))
+                    unreadable.append(Unreadable(index, DriverError(str(error), error.value), self._places.get(index)))
                     continue
                 watchable[gpu.uuid] = handle
                 if instances is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+import pynvml
 import pytest
 
 from agent.nvml.driver import Limit, Process, Usage, Xid
@@ -121,7 +123,7 @@ async def test_a_lost_card_does_not_hide_the_others(tmp_path: Path, plays: Plays
     played.lose(lost)
     inventory = await library.cards()
     assert [card.index for card in inventory.cards] == [0, 1, 2, 4, 5, 6, 7]
-    assert [(card.index, card.uuid, card.problem) for card in inventory.unreadable] == [(3, lost, "GPU is lost")]
+    assert [(card.index, card.uuid, str(card.error)) for card in inventory.unreadable] == [(3, lost, "GPU is lost")]
     await library.check(played.gpus[4].uuid)
     with pytest.raises(DriverError, match="GPU is lost") as refusal:
         await library.check(lost)
@@ -174,6 +176,19 @@ async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, plays: P
     with pytest.raises(NoDriverError, match="Driver Not Loaded"):
         await library.cards()
     played.heal()
+    assert len((await library.cards()).cards) == 1
+
+
+async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, plays: Plays) -> None:
+    """One call fails, the next one works: nobody restarts an agent for it."""
+    plays("v100")
+    library = a_library(tmp_path)
+    await library.cards()
+    with contextlib.suppress(pynvml.NVMLError):
+        while True:
+            pynvml.nvmlShutdown()
+    with pytest.raises(DriverError, match="Uninitialized"):
+        await library.cards()
     assert len((await library.cards()).cards) == 1
 
 

@@ -1,0 +1,66 @@
+"""A driver that says what a test wants, at once: for what discovery makes of it. That NVML says such things is `test_library.py`'s."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.nvml.driver import Gpu, Inventory, Limit, Unreadable, Usage, Xid
+from agent.nvml.errors import DriverError
+
+LOST = 15
+
+
+def a_gpu(place: int = 0, *, memory_mib: int = 16130, model: str = "Tesla V100-SXM2-16GB") -> Gpu:
+    return Gpu(f"GPU-{place}", place, place, f"00000000:{place + 1:02X}:00.0", model, memory_mib)
+
+
+def an_instance(name: str, *, slot: int, parent: int = 0, memory_mib: int = 4864) -> Gpu:
+    return Gpu(
+        uuid=f"MIG-{name}",
+        index=(parent + 1) * 100 + slot,
+        minor=parent,
+        pci_bus_id="",
+        model="NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        memory_mib=memory_mib,
+        mig_parent=f"GPU-{parent}",
+        gpu_instance=slot + 1,
+        compute_instance=0,
+    )
+
+
+class ScriptedDriver:
+    """What it says is what stands in its attributes at that moment."""
+
+    def __init__(self, *cards: Gpu) -> None:
+        self.present = cards
+        self.cut: frozenset[str] = frozenset()
+        self.unreadable: tuple[Unreadable, ...] = ()
+        self.error: DriverError | None = None
+        """Of the list of cards."""
+        self.failing: dict[str, DriverError] = {}
+        """Checks, by uuid."""
+        self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
+
+    async def cards(self) -> Inventory:
+        if self.error is not None:
+            raise self.error
+        return Inventory(self.present, "615.71.09", self.cut, self.unreadable)
+
+    async def check(self, uuid: str) -> None:
+        if uuid in self.failing:
+            raise self.failing[uuid]
+
+    async def events(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - what it says comes at once
+        told = await self.reports.get()
+        if isinstance(told, DriverError):
+            raise told
+        return (told,)
+
+    async def usage(self) -> tuple[Usage, ...]:
+        return ()
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        raise NotImplementedError
+
+    async def limit(self, cgroup_path: str, uuid: str) -> Limit:
+        raise NotImplementedError

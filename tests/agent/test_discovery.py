@@ -1,0 +1,316 @@
+"""What is published of the cards, and when: only what changed, and never a card less than pods may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.discovery import Discovery, Looking, Notice
+from agent.health import XidRules
+from agent.nvml.driver import Unreadable, Xid
+from agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from agent.nvml.library import Library
+from cards.node import CardFacts
+from cards.records import MAX_INDEX
+from tests.agent.drivers import LOST, ScriptedDriver, a_gpu, an_instance
+from tests.agent.nvml import machine
+from tests.fakes.nvml.profiles import PROFILES, gpus
+
+HUNG = DriverHungError("the list of cards: no answer from the driver in 10 s")
+FAILED = DriverError("Unknown Error", 999)
+
+
+class Setting:
+    """A discovery whose steps a test takes itself."""
+
+    def __init__(self, driver: ScriptedDriver, looking: Looking | None = None) -> None:
+        self.driver = driver
+        self.held: set[str] = set()
+        self.told: list[Notice] = []
+        self.discovery = Discovery(
+            driver, looking or Looking(), is_held=self.held.__contains__, tell=self.told.append, sleep=_never
+        )
+
+    async def steps(self, count: int = 1) -> list[bool]:
+        return [await self.discovery.step() for _ in range(count)]
+
+    @property
+    def health(self) -> dict[str | None, bool]:
+        return {card.uuid: card.healthy for card in self.discovery.cards}
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        return [(notice.kind, notice.gpu.uuid) for notice in self.told]
+
+
+async def _never(_: float) -> None:
+    raise AssertionError("a step does not sleep")
+
+
+async def test_cards_are_said_once() -> None:
+    """16130 MiB are 15 units of 1024 and 3 GPUs are 3 cards."""
+    setting = Setting(ScriptedDriver(*(a_gpu(place) for place in range(3))))
+    assert await setting.steps(4) == [True, False, False, False]
+    assert setting.discovery.cards == tuple(
+        CardFacts(index=place, units=15, memory_mib=16130, uuid=f"GPU-{place}", model="Tesla V100-SXM2-16GB")
+        for place in range(3)
+    )
+    assert setting.kinds == [("appeared", f"GPU-{place}") for place in range(3)]
+
+
+UNITS = {
+    "by its memory": (Looking(), 14),  # 15109 / 1024 = 14.75
+    "in another unit": (Looking(unit_mib=256), 59),  # 15109 / 256 = 59.02
+    "pinned": (Looking(units_per_card={"Tesla T4": 15}), 15),
+    "pinned as a label writes it": (Looking(units_per_card={"tesla-t4": 15}), 15),
+    "pinned as newer drivers write it": (Looking(units_per_card={"NVIDIA T4": 15}), 15),
+    "pinned in short": (Looking(units_per_card={"T4": 15}), 15),
+    "another is pinned": (Looking(units_per_card={"T40": 15}), 14),
+}
+
+
+@pytest.mark.parametrize(("looking", "units"), UNITS.values(), ids=UNITS)
+async def test_units_of_a_card(looking: Looking, units: int) -> None:
+    setting = Setting(ScriptedDriver(a_gpu(memory_mib=15109, model="Tesla T4")), looking)
+    await setting.steps()
+    assert [card.units for card in setting.discovery.cards] == [units]
+
+
+OURS = {
+    "all": (Looking(), ["GPU-0", "GPU-1", "MIG-a", "MIG-b"]),
+    "some": (Looking(include=frozenset({"GPU-1", "MIG-b"})), ["GPU-1", "MIG-b"]),
+    "all instances of a GPU": (Looking(include=frozenset({"GPU-2"})), ["MIG-a", "MIG-b"]),
+    "all but some": (Looking(exclude=frozenset({"GPU-0", "GPU-2"})), ["GPU-1"]),
+    "not what is in both": (Looking(include=frozenset({"GPU-0"}), exclude=frozenset({"GPU-0"})), []),
+}
+
+
+@pytest.mark.parametrize(("looking", "uuids"), OURS.values(), ids=OURS)
+async def test_which_cards_are_ours(looking: Looking, uuids: list[str]) -> None:
+    parts = (an_instance("a", slot=0, parent=2), an_instance("b", slot=1, parent=2))
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), *parts), looking)
+    assert await setting.steps() == [True]
+    assert [card.uuid for card in setting.discovery.cards] == uuids
+
+
+async def test_no_driver_is_no_cards() -> None:
+    """A node without GPUs idles: it says so once, and looks again."""
+    setting = Setting(ScriptedDriver(a_gpu()))
+    setting.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)
+    assert await setting.steps(3) == [True, False, False]
+    assert setting.discovery.cards == ()
+    assert setting.discovery.problem.startswith("the list of cards: NVML Shared Library Not Found; once a driver")
+    setting.driver.error = None
+    assert await setting.steps() == [True]
+    assert (len(setting.discovery.cards), setting.discovery.problem) == (1, "")
+
+
+async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None:
+    """What an earlier agent published stands for two looks; the third says that no card can be given out."""
+    setting = Setting(ScriptedDriver(a_gpu()))
+    setting.driver.error = HUNG
+    assert await setting.steps(4) == [False, False, True, False]
+    assert setting.discovery.cards == ()
+
+
+@pytest.mark.parametrize("error", [HUNG, FAILED, NoDriverError("gone", 9)])
+async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError) -> None:
+    """Unhealthy at the third failed look; healthy at the third clean one."""
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    await setting.steps()
+    setting.driver.error = error
+    assert await setting.steps(4) == [False, False, True, False]
+    assert setting.health == {"GPU-0": False, "GPU-1": False}
+    assert setting.discovery.problem.startswith(str(error))
+    assert setting.discovery.reasons == {"GPU-0": str(error), "GPU-1": str(error)}
+    setting.driver.error = None
+    assert await setting.steps(4) == [False, False, True, False]
+    assert setting.health == {"GPU-0": True, "GPU-1": True}
+    assert setting.discovery.reasons == {}
+
+
+async def test_one_card_that_fails_its_checks_is_alone() -> None:
+    """DP-7."""
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    await setting.steps()
+    setting.driver.failing["GPU-1"] = FAILED
+    assert await setting.steps(3) == [False, False, True]
+    assert setting.health == {"GPU-0": True, "GPU-1": False}
+    setting.driver.failing.clear()
+    assert await setting.steps(3) == [False, False, True]
+    assert setting.kinds[2:] == [("unhealthy", "GPU-1"), ("recovered", "GPU-1")]
+    assert setting.told[-1].text == "was: Unknown Error"
+
+
+async def test_a_lost_card_is_unhealthy_at_once() -> None:
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    await setting.steps()
+    setting.driver.failing["GPU-0"] = DriverError("GPU is lost", LOST)
+    assert await setting.steps() == [True]
+    assert setting.health == {"GPU-0": False, "GPU-1": True}
+
+
+async def test_a_card_that_the_driver_counts_but_cannot_describe_stays() -> None:
+    """Lost before its uuid can be read: it is known by the place it had, and so are its instances."""
+    part = an_instance("a", slot=0, parent=2)
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), part))
+    await setting.steps()
+    setting.driver.present = (a_gpu(1),)
+    setting.driver.unreadable = tuple(Unreadable(at, DriverError("GPU is lost", LOST), f"GPU-{at}") for at in (0, 2))
+    assert await setting.steps() == [True]
+    assert setting.health == {"GPU-0": False, "GPU-1": True, "MIG-a": False}
+    assert setting.discovery.reasons == {"GPU-0": "GPU is lost", "MIG-a": "GPU is lost"}
+    assert setting.discovery.problem == "card at index 0: GPU is lost, card at index 2: GPU is lost"
+
+
+async def test_a_vanished_gpu_keeps_its_units() -> None:
+    """And its index, unless the driver gave it to another: here the other cards moved up."""
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), a_gpu(2)))
+    await setting.steps()
+    setting.driver.present = (replace(a_gpu(1), index=0), replace(a_gpu(2), index=1))
+    assert await setting.steps(3) == [True, False, False]
+    seen = [(card.index, card.uuid, card.units, card.healthy) for card in setting.discovery.cards]
+    assert seen == [(0, "GPU-1", 15, True), (1, "GPU-2", 15, True), (MAX_INDEX, "GPU-0", 15, False)]
+    assert setting.kinds[3:] == [("vanished", "GPU-0")]
+    assert setting.discovery.reasons == {"GPU-0": "the driver no longer lists it"}
+
+
+async def test_a_gpu_that_comes_back_is_checked_first() -> None:
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    await setting.steps()
+    setting.driver.present = (a_gpu(0),)
+    await setting.steps(5)
+    setting.driver.present = (a_gpu(0), a_gpu(1))
+    assert await setting.steps(3) == [False, False, True]
+    assert setting.health == {"GPU-0": True, "GPU-1": True}
+
+
+async def test_a_recut_drops_what_nobody_holds() -> None:
+    """`a` and `b` become `c`; a pod holds `b`, whose index `c` did not take, and `a` is gone for good."""
+    setting = Setting(ScriptedDriver(an_instance("a", slot=0), an_instance("b", slot=1)))
+    setting.driver.cut = frozenset({"GPU-0"})
+    await setting.steps()
+    setting.held.add("MIG-b")
+    setting.driver.present = (an_instance("c", slot=0),)
+    assert await setting.steps(2) == [True, False]
+    assert [(card.index, card.uuid, card.healthy) for card in setting.discovery.cards] == [
+        (100, "MIG-c", True),
+        (101, "MIG-b", False),
+    ]
+    setting.held.clear()
+    assert await setting.steps() == [True]
+    assert setting.health == {"MIG-c": True}
+    assert setting.kinds[2:] == [
+        ("appeared", "MIG-c"),
+        ("dropped", "MIG-a"),
+        ("vanished", "MIG-b"),
+        ("dropped", "MIG-b"),
+    ]
+
+
+async def test_cut_cards_of_the_same_place_do_not_share_an_index() -> None:
+    setting = Setting(ScriptedDriver(an_instance("a", slot=0), an_instance("b", slot=1)))
+    setting.driver.cut = frozenset({"GPU-0"})
+    await setting.steps()
+    setting.held |= {"MIG-a", "MIG-b"}
+    setting.driver.present = (an_instance("c", slot=0), an_instance("d", slot=1))
+    await setting.steps()
+    assert [(card.index, card.uuid) for card in setting.discovery.cards] == [
+        (100, "MIG-c"),
+        (101, "MIG-d"),
+        (MAX_INDEX - 1, "MIG-b"),
+        (MAX_INDEX, "MIG-a"),
+    ]
+
+
+async def test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more() -> None:
+    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    await setting.steps()
+    setting.driver.present, setting.driver.cut = (a_gpu(1),), frozenset({"GPU-0"})
+    assert await setting.steps() == [True]
+    assert setting.health == {"GPU-1": True}
+
+
+async def test_and_its_instances_go_when_it_is_switched_back() -> None:
+    setting = Setting(ScriptedDriver(an_instance("a", slot=0)))
+    setting.driver.cut = frozenset({"GPU-0"})
+    await setting.steps()
+    setting.driver.present, setting.driver.cut = (a_gpu(0),), frozenset()
+    assert await setting.steps() == [True]
+    assert setting.health == {"GPU-0": True}
+
+
+XIDS = {
+    "of a GPU": (Xid(79, "GPU-0"), {"GPU-0"}),
+    "of the application": (Xid(31, "GPU-0"), set()),
+    "of nobody knows which": (Xid(79, None), {"GPU-0", "MIG-a", "MIG-b"}),
+    "of a card that is not ours": (Xid(79, "GPU-7"), set()),
+    "of a GPU with all its instances": (Xid(79, "GPU-1"), {"MIG-a", "MIG-b"}),
+    "of one instance": (Xid(94, "GPU-1", gpu_instance=2, compute_instance=0), {"MIG-b"}),
+    "of another compute instance": (Xid(94, "GPU-1", gpu_instance=2, compute_instance=3), set()),
+    "of a number that is ignored": (Xid(63, "GPU-0"), set()),
+}
+
+
+@pytest.mark.parametrize(("xid", "want"), XIDS.values(), ids=XIDS)
+async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
+    looking = Looking(xids=XidRules(ignored=frozenset({63})))
+    parts = (an_instance("a", slot=0, parent=1), an_instance("b", slot=1, parent=1))
+    setting = Setting(ScriptedDriver(a_gpu(0), *parts), looking)
+    await setting.steps()
+    setting.driver.reports.put_nowait(xid)
+    assert await setting.discovery.hear() == bool(want)
+    assert setting.discovery.reasons == dict.fromkeys(want, f"XID {xid.number}")
+    assert await setting.steps(3) == [False, False, bool(want)]
+    assert setting.discovery.reasons == {}
+
+
+async def test_it_runs_until_it_is_cancelled() -> None:
+    """Looks at once, then listens beside looking; a driver that reports no events is looked at all the same."""
+    driver = ScriptedDriver(a_gpu())
+    naps: asyncio.Queue[float] = asyncio.Queue()
+    changes: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def nap(seconds: float) -> None:
+        await naps.put(seconds)
+        await asyncio.Event().wait()
+
+    discovery = Discovery(driver, Looking(check_seconds=7), is_held=lambda _: False, sleep=nap)
+    running = asyncio.create_task(discovery.run(lambda: changes.put_nowait(discovery.cards[0].healthy)))
+    assert await changes.get()
+    driver.reports.put_nowait(Xid(79, "GPU-0"))
+    assert not await changes.get()
+    assert await naps.get() == 7
+    driver.reports.put_nowait(FAILED)
+    assert await naps.get() == 7
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
+    """Eight cards; one reports XID 79, one is lost, a ninth appears: three changes, each within a look or a report."""
+    with machine(tmp_path, PROFILES["v100x8"]) as played:
+        library = Library(call_timeout_seconds=10, pci_devices=tmp_path)
+        discovery = Discovery(library, Looking(check_seconds=0.05, recover_after_checks=1000), is_held=lambda _: False)
+        changes: asyncio.Queue[None] = asyncio.Queue()
+        running = asyncio.create_task(discovery.run(lambda: changes.put_nowait(None)))
+        uuids = [gpu.uuid for gpu in played.gpus]
+
+        async def changed(do: Callable[[], None]) -> tuple[int, set[str]]:
+            do()
+            await asyncio.wait_for(changes.get(), 10)
+            return len(discovery.cards), set(discovery.reasons)
+
+        assert await changed(lambda: None) == (8, set())
+        assert await changed(lambda: played.xid(uuids[2], 79)) == (8, {uuids[2]})
+        assert await changed(lambda: played.lose(uuids[5])) == (8, {uuids[2], uuids[5]})
+        ninth = gpus("NVIDIA L4", 23034, first=8)
+        assert await changed(lambda: played.holds(played.gpus + ninth)) == (9, {uuids[2], uuids[5]})
+        assert (discovery.driver_version, discovery.gpus[ninth[0].uuid].minor) == ("615.71.09", 8)
+        running.cancel()
+        await asyncio.wait([running])
