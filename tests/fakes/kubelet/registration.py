@@ -1,0 +1,133 @@
+"""The Registration service, and which plugin counts as registered for a resource.
+
+As in kubelet, the newest registration gets the calls, but an older one whose stream is still open goes on pushing its
+lists into the same resource; and whichever stream ends *first* takes the newest registration down with it, because
+the end is looked up by resource name. A registration that fails forgets the older one, too: nobody notices any more
+when that one's stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import grpc
+
+from agent.kubelet import deviceplugin_pb2 as wire
+from agent.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
+from tests.fakes.kubelet.books import Books
+from tests.fakes.kubelet.doors import Doors
+from tests.fakes.kubelet.endpoints import Connection, Endpoint, Timeouts
+from tests.fakes.kubelet.errors import DeviceError, said_by
+from tests.fakes.kubelet.history import History, Registration
+
+VERSION = "v1beta1"
+
+
+class Registrar(RegistrationServicer):
+    """One life of kubelet's registration service. `changed` is called whenever something may be waited for."""
+
+    def __init__(
+        self,
+        folder: Path,
+        books: Books,
+        doors: Doors,
+        timeouts: Timeouts,
+        history: History,
+        *,
+        changed: Callable[[], None],
+    ) -> None:
+        self._folder = folder
+        self._books = books
+        self._doors = doors
+        self._timeouts = timeouts
+        self._history = history
+        self._changed = changed
+        self.endpoints: dict[str, Endpoint] = {}
+        self._newest: dict[str, Connection] = {}
+        """Per resource: what ends when any stream of the resource ends."""
+        self._watches: dict[asyncio.Task[None], Connection] = {}
+
+    async def Register(  # noqa: N802 - the service's name
+        self, request: wire.RegisterRequest, context: grpc.aio.ServicerContext[wire.RegisterRequest, wire.Empty]
+    ) -> wire.Empty:
+        await self._doors.register.passing(context)
+        try:
+            self._check(request)
+            connection = Connection(request.resource_name, self._folder / request.endpoint)
+            await self._connect(connection)
+        except DeviceError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        self._history.registrations.append(Registration(request.resource_name, request.endpoint))
+        self._changed()
+        await self._doors.register_answer.passing(context)
+        return wire.Empty()
+
+    def stop_unknown(self, resource: str) -> None:
+        """After a restart: a resource of the checkpoint, whose plugin is not back."""
+        self.endpoints[resource] = Endpoint(resource, self._history.calls)
+
+    async def cut(self, resource: str) -> None:
+        """End the newest plugin's stream from this side."""
+        await self._newest[resource].close()
+
+    async def close(self) -> None:
+        """The process is gone: nothing is marked, streams just break."""
+        for watch, connection in list(self._watches.items()):
+            connection.is_killed = True
+            watch.cancel()
+            await connection.close()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+
+    def _check(self, request: wire.RegisterRequest) -> None:
+        if request.version != VERSION:
+            raise DeviceError(
+                f'requested API version "{request.version}" is not supported by kubelet. Supported version is ["{VERSION}"]'
+            )
+        if "/" not in request.resource_name or "kubernetes.io/" in request.resource_name:
+            raise DeviceError(f'the ResourceName "{request.resource_name}" is invalid')
+
+    async def _connect(self, connection: Connection) -> None:
+        """Dial, ask for options, open the stream: all but the last before Register is answered."""
+        resource = connection.resource
+        self._newest[resource] = connection
+        try:
+            await connection.dial(self._timeouts.dial_seconds)
+            options = await self._options(connection)
+        except BaseException:
+            self._newest.pop(resource, None)
+            await connection.close()
+            raise
+        self.endpoints[resource] = Endpoint(resource, self._history.calls, connection=connection, options=options)
+        watch = asyncio.create_task(self._watch(connection))
+        self._watches[watch] = connection
+        watch.add_done_callback(self._watches.pop)
+
+    async def _options(self, connection: Connection) -> wire.DevicePluginOptions:
+        """What the plugin answers now; the options inside its Register request are not looked at."""
+        try:
+            options: wire.DevicePluginOptions = await connection.plugin.GetDevicePluginOptions(wire.Empty())
+        except grpc.aio.AioRpcError as error:
+            raise DeviceError(f"failed to get device plugin options: {said_by(error)}") from error
+        return options
+
+    async def _watch(self, connection: Connection) -> None:
+        resource = connection.resource
+
+        def receive(devices: Collection[wire.Device]) -> None:
+            self._books.receive(resource, devices)
+            self._changed()
+
+        await connection.watch(receive)
+        newest = self._newest.pop(resource, None)
+        if newest is not None:
+            await newest.close()
+            self._disconnected(resource)
+        await connection.close()
+        self._changed()
+
+    def _disconnected(self, resource: str) -> None:
+        if endpoint := self.endpoints.get(resource):
+            self._books.mark_unhealthy(resource)
+            endpoint.is_stopped = True

@@ -1,0 +1,55 @@
+"""A kubelet and a scripted plugin in one folder, registered; and what pod-resources says."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from agent.kubelet import podresources_pb2 as wire
+from agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from tests.fakes.kubelet.endpoints import Timeouts
+from tests.fakes.kubelet.kubelet import Kubelet
+from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
+
+IDS = tuple(f"GPU-{card}::{unit}" for card in range(2) for unit in range(8))
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """Both of them; `plugin_named` makes another plugin of the same node."""
+
+    kubelet: Kubelet
+    plugin: ScriptedPlugin
+
+    def plugin_named(self, name: str, ids: Iterable[str] = IDS) -> ScriptedPlugin:
+        return ScriptedPlugin(self.kubelet.plugins_folder, ids, name=name)
+
+    async def listed(self) -> dict[str, dict[str, set[str]]]:
+        """Ids by pod and container."""
+        async with grpc.aio.insecure_channel(f"unix:{self.kubelet.pod_resources_socket}") as channel:
+            answer: wire.ListPodResourcesResponse = await PodResourcesListerStub(channel).List(
+                wire.ListPodResourcesRequest(), timeout=5
+            )
+        return {
+            pod.name: {
+                container.name: {device for entry in container.devices for device in entry.device_ids}
+                for container in pod.containers
+            }
+            for pod in answer.pod_resources
+        }
+
+
+@asynccontextmanager
+async def a_rig(*, seed: int = 1, timeouts: Timeouts | None = None) -> AsyncIterator[Rig]:
+    """Two cards of eight units, in a folder whose name is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="kubelet") as name:
+        kubelet = Kubelet(Path(name), seed=seed, timeouts=timeouts)
+        async with kubelet, ScriptedPlugin(kubelet.plugins_folder, IDS) as plugin:
+            await plugin.register()
+            await kubelet.registered(MEMORY)
+            yield Rig(kubelet, plugin)
