@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e soak bench plugin render image clean
+.PHONY: help setup demo test check format mutations e2e e2e-node soak bench plugin render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e and not image and not mutation" tests
+	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation" tests
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -39,6 +39,9 @@ mutations: setup ## Lines of the product broken one at a time: each must make a 
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
+
+e2e-node: setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
+	$(BIN)/python -m tests.node $(TESTS)
 
 soak: setup ## Nothing lost, the long way: 300 deaths, 20 changes of the lead, 1,000 kicks, 200 preemptions ..; over an hour
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \

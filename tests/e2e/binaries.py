@@ -22,6 +22,8 @@ MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 IDLE_EXTENDER = "idle-extender"
 """What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""
+KUBELET, PAUSE = "kubelet", "pause"
+"""What the node suite runs beside the control plane, and the same is true of them."""
 BUILD_TIMEOUT_SECONDS = 1500
 """A cold build takes about 4 minutes on 2 idle cores; the rest is for a busy machine."""
 

@@ -8,6 +8,7 @@ that merely please the API server's own clients would hide what our Python clien
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +26,10 @@ keyUsage = critical, digitalSignature
 extendedKeyUsage = serverAuth, clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
-subjectAltName = IP:127.0.0.1, DNS:localhost, DNS:kubernetes.default.svc
+subjectAltName = {names}
 """
+SERVED_NAMES = ("IP:127.0.0.1", "DNS:localhost", "DNS:kubernetes.default.svc")
+"""Under which a server on loopback is called."""
 LIFETIME_DAYS = "2"
 """Longer than any run of the suite, short enough that a forgotten key is worth nothing."""
 
@@ -42,11 +45,11 @@ class KeyPair:
 class Authority:
     """Signs what the cluster's servers and clients show; `ca_file` is what trusts them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, names: Sequence[str] = SERVED_NAMES) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._configuration = folder / "openssl.cnf"
-        self._configuration.write_text(CONFIGURATION)
+        self._configuration.write_text(CONFIGURATION.format(names=", ".join(names)))
         self._pair = self._make("ca", "/CN=e2e-authority", "-extensions", "authority")
 
     @property
@@ -54,7 +57,7 @@ class Authority:
         return self._pair.certificate
 
     def issue(self, name: str, *, organization: str = "") -> KeyPair:
-        """A leaf for the user or server `name` on loopback; `organization` is what Kubernetes reads as group."""
+        """A leaf for the user or server `name`; `organization` is what Kubernetes reads as group."""
         subject = f"/O={organization}/CN={name}" if organization else f"/CN={name}"
         signer = ("-CA", str(self._pair.certificate), "-CAkey", str(self._pair.key))
         return self._make(name.replace(":", "-"), subject, "-extensions", "leaf", *signer)

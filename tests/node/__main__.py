@@ -1,0 +1,116 @@
+"""`python -m tests.node [ARGUMENTS OF PYTEST]`: the tests of this folder, on a machine that is the same afterwards.
+
+    prepare (programs, images) > look at the machine > namespaces: mounts, pytest > put back > look again, compare
+
+Everything that runs in there dies with the first process of the PID namespace, and that one with this process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.e2e import binaries
+from tests.e2e.processes import REPOSITORY
+from tests.e2e.waiting import until
+from tests.node import images
+from tests.node.machine import Machine, processes_in
+from tests.node.surroundings import BUILD, LOGS, VARIABLE, Surroundings
+
+INSIDE = Path(__file__).with_name("inside.sh")
+NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
+APT = "apt-get install --no-install-recommends"
+NEEDED = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "busybox": "busybox-static",
+    "iptables": "iptables",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code of pytest, or 1 if the machine is not as it was."""
+    if os.geteuid() != 0:
+        sys.exit("tests.node: needs root, for namespaces and mounts")
+    if missing := [package for program, package in NEEDED.items() if not shutil.which(program)]:
+        sys.exit(f"tests.node: {APT} {' '.join(missing)}")
+    # The settings of the kernel are one for all, so runs take turns.
+    with Path("/run/lock/vrampack-node" if Path("/run/lock").is_dir() else "/tmp/vrampack-node.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    programs = binaries.locate(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
+    archives = images.prepare(BUILD, programs)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir()
+    before = Machine.read()
+    around = Surroundings(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
+    try:
+        _link(around.programs, programs.values())
+        _link(around.archives, archives)
+        code = _inside(around, arguments)
+    finally:
+        before.restore(cgroup=around.cgroup)
+        shutil.rmtree(around.site)
+    left = before.differences(Machine.read())
+    sys.stdout.write("".join(f"{line}\n" for line in left) or "the machine is as it was\n")
+    return code or (1 if left else 0)
+
+
+def _link(folder: Path, files: Iterable[Path]) -> None:
+    folder.mkdir()
+    for file in files:
+        (folder / file.name).symlink_to(file)
+
+
+def _inside(around: Surroundings, arguments: Sequence[str]) -> int:
+    """Pytest as a child of the namespace's first process; returns when nobody is left in there."""
+    environment = {**os.environ, VARIABLE: str(around.site)}
+    pytest = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *arguments]
+    if not any(argument.startswith("tests/") for argument in arguments):
+        pytest.append("tests/node")
+    command = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        *NAMESPACES,
+        "--kill-child=SIGKILL",
+        "sh",
+        str(INSIDE),
+        *pytest,
+    ]
+    started = subprocess.Popen(command, cwd=REPOSITORY, env=environment)
+    namespace = _pid_namespace(started)
+    try:
+        return started.wait()
+    finally:
+        started.kill()
+        until(lambda: not processes_in(namespace), what="the processes of the namespaces are gone")
+
+
+def _pid_namespace(started: subprocess.Popen[bytes]) -> str:
+    """`unshare` itself stays outside; the namespace of its children is another link."""
+    link = Path(f"/proc/{started.pid}/ns/pid_for_children")
+
+    def entered() -> str:
+        with suppress(OSError):
+            other = str(link.readlink())
+            return other if other != str(Path("/proc/self/ns/pid").readlink()) else ""
+        return ""
+
+    return until(entered, what="unshare has made its namespaces")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

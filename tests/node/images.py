@@ -1,0 +1,76 @@
+"""The images of the node, made before it starts: inside there is no network.
+
+The product's comes from the shipped Dockerfile. The scheduler's is the program that the control plane was built with. What
+a pod of a test runs is busybox, under the names that the manifests use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cli.version import VERSION
+from tests.e2e import binaries
+from tests.e2e.processes import REPOSITORY
+from tests.manifests.kustomization import MANIFESTS, containers, objects
+from tests.node.archives import Content, write
+
+PAUSE_NAME = "registry.k8s.io/pause:3.10"
+BUSYBOX_NAME = "docker.io/library/busybox:1.35"
+SCHEDULER_NAME = f"registry.k8s.io/kube-scheduler:{binaries.pinned_version()}"
+BUILT_NAME = f"localhost/vrampack:{VERSION}"
+SHIPPED_NAME = f"ghcr.io/vrampack/vrampack:{VERSION}"
+BUILT = REPOSITORY / "build/image/vrampack.tar"
+SOURCES = ("Dockerfile", "LICENSE", "README.md", "pyproject.toml", "requirements", "images")
+PACKAGES = ("cards", "policies", "kube", "extender", "agent", "simulator", "cli")
+
+
+def prepare(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
+    """The archives to import, made anew where their sources changed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _build(folder / "vrampack.sources")
+    pause, scheduler, busybox = (folder / f"{name}.tar" for name in ("pause", "kube-scheduler", "busybox"))
+    write(pause, Content({"pause": programs[binaries.PAUSE]}), names=[PAUSE_NAME], entrypoint=["/pause"])
+    content = Content({"usr/local/bin/kube-scheduler": programs["kube-scheduler"]}, open_folders=["tmp"])
+    write(scheduler, content, names=[SCHEDULER_NAME], entrypoint=["kube-scheduler"])
+    write(busybox, _busybox(), names=[BUSYBOX_NAME, *_example_names()], entrypoint=["/bin/sh"])
+    return [BUILT, pause, scheduler, busybox]
+
+
+def _build(stamp: Path) -> None:
+    """`images/build`, unless what lies there was made of these very files."""
+    if BUILT.exists() and stamp.exists() and stamp.read_text() == _sources():
+        return
+    environment = {**os.environ, "VENV": str(Path(sys.prefix))}
+    subprocess.run([REPOSITORY / "images/build"], cwd=REPOSITORY, env=environment, check=True)
+    stamp.write_text(_sources())
+
+
+def _sources() -> str:
+    """A hash of what the Dockerfile copies, and the file that was made of it."""
+    digest = hashlib.sha256()
+    roots = [REPOSITORY / name for name in (*SOURCES, *PACKAGES)]
+    files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
+    for path in files:
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(REPOSITORY)}\0".encode() + path.read_bytes())
+    return f"{digest.hexdigest()} {BUILT.stat().st_mtime_ns}"
+
+
+def _busybox() -> Content:
+    program = shutil.which("busybox")
+    if program is None:
+        raise RuntimeError("busybox is not on PATH: install busybox-static")
+    applets = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    links = {f"bin/{name}": "busybox" for name in applets if name != "busybox"}
+    return Content({"bin/busybox": Path(program)}, links, open_folders=["tmp"])
+
+
+def _example_names() -> set[str]:
+    """The images of the shipped examples: none of CUDA is needed to look at an environment."""
+    return {made["image"] for item in objects(MANIFESTS / "examples") for made in containers(item)}

@@ -1,0 +1,95 @@
+"""What a run may leave behind on the machine, read before and after it, and the rest put back.
+
+The namespaces take processes, mounts, addresses and rules along. Two things are the machine's own: the folders that kubelet
+and runc make in the control group trees, and three settings of the kernel that kubelet sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+SETTINGS = tuple(Path("/proc/sys") / name for name in ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"))
+SYSTEM_FOLDERS = tuple(
+    map(
+        Path,
+        ("/etc", "/etc/cni", "/etc/cdi", "/opt", "/opt/cni", "/run", "/var/run", "/var/lib", "/var/log", "/usr/lib"),
+    )
+)
+"""Where the programs of a node would write, were they not in a mount namespace of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The state that a run could change."""
+
+    mounts: frozenset[str]
+    settings: dict[Path, str]
+    cgroups: frozenset[Path]
+    names: frozenset[Path]
+
+    @classmethod
+    def read(cls) -> Machine:
+        return cls(
+            mounts=frozenset(_mounts()),
+            settings={path: path.read_text() for path in SETTINGS},
+            cgroups=frozenset(path for path in CGROUPS.glob("**") if path.is_dir() and not path.is_symlink()),
+            names=frozenset(path for folder in SYSTEM_FOLDERS if folder.is_dir() for path in folder.iterdir()),
+        )
+
+    def restore(self, *, cgroup: str) -> None:
+        """Undo what no namespace undoes: the folders of this run's control group, and the settings."""
+        for tree in hierarchies():
+            for path in sorted((tree / cgroup).glob("**"), key=lambda path: len(path.parts), reverse=True):
+                path.rmdir()
+        for path, value in self.settings.items():
+            if path.read_text() != value:
+                path.write_text(value)
+
+    def differences(self, later: Machine) -> list[str]:
+        """What is there later and was not before, or the other way round; empty is as it should be."""
+        found = [f"mount {'left' if line in later.mounts else 'gone'}: {line}" for line in self.mounts ^ later.mounts]
+        found += [f"folder left: {path}" for path in later.cgroups - self.cgroups if not _is_in_use(path)]
+        found += [f"file left: {path}" for path in later.names - self.names]
+        found += [
+            f"setting {path}: {value.strip()} became {later.settings[path].strip()}"
+            for path, value in self.settings.items()
+            if later.settings[path] != value
+        ]
+        return sorted(found)
+
+
+def hierarchies() -> list[Path]:
+    """Every control group tree that is mounted: one for version 2, one per controller for version 1."""
+    lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return [Path(line[1]) for line in lines if line[2] in {"cgroup", "cgroup2"}]
+
+
+def processes_in(namespace: str) -> list[int]:
+    """Who lives in this PID namespace (`pid:[4026532000]`)."""
+    return [pid for pid, lives_in in _namespaces() if lives_in == namespace]
+
+
+def _namespaces() -> Iterator[tuple[int, str]]:
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # ended meanwhile
+            if folder.name.isdigit():
+                yield int(folder.name), str((folder / "ns" / "pid").readlink())
+
+
+def _mounts() -> Iterator[str]:
+    """Mount point, kind and source; their numbers differ from one look to the next."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        source, where, kind, *_ = line.split()
+        yield f"{where} {kind} {source}"
+
+
+def _is_in_use(cgroup: Path) -> bool:
+    """Somebody else's: whatever was ours has no process any more."""
+    try:
+        return bool((cgroup / "cgroup.procs").read_text().strip())
+    except OSError:  # gone meanwhile
+        return True

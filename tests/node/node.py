@@ -1,0 +1,214 @@
+"""One running node; tests hold it and do to it what happens to nodes.
+
+    with Node.boot(Surroundings.inside(), Driver(mounts={...})) as node:
+        node.install("second-scheduler")
+        node.kubectl("get", "pods")
+        node.kill_kubelet(); node.start_kubelet()
+
+Calls act as cluster administrator. Processes are children of the test program, except what containerd starts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+from tests.e2e.processes import Process
+from tests.e2e.waiting import until
+from tests.manifests.kustomization import MANIFESTS
+from tests.node import containers, kubelet
+from tests.node.containerd import Driver, containerd, is_up, load
+from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, Cluster
+from tests.node.images import BUILT_NAME, SHIPPED_NAME
+from tests.node.surroundings import LOGS, Surroundings
+
+Json: TypeAlias = Any
+"""Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
+
+T = TypeVar("T")
+
+NAMESPACE = "vrampack-system"
+AGENT = "vrampack agent"
+"""How the agent's process calls itself."""
+KUBECTL_TIMEOUT_SECONDS = 120
+
+
+class Node:
+    """See the module."""
+
+    def __init__(self, around: Surroundings, driver: Driver) -> None:
+        for address in (NODE_ADDRESS, SERVICE_ADDRESS):
+            subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        self._around = around
+        self.cluster = Cluster.make(around.site / "cluster", around.programs, LOGS)
+        self.containerd = containerd(around.site / "containerd", LOGS, driver)
+        self.kubelet = kubelet.kubelet(self.cluster, around.site / "kubelet-files", cgroup=around.cgroup)
+        self._control_plane: list[Process] = []
+
+    @classmethod
+    def boot(cls, around: Surroundings, driver: Driver) -> Self:
+        """A node that is Ready and has its images, in a cluster with nothing in it."""
+        node = cls(around, driver)
+        try:
+            node._boot()
+        except BaseException:
+            node.stop()
+            raise
+        return node
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Kill the programs; what containers run ends with the namespaces."""
+        for process in (self.kubelet, self.containerd, *reversed(self._control_plane)):
+            process.kill()
+
+    def install(self, shape: str) -> None:
+        """As the install page says: the manifests as they are."""
+        self.kubectl("apply", "-k", MANIFESTS / shape)
+
+    def kubectl(
+        self,
+        *arguments: str | Path,
+        input: str | None = None,  # noqa: A002 - named as in subprocess.run
+        check: bool = True,
+        timeout_seconds: float = KUBECTL_TIMEOUT_SECONDS,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator; its output is captured as text."""
+        folder = self.cluster.directory
+        options = [f"--kubeconfig={self.cluster.admin}", f"--cache-dir={folder / 'kubectl'}"]
+        done = subprocess.run(
+            [self.cluster.programs / "kubectl", *options, *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+            # With the plugin's folder first, `kubectl inspect cgpu` is what a user has.
+            env={"HOME": str(folder), "PATH": f"{folder}:/usr/bin:/bin"},
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
+        return done
+
+    def get(self, *arguments: str) -> Json:
+        """`kubectl get` as JSON; None when it is not there."""
+        done = self.kubectl("get", *arguments, "-o", "json", "--ignore-not-found")
+        return json.loads(done.stdout) if done.stdout else None
+
+    def all(self, *arguments: str) -> list[Json]:
+        """`kubectl get` of many."""
+        return list((self.get(*arguments) or {"items": []})["items"])
+
+    def apply(self, *items: Json) -> None:
+        whole = {"apiVersion": "v1", "kind": "List", "items": items}
+        self.kubectl("apply", "-f", "-", input=json.dumps(whole))
+
+    def exec(self, pod: str, *command: str, container: str | None = None, namespace: str = "default") -> str:
+        """What a command says inside a container."""
+        chosen = [] if container is None else ["-c", container]
+        return self.kubectl("exec", "-n", namespace, pod, *chosen, "--", *command).stdout
+
+    def environment(self, pod: str, *, container: str | None = None, namespace: str = "default") -> dict[str, str]:
+        """The variables of the container's first process, not those of a new shell in it."""
+        lines = self.exec(pod, "cat", "/proc/1/environ", container=container, namespace=namespace).split("\0")
+        return dict(line.split("=", 1) for line in lines if line)
+
+    def wait(self, predicate: Callable[[], T], timeout_seconds: float = 60, *, what: str | Callable[[], str] = "") -> T:
+        """The first true answer of `predicate`, or `TimeoutError`."""
+        return until(predicate, timeout_seconds=timeout_seconds, what=what)
+
+    def wait_ready(self, selector: str, *, namespace: str = "default", timeout_seconds: float = 60) -> None:
+        """Every pod of the selector is there and ready."""
+
+        def are_ready() -> bool:
+            pods = self.all("pods", "-n", namespace, "-l", selector)
+            return bool(pods) and all(is_ready(pod) for pod in pods)
+
+        self.wait(are_ready, timeout_seconds, what=lambda: self.describe(selector, namespace=namespace))
+
+    def describe(self, selector: str, *, namespace: str = "default") -> str:
+        return self.kubectl("describe", "pods", "-n", namespace, "-l", selector, check=False).stdout
+
+    def is_ready(self) -> bool:
+        made = self.get("node", NODE_NAME)
+        return made is not None and is_ready(made)
+
+    def kill_kubelet(self) -> None:
+        self.kubelet.kill()
+
+    def start_kubelet(self) -> None:
+        self.kubelet.start()
+        self.wait((kubelet.DEVICE_PLUGINS / "kubelet.sock").exists, what="kubelet serves device plugins")
+
+    def restart_kubelet(self) -> None:
+        """SIGKILL, and start: every plugin's socket goes, containers run on."""
+        self.kill_kubelet()
+        self.start_kubelet()
+
+    def restart_containerd(self) -> None:
+        """SIGKILL, and start: the shims hold the containers meanwhile."""
+        self.containerd.kill()
+        self._start_containerd()
+
+    def kill_agent(self) -> int:
+        """SIGKILL of the agent's process, wherever it stands; kubelet starts its container again. Its old pid."""
+        (pid,) = containers.pids_of(AGENT)
+        containers.kill(pid)
+        return pid
+
+    def reboot(self) -> None:
+        """Played: every container and both programs die, sockets go, what is on the disk stays. Then they start."""
+        self.kubelet.kill()
+        self.containerd.kill()
+        containers.end_all(self._around.cgroup)
+        kubelet.forget_sockets()
+        self._start_containerd()
+        self.start_kubelet()
+
+    def add_static_pod(self, name: str, pod: Json) -> Path:
+        """A pod that no API server was asked about; take it away by removing the file."""
+        path = kubelet.static_pods(self._around.site / "kubelet-files") / f"{name}.json"
+        path.write_text(json.dumps(pod))
+        return path
+
+    def _boot(self) -> None:
+        self._start_containerd()
+        etcd, apiserver = self.cluster.etcd(), self.cluster.apiserver()
+        self._control_plane = [etcd, apiserver]
+        etcd.start()
+        apiserver.start()
+        load(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
+        apiserver.wait_ready(f"{API_URL}/readyz", ca_file=self.cluster.authority.ca_file)
+        for process in (self.cluster.controller_manager(), self.cluster.scheduler()):
+            self._control_plane.append(process)
+            process.start()
+        self.kubelet.start()
+        self.wait(self.is_ready, what=lambda: f"the node is ready\n{self.kubelet.log_tail()}")
+        account = ("serviceaccount", "default", "-n", "default")
+        self.wait(lambda: self.get(*account), what="namespace default takes pods")
+
+    def _start_containerd(self) -> None:
+        self.containerd.start()
+        with suppress(TimeoutError):
+            self.wait(is_up, 30)
+        if not is_up():
+            raise RuntimeError(f"containerd does not answer\n{self.containerd.log_tail()}")
+
+
+def is_ready(item: Json) -> bool:
+    """Of a node or a pod."""
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -1,0 +1,37 @@
+"""What kubelet says about who has which devices: the door that dcgm-exporter reads, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import grpc
+
+from agent.kubelet.podresources_pb2 import ListPodResourcesRequest
+from agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from tests.node.kubelet import POD_RESOURCES
+
+TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The devices of one resource that one container has."""
+
+    namespace: str
+    pod: str
+    container: str
+    ids: tuple[str, ...]
+
+
+def given(resource: str) -> list[Given]:
+    """Who has devices of this resource, in the order of names."""
+    with grpc.insecure_channel(f"unix://{POD_RESOURCES}") as channel:
+        answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+    found = [
+        Given(pod.namespace, pod.name, container.name, tuple(sorted(devices.device_ids)))
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for devices in container.devices
+        if devices.resource_name == resource
+    ]
+    return sorted(found, key=lambda each: (each.namespace, each.pod, each.container))

@@ -1,0 +1,36 @@
+"""Pods of this suite: they run, wait and end when they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.node.images import BUSYBOX_NAME
+
+RESOURCE = "aliyun.com/gpu-mem"
+WAITS = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
+
+VARIABLES = {
+    "NVIDIA_VISIBLE_DEVICES": "visible-devices.vrampack.dev/{}",
+    "NVIDIA_GPU_MEMORY_LIMIT": "limit-mib.vrampack.dev/{}",
+    "ALIYUN_COM_GPU_MEM_POD": "ALIYUN_COM_GPU_MEM_POD",
+    "ALIYUN_COM_GPU_MEM_DEV": "ALIYUN_COM_GPU_MEM_DEV",
+    "ALIYUN_COM_GPU_MEM_IDX": "ALIYUN_COM_GPU_MEM_IDX",
+}
+"""Which annotation each variable of a container says, by the container's name."""
+
+
+def a_pod(name: str, **units: int) -> dict[str, Any]:
+    """A pod whose containers ask for so many units each: `a_pod("two", a=4, b=2)`; 0 asks for none."""
+    made = [
+        {"name": each, "image": BUSYBOX_NAME, "command": WAITS}
+        | ({"resources": {"limits": {RESOURCE: asked}}} if asked else {})
+        for each, asked in (units or {"main": 4}).items()
+    ]
+    spec = {"terminationGracePeriodSeconds": 1, "containers": made}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def annotated(pod: dict[str, Any], container: str) -> dict[str, str]:
+    """The environment that the pod's annotations name for this container."""
+    annotations = pod["metadata"]["annotations"]
+    return {name: annotations[key.format(container)] for name, key in VARIABLES.items()}

@@ -1,0 +1,47 @@
+"""A node without the agent, described by hand as the install page says: admission, extender and kubelet do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.objects import a_card, cards
+from tests.node.controlplane import NODE_NAME
+from tests.node.node import Json, Node, is_ready
+from tests.node.pods import RESOURCE, VARIABLES, a_pod, annotated
+
+UUID = "GPU-by-hand"
+
+
+@pytest.fixture
+def described(node: Node) -> Iterator[Node]:
+    """The two commands of docs/install.md, and their undoing."""
+    node.kubectl("annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards(a_card(0, uuid=UUID))}")
+    _offer(node, '"15"')
+    yield node
+    node.kubectl("delete", "pods", "--all", "--now")
+    _offer(node, "null")
+    node.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
+
+
+def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: Node) -> None:
+    described.apply(a_pod("by-hand", main=4, beside=0))
+    pod = described.wait(lambda: _ready(described), what=lambda: described.describe(""))
+    assert pod["spec"]["schedulerName"] == "vrampack"
+
+    seen = described.environment("by-hand", container="main")
+    assert {name: seen[name] for name in VARIABLES} == annotated(pod, "main")
+    assert (seen["NVIDIA_VISIBLE_DEVICES"], seen["NVIDIA_GPU_MEMORY_LIMIT"]) == (UUID, "4301")  # 16130 * 4 / 15
+    assert seen["ALIYUN_COM_GPU_MEM_CONTAINER"] == "4"
+    assert described.environment("by-hand", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def _offer(node: Node, units: str) -> None:
+    patch = f'{{"status":{{"capacity":{{"{RESOURCE}":{units}}}}}}}'
+    node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch)
+
+
+def _ready(node: Node) -> Json:
+    pod = node.get("pod", "by-hand")
+    return pod if is_ready(pod) else None

@@ -1,0 +1,10 @@
+"""The install page, step by step, on a node that could be anybody's."""
+
+from __future__ import annotations
+
+from tests.node.node import NAMESPACE, Node, is_ready
+
+
+def test_both_replicas_become_ready_from_the_manifests_as_they_are(node: Node) -> None:
+    pods = node.all("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=vrampack-scheduler")
+    assert [is_ready(pod) for pod in pods] == [True, True]
