@@ -9,6 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.fakes.kubelet.endpoints import Timeouts
+from tests.fakes.kubelet.pods import a_pod
 from tests.fakes.kubelet.rig import IDS, a_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
@@ -95,12 +97,30 @@ async def test_the_end_of_an_older_stream_takes_the_newest_plugin_down() -> None
         kubelet, second = rig.kubelet, rig.plugin_named("second.sock")
         async with second:
             await second.register()
-            await kubelet.registered(MEMORY, times=2)
+            await second.called("ListAndWatch")
             await rig.plugin.__aexit__()
             await kubelet.until(lambda: kubelet.allocatable(MEMORY) == 0)
-            await kubelet.until(lambda: second.streams == 0)
+            await second.dropped()
             await second.register()
             await kubelet.registered(MEMORY, times=3)
+
+
+async def test_a_failed_registration_hides_the_end_of_the_older_stream() -> None:
+    """The devices of a plugin that is gone stay healthy, and the pods that come fail."""
+    async with a_rig() as rig:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await rig.plugin_named("nobody.sock").register(timeout_seconds=0.5)
+        await rig.plugin.__aexit__()
+        pod = a_pod()
+        assert not await rig.kubelet.admit(pod)
+        assert "code = Unavailable" in pod.message
+        assert rig.kubelet.allocatable(MEMORY) == 16
+
+
+async def test_a_plugin_that_does_not_serve_is_dialled_for_a_while() -> None:
+    async with a_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
+        with pytest.raises(grpc.aio.AioRpcError, match="failed to dial device plugin: context deadline exceeded"):
+            await rig.plugin_named("nobody.sock").register()
 
 
 async def test_fifty_registrations_leave_nothing_behind() -> None:

@@ -48,6 +48,7 @@ class Connection:
         ]
         self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=options)
         self.plugin = DevicePluginStub(self._channel)
+        self._is_closed = False
         self.ended = ""
         """Why the stream is over, once it is."""
         self.is_killed = False
@@ -63,7 +64,8 @@ class Connection:
         """Read lists until the stream ends, from whichever side."""
         try:
             async for answer in self.plugin.ListAndWatch(wire.Empty()):
-                receive(answer.devices)
+                if not self._is_closed:  # what was on its way is lost with the connection
+                    receive(answer.devices)
             self.ended = "EOF"
         except grpc.aio.AioRpcError as error:
             self.ended = said_by(error)
@@ -73,6 +75,7 @@ class Connection:
             self.ended = "the connection was closed"  # by us: grpc.aio cancels its calls then
 
     async def close(self) -> None:
+        self._is_closed = True
         await self._channel.close()
 
 

@@ -68,8 +68,6 @@ class Kubelet:
         self._changed = asyncio.Event()
         self._lives = 0
         self._life: Life | None = None
-        self._writable: Books | None = None
-        """The books of the present life: a killed one writes no checkpoint any more."""
 
     async def __aenter__(self) -> Self:
         await self.up()
@@ -92,7 +90,7 @@ class Kubelet:
 
     async def kill(self) -> None:
         """End the process as kill -9 does: connections break, socket files stay, nothing is written."""
-        life, self._life, self._writable = self.life, None, None
+        life, self._life = self.life, None
         await life.registrar.close()
         for server in life.servers:
             await server.stop(None)
@@ -188,7 +186,7 @@ class Kubelet:
             if endpoint.is_stopped:
                 del self.life.registrar.endpoints[resource]
                 self.life.books.drop(resource)
-        self._write_checkpoint(self.life.books)
+        self.life.books.write(self.checkpoint)
 
     @property
     def life(self) -> Life:
@@ -229,8 +227,8 @@ class Kubelet:
             return True
 
     async def _begin(self) -> Life:
-        self._writable = books = read_books(self.checkpoint)
-        write = partial(self._write_checkpoint, books)
+        books = read_books(self.checkpoint)
+        write = partial(books.write, self.checkpoint)
         registrar = Registrar(
             self.plugins_folder,
             books,
@@ -263,7 +261,3 @@ class Kubelet:
     def _note_change(self, write: Callable[[], None]) -> None:
         write()
         self._changed.set()
-
-    def _write_checkpoint(self, books: Books) -> None:
-        if books is self._writable:
-            books.write(self.checkpoint)

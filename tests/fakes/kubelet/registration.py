@@ -47,7 +47,9 @@ class Registrar(RegistrationServicer):
         self.endpoints: dict[str, Endpoint] = {}
         self._newest: dict[str, Connection] = {}
         """Per resource: what ends when any stream of the resource ends."""
-        self._watches: dict[asyncio.Task[None], Connection] = {}
+        self._open: set[Connection] = set()
+        """As kubelet does, one that was replaced stays open when its stream is over."""
+        self._watches: set[asyncio.Task[None]] = set()
 
     async def Register(  # noqa: N802 - the service's name
         self, request: wire.RegisterRequest, context: grpc.aio.ServicerContext[wire.RegisterRequest, wire.Empty]
@@ -74,9 +76,10 @@ class Registrar(RegistrationServicer):
 
     async def close(self) -> None:
         """The process is gone: nothing is marked, streams just break."""
-        for watch, connection in list(self._watches.items()):
-            connection.is_killed = True
+        for watch in self._watches:
             watch.cancel()
+        for connection in list(self._open):
+            connection.is_killed = True
             await connection.close()
         await asyncio.gather(*self._watches, return_exceptions=True)
 
@@ -92,17 +95,18 @@ class Registrar(RegistrationServicer):
         """Dial, ask for options, open the stream: all but the last before Register is answered."""
         resource = connection.resource
         self._newest[resource] = connection
+        self._open.add(connection)
         try:
             await connection.dial(self._timeouts.dial_seconds)
             options = await self._options(connection)
         except BaseException:
             self._newest.pop(resource, None)
-            await connection.close()
+            await self._close(connection)
             raise
         self.endpoints[resource] = Endpoint(resource, self._history.calls, connection=connection, options=options)
         watch = asyncio.create_task(self._watch(connection))
-        self._watches[watch] = connection
-        watch.add_done_callback(self._watches.pop)
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
 
     async def _options(self, connection: Connection) -> wire.DevicePluginOptions:
         """What the plugin answers now; the options inside its Register request are not looked at."""
@@ -122,10 +126,13 @@ class Registrar(RegistrationServicer):
         await connection.watch(receive)
         newest = self._newest.pop(resource, None)
         if newest is not None:
-            await newest.close()
+            await self._close(newest)
             self._disconnected(resource)
-        await connection.close()
         self._changed()
+
+    async def _close(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        await connection.close()
 
     def _disconnected(self, resource: str) -> None:
         if endpoint := self.endpoints.get(resource):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -42,7 +42,7 @@ class ScriptedPlugin(DevicePluginServicer):
         """What GetPreferredAllocation was called with last."""
         self._changed = asyncio.Event()
         self._released = asyncio.Event()
-        self._called = asyncio.Event()
+        self._news = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
     async def __aenter__(self) -> Self:
@@ -67,15 +67,13 @@ class ScriptedPlugin(DevicePluginServicer):
         self.held.clear()
         self._released.set()
 
-    async def called(self, method: str, *, timeout_seconds: float = 10) -> None:
+    async def called(self, method: str) -> None:
         """Wait until kubelet has called this method."""
+        await self._until(lambda: method in self.entered)
 
-        async def wait() -> None:
-            while method not in self.entered:
-                self._called.clear()
-                await self._called.wait()
-
-        await asyncio.wait_for(wait(), timeout_seconds)
+    async def dropped(self) -> None:
+        """Wait until no ListAndWatch is open."""
+        await self._until(lambda: self.streams == 0)
 
     def set_health(self, device: str, health: str) -> None:
         self.devices[device] = health
@@ -96,6 +94,7 @@ class ScriptedPlugin(DevicePluginServicer):
                 await self._changed.wait()
         finally:
             self.streams -= 1
+            self._news.set()
 
     async def GetPreferredAllocation(  # noqa: N802 - as generated
         self, request: wire.PreferredAllocationRequest, context: Context
@@ -128,4 +127,14 @@ class ScriptedPlugin(DevicePluginServicer):
 
     def _note(self, method: str) -> None:
         self.entered.append(method)
-        self._called.set()
+        self._news.set()
+
+    async def _until(self, predicate: Callable[[], bool]) -> None:
+        """Asked again at every call and end of a stream."""
+
+        async def wait() -> None:
+            while not predicate():
+                self._news.clear()
+                await self._news.wait()
+
+        await asyncio.wait_for(wait(), 10)
