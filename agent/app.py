@@ -34,10 +34,11 @@ from agent.nvml.driver import Driver
 from agent.observed import needs_observing, observed
 from agent.pages import serving
 from agent.plugin import DevicePlugin
-from agent.podresources import PodResources
+from agent.podresources import Held, PodResources
 from agent.pods import LocalPods
 from agent.refusals import Refusals
 from agent.registration import Registration
+from agent.rivals import Rivals
 from agent.settings import AgentConfiguration
 from agent.showing import Showing
 from agent.starts import Starts
@@ -89,10 +90,12 @@ class Agent:
             api, component="vrampack-agent", dropped=metrics.dropped_event, clock=time.monotonic, now=time.time
         )
         self._board = Board(check=lambda cards: too_large(cards, settings.unit_mib))
-        self._books = PodResources(folder / "pod-resources" / "kubelet.sock", resource=resource)
+        self._books = PodResources(
+            folder / "pod-resources" / "kubelet.sock",
+            folder / "device-plugins" / "kubelet_internal_checkpoint",
+            resource=resource,
+        )
         self._pods = LocalPods(api, resource=resource, ended=self._ended)
-        self._own_node = OwnNode(api, options.node, wrote=metrics.node_writes.inc)
-        self._own_node.on_others(self._others)
         self._discovery = Discovery(driver, _looking(settings), is_held=self._is_held, tell=self._noticed)
         self._fence = Fence(options.node)
         self._enforcement = Enforcement(settings, driver, pod_of=self._pods.of)
@@ -112,8 +115,21 @@ class Agent:
         self._steering = Steering(self._pods.all)
         plugin = DevicePlugin(self._board, starts, self._steering, metrics)
         self._registration = Registration(
-            plugin, self._board, metrics, folder=folder / "device-plugins", resource=resource
+            plugin,
+            self._board,
+            metrics,
+            folder=folder / "device-plugins",
+            resource=resource,
+            registered=self._registered,
         )
+        self._rivals = Rivals(
+            self._board,
+            resource=resource,
+            are_divided=settings.cards.are_named,
+            is_registered=lambda: self._registration.is_registered,
+            clock=time.monotonic,
+        )
+        self._own_node = OwnNode(api, options.node, wrote=metrics.node_writes.inc, offers=self._rivals.node_offers)
         self._showing = Showing(driver, self._board, self._fence, self._pods, self._enforcement, metrics)
         metrics.show(self._showing.look)
         here = f"spec.nodeName={options.node}"
@@ -141,7 +157,7 @@ class Agent:
         """Why no pod could start here now; empty when all is well, and on a node without cards."""
         if self._stopping.is_set():
             return "stopping"
-        if not self._board.is_known:
+        if not self._board.offer.is_known:
             return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
         if self._board.offer.cards and not self._registration.is_registered:
             return "not registered with kubelet"
@@ -156,6 +172,7 @@ class Agent:
             self._publish(),
             self._observe(),
             self._refusals.run(),
+            self._rivals.run(),
             self._showing.run(),
             self._serve_kubelet(),
         ]
@@ -167,14 +184,7 @@ class Agent:
                 break
             log.info("idle: %s", offer.problem or "this node has no cards")
         await self._pods.listed_once()
-        while True:
-            try:
-                held = await self._books.held()
-                break
-            except KubeletError as error:
-                log.warning("waiting for kubelet error=%s", error)
-                await asyncio.sleep(AGAIN_SECONDS)
-        self._fence.restore(self._pods.all(), held, self._cards())
+        self._fence.restore(self._pods.all(), await self._books_of_kubelet(), self._cards())
         try:
             await self._enforcement.begin(self._board.offer.cards, self._discovery.driver_version)
         except (ImpossibleBackEndError, OSError) as error:
@@ -182,13 +192,29 @@ class Agent:
         self._own_node.want({("labels", keys.ENFORCEMENT): self._enforcement.word or None})
         await self._registration.run()
 
+    async def _registered(self) -> None:
+        """Until a moment ago kubelet asked nobody: who started meanwhile is counted now."""
+        held = await self._books_of_kubelet()
+        for pod in self._fence.restore(self._pods.all(), held, self._cards()):
+            self._metrics.unfenced.inc()
+            log.warning("started while the agent was not registered pod=%s uid=%s", pod.pod, pod.pod.uid)
+
+    async def _books_of_kubelet(self) -> tuple[Held, ...]:
+        """Kubelet's books as soon as it shows them."""
+        while True:
+            try:
+                return await self._books.held()
+            except KubeletError as error:
+                log.warning("waiting for kubelet error=%s", error)
+                await asyncio.sleep(AGAIN_SECONDS)
+
     async def _publish(self) -> None:
         """The Node's own words about its cards, at each change. A node that never had any says nothing."""
         async for offer in self._board.offers():
             if offer.problem:
                 log.error("cards are not offered: %s", offer.problem)
                 self._events.on_node(self._node, AgentReason.NOT_OFFERED, offer.problem)
-            if not self._board.is_known or (not offer.cards and self._says_nothing()):
+            if not offer.is_known or (not offer.cards and self._says_nothing()):
                 continue
             self._board.object("runtime", self._enforcement.problem(offer.cards))
             text = write_cards(
@@ -224,11 +250,6 @@ class Agent:
         if reason is not None:
             text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
             self._events.on_node(self._node, reason, text, card=notice.gpu.index)
-
-    def _others(self, resource: str) -> None:
-        """NVIDIA's plugin serves this node, or does no more; both orders of start come here."""
-        text = f"this node offers {resource} as well; name the cards of each in `cards.include` or `cards.exclude`"
-        self._board.object("others", text if resource and not self._settings.cards.are_named else "")
 
     def _ended(self, uid: str) -> None:
         self._fence.ended(uid)

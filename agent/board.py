@@ -16,6 +16,8 @@ class Offer:
     cards: tuple[CardFacts, ...] = ()
     problem: str = ""
     """Empty when all is well. With a problem every card is shown as unhealthy: what runs goes on, nothing comes."""
+    is_known: bool = False
+    """Whether discovery said anything yet."""
 
     @property
     def shown(self) -> tuple[CardFacts, ...]:
@@ -33,23 +35,22 @@ class Board:
         """Why these cards cannot be offered at all, e.g. too many devices; empty when they can."""
         self._problems: dict[str, str] = {}
         self._cards: tuple[CardFacts, ...] = ()
+        self._is_known = False
         self.offer = Offer()
-        self.is_known = False
-        """Whether discovery said anything yet."""
         self._changed = asyncio.Event()
 
     def found(self, cards: tuple[CardFacts, ...], problem: str) -> None:
         """Discovery's word: all cards of the node, and what is wrong with the driver."""
-        self.is_known = True
         self._cards = cards
+        self._is_known = True
         self.object("driver", problem)
 
     def object(self, who: str, problem: str) -> None:
         """Somebody's reason why no card is given to new pods; an empty one takes it back."""
         self._problems[who] = problem
         self._problems["list"] = self._check(self._cards)
-        made = Offer(self._cards, "; ".join(filter(None, self._problems.values())))
-        if made != self.offer or self.is_known:
+        made = Offer(self._cards, "; ".join(filter(None, self._problems.values())), self._is_known)
+        if made != self.offer:
             self.offer = made
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()

@@ -15,4 +15,3 @@ class AgentReason(StrEnum):
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"
     NOT_OFFERED = "GPUMemoryNotOffered"
-    DISPLACED = "GPUMemoryResourceTaken"

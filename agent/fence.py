@@ -121,8 +121,10 @@ class Fence:
         if not any(each.uid == passed.uid for each in self._starts.values()):
             self._held.pop(passed.uid, None)
 
-    def restore(self, pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]) -> None:
-        """Begin with what runs: pods of which a container was made have passed, whoever let them.
+    def restore(self, pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]) -> list[LocalPod]:
+        """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
+
+        Returns those that were not known.
 
         What such a pod holds is what its record says, or what its device ids stand for where that cannot be read.
         """
@@ -130,9 +132,12 @@ class Fence:
         of_pod: dict[tuple[str, str], list[Held]] = {}
         for each in held:
             of_pod.setdefault((each.namespace, each.pod), []).append(each)
+        found = []
         for pod in pods:
-            if not pod.started:
+            asking = {each.name for each in pod.pod.ask.containers} if pod.pod.ask is not None else set()
+            if not pod.started & asking or pod.pod.uid in self._held:
                 continue
+            found.append(pod)
             mine = of_pod.get((pod.pod.namespace, pod.pod.name), [])
             record = pod.pod.record
             shares = record.shares if isinstance(record, Record) else ()
@@ -140,6 +145,7 @@ class Fence:
             for each in mine:
                 if each.container in pod.started:
                     self._starts[each] = _restored(pod, each)
+        return found
 
     def _check_room(self, uid: str, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
         """Raises unless the cards have room for it beside all others that passed. It is counted once per pod."""

@@ -85,8 +85,13 @@ class Metrics:
         self.registrations = self._counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
         )
-        self.displaced = self._counter(
-            "vrampack_agent_displaced_total", "Times that another plugin took the resource over."
+        self.unheard = self._counter(
+            "vrampack_agent_streams_closed_total",
+            "Streams that kubelet closed while it ran on; each led to another registration.",
+        )
+        self.unfenced = self._counter(
+            "vrampack_agent_unfenced_starts_total",
+            "Pods that were started while the agent was not registered, found and counted afterwards.",
         )
         self.xid_errors = Counter(
             "vrampack_agent_xid_errors_total",

@@ -10,8 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from kube.client import Api
 from kube.errors import NoAnswerError, RefusedError
 from kube.objects import LocalNodeObject
@@ -23,9 +21,6 @@ WRITE_SECONDS = 10.0
 ECHO_SECONDS = 10.0
 """So long the watch may take to show a write before what it shows is compared again."""
 AGAIN_SECONDS = 2.0
-OTHERS = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""What NVIDIA's device plugin offers: whole cards, shared replicas, MIG instances by profile."""
-
 Entries = Mapping[tuple[str, str], str | None]
 """By field of `metadata` (`annotations` or `labels`) and key; None: it is not to be there."""
 
@@ -33,20 +28,18 @@ Entries = Mapping[tuple[str, str], str | None]
 class OwnNode:
     """A reflector's sink for one Node, and its writer."""
 
-    def __init__(self, api: Api, name: str, *, wrote: Callable[[], None]) -> None:
+    def __init__(
+        self, api: Api, name: str, *, wrote: Callable[[], None], offers: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        """`offers` is told at each change what the node has of every resource."""
         self._api = api
         self._name = name
         self._wrote = wrote
+        self._offers = offers
         self._says: dict[str, Mapping[str, str]] | None = None
         self._wanted: dict[tuple[str, str], str | None] = {}
         self._sent: dict[tuple[str, str], str | None] = {}
         self._wake = asyncio.Event()
-        self._others_heard: Callable[[str], None] | None = None
-        self._others: str | None = None
-
-    def on_others(self, heard: Callable[[str], None]) -> None:
-        """Tell whenever what NVIDIA's plugin offers on this node begins or ends; the text names it, or is empty."""
-        self._others_heard = heard
 
     def want(self, entries: Entries) -> None:
         """What the node ought to say of these keys from now on."""
@@ -120,10 +113,10 @@ class OwnNode:
     def changed(self, obj: LocalNodeObject) -> None:
         self._says = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
         self._wake.set()
-        others = _offered_by_others(obj.status.allocatable) or _offered_by_others(obj.status.capacity)
-        if self._others_heard is not None and others != self._others:
-            self._others = others
-            self._others_heard(others)
+        resources = {**(obj.status.allocatable or {}), **(obj.status.capacity or {})}
+        self._offers(
+            {name: bytes(quantity).decode(errors="replace").strip('"') for name, quantity in resources.items()}
+        )
 
     def gone(self, obj: LocalNodeObject) -> None:
         """A node that joins anew has another object, with nothing of ours in it."""
@@ -135,14 +128,6 @@ class OwnNode:
 
     def malformed(self, who: Identity, text: str) -> None:
         log.warning("node not readable node=%s error=%s", who, text)
-
-
-def _offered_by_others(resources: Mapping[str, msgspec.Raw] | None) -> str:
-    """The first resource of NVIDIA's plugin of which there is any."""
-    for name, quantity in sorted((resources or {}).items()):
-        if name.startswith(OTHERS) and bytes(quantity).strip(b'"') not in (b"0", b"null"):
-            return name
-    return ""
 
 
 def _keys(entries: Mapping[tuple[str, str], str | None]) -> str:

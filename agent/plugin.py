@@ -59,7 +59,7 @@ class DevicePlugin(DevicePluginServicer):
         request: api.PreferredAllocationRequest,
         context: Call,  # noqa: ARG002 - gRPC's
     ) -> api.PreferredAllocationResponse:
-        """A hint, so that kubelet's books name the card that the container has."""
+        """A hint, so that kubelet's books name the card that the container has. An error would fail the pod for good."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(

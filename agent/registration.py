@@ -15,6 +15,7 @@ import logging
 import os
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -37,22 +38,32 @@ LOOK_SECONDS = 0.25
 REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
 BACKOFF_SECONDS = (0.25, 5.0)
-UNHEARD_SECONDS = 2.0
-"""Nobody listens for so long while kubelet's socket is the same: another plugin took the resource over."""
-DISPLACED_SECONDS = 60.0
-"""Then we wait so long before we take it back, so that two plugins do not fight over it without a pause."""
+UNHEARD_SECONDS = 1.0
+"""Nobody listens for so long while kubelet answers: it closed the stream, as it does when an older registration of the
+resource ends, whoever's that was. Then this one is made anew."""
 STOP_SECONDS = 1.0
 
 
 class Registration:
     """The plugin's life with one kubelet. `run` until cancelled."""
 
-    def __init__(self, plugin: DevicePlugin, board: Board, metrics: Metrics, *, folder: Path, resource: str) -> None:
+    def __init__(
+        self,
+        plugin: DevicePlugin,
+        board: Board,
+        metrics: Metrics,
+        *,
+        folder: Path,
+        resource: str,
+        registered: Callable[[], Awaitable[None]],
+    ) -> None:
         self._plugin = plugin
         self._board = board
         self._metrics = metrics
         self._folder = folder
         self._resource = resource
+        self._registered = registered
+        """Awaited after each registration: containers may have started before it, unasked."""
         self._failures = 0
         self.is_registered = False
 
@@ -84,6 +95,7 @@ class Registration:
             self.is_registered = True
             self._metrics.registrations.inc()
             log.info("registered resource=%s socket=%s", self._resource, socket.name)
+            await self._registered()
             await self._until_over(kubelet, socket)
         finally:
             self.is_registered = False
@@ -114,7 +126,8 @@ class Registration:
             if self._plugin.streams:
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > UNHEARD_SECONDS and await self._answers():
-                await self._displaced()
+                self._metrics.unheard.inc()
+                log.warning("kubelet closed the stream, registering again socket=%s", socket.name)
                 return
 
     async def _answers(self) -> bool:
@@ -125,14 +138,6 @@ class Registration:
             return False
         writer.close()
         return True
-
-    async def _displaced(self) -> None:
-        self._metrics.displaced.inc()
-        log.error("kubelet no longer listens: another plugin has registered resource=%s", self._resource)
-        self.is_registered = False
-        self._board.object("resource", f"another plugin on this node has registered {self._resource}")
-        await asyncio.sleep(DISPLACED_SECONDS)
-        self._board.object("resource", "")
 
     def _kubelet(self) -> tuple[int, int]:
         """Which socket kubelet has now."""

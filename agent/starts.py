@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from agent.errors import KubeletError, RefusedStartError
 from agent.fence import Fence, Passed, Start
 from agent.metrics import Metrics
-from agent.podresources import Held
+from agent.podresources import Held, Noted
 from agent.pods import LocalPod
 from agent.refusals import Refusals
 from cards.node import CardFacts
@@ -26,11 +27,13 @@ class Books(Protocol):
     """kubelet's, see `podresources.py`."""
 
     async def held(self) -> tuple[Held, ...]: ...
+    async def noted(self) -> tuple[Noted, ...]: ...
 
 
 class Asking(Protocol):
     """The API server's pods, see `pods.py`."""
 
+    def of(self, uid: str) -> LocalPod | None: ...
     async def ask(self, namespace: str, name: str) -> LocalPod | None: ...
 
 
@@ -71,7 +74,7 @@ class Starts:
         held = await self._whose(ids)
         passed = self._fence.known(held)
         if passed is None:
-            start = Start(held, await self._pod(held))
+            start = _named(Start(held, await self._pod(held)))
             passed = await self._first_start(start)
         else:
             await self._limits.apply(held, passed, None)
@@ -104,16 +107,28 @@ class Starts:
         return passed
 
     async def _whose(self, ids: frozenset[str]) -> Held:
+        """Whose ids these are. A plain init container is in no public book, but it shares its ids with the pod's others.
+
+        One that shares them with nobody stands in kubelet's checkpoint only.
+        """
         try:
             held = await self._books.held()
+            found = next((each for each in held if each.ids == ids), None) or _sharing(ids, held)
+            found = found or await self._noted(ids)
         except KubeletError as error:
             raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
-        found = next((each for each in held if each.ids == ids), None)
         if found is None:
-            raise RefusedStartError(
-                "unknown_ids", f"kubelet's own books have no container with these {len(ids)} devices"
-            )
+            text = f"kubelet's own books have no container with these {len(ids)} devices"
+            raise RefusedStartError("unknown_ids", text)
         return found
+
+    async def _noted(self, ids: frozenset[str]) -> Held | None:
+        """The newest entry of these very ids whose pod is on this node."""
+        for entry in reversed([each for each in await self._books.noted() if each.ids == ids]):
+            pod = self._pods.of(entry.pod_uid)
+            if pod is not None:
+                return Held(pod.pod.namespace, pod.pod.name, entry.container, ids)
+        return None
 
     async def _pod(self, held: Held) -> LocalPod:
         try:
@@ -124,3 +139,25 @@ class Starts:
         if pod is None:
             raise RefusedStartError("unknown_pod", f"the API server has no pod {held.namespace}/{held.pod}")
         return pod
+
+
+def _sharing(ids: frozenset[str], held: Iterable[Held]) -> Held | None:
+    """The one pod that has some of these ids; its container is none of those that are listed."""
+    pods = {(each.namespace, each.pod) for each in held if not each.ids.isdisjoint(ids)}
+    if len(pods) != 1:
+        return None
+    namespace, pod = pods.pop()
+    return Held(namespace, pod, "", ids)
+
+
+def _named(start: Start) -> Start:
+    """With the name of the init container, where only its pod was known: one that asks for so many units."""
+    held, ask = start.held, start.pod.pod.ask
+    if held.container or ask is None:
+        return start
+    size = len(held.ids)
+    name = next((each.name for each in ask.containers if each.kind == "init" and each.units == size), "")
+    if not name:
+        text = f"no init container of pod {start.pod.pod} asks for the {size} devices that it is started with"
+        raise RefusedStartError("unknown_ids", text)
+    return replace(start, held=replace(held, container=name))

@@ -1,0 +1,144 @@
+"""A whole agent on a kubelet, an API server and a driver that really answer, in one process.
+
+async with a_world() as world:
+pod = world.bound("a", card=0)
+await world.kubelet.admit(pod)
+started = await world.kubelet.start(pod, "main")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.app import Agent, Options
+from agent.metrics import Metrics
+from agent.settings import AgentConfiguration
+from cards.allocation import allocate
+from cards.node import Node
+from cards.records import write_record
+from cards.request import read_ask
+from kube.client import Api, load_credentials
+from kube.objects import PodObject, container_specs
+from simulator.apiserver import ApiServer
+from simulator.kubeconfig import write_kubeconfig
+from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.builders import a_node
+from tests.fakes.kubelet.kubelet import Kubelet
+from tests.fakes.kubelet.pods import Pod, a_pod
+from tests.fakes.kubelet.scripted_plugin import MEMORY
+
+NODE = "gpu-0"
+CARDS = "vrampack.dev/cards"
+V100_MIB = 16130
+
+
+class World:
+    """Everything around one agent, and the agent, which may be killed and started again."""
+
+    def __init__(self, api: ApiServer, kubelet: Kubelet, driver: ScriptedDriver, folder: Path) -> None:
+        self.api = api
+        self.kubelet = kubelet
+        self.driver = driver
+        self.folder = folder
+        self.settings: dict[str, Any] = {}
+        self.agent: Agent
+        self._running: asyncio.Task[None] | None = None
+        self._client: Api | None = None
+
+    async def start_agent(self) -> None:
+        """Start it and wait until it is registered."""
+        times = len(self.kubelet.history.registrations)
+        await self.launch_agent()
+        await self.kubelet.registered(MEMORY, times=times + 1)
+
+    async def launch_agent(self) -> None:
+        kubeconfig = write_kubeconfig(self.folder, self.api.url)
+        self._client = Api(await load_credentials(kubeconfig))
+        base = {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration", "listen": {"health": ""}}
+        health = {"check_seconds": 0.1, "recover_after_checks": 2}
+        settings = AgentConfiguration.model_validate(
+            {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
+        )
+        self.metrics = Metrics("test", node=NODE)
+        self.agent = Agent(Options(settings, "test", NODE), self._client, self.metrics, self.driver)
+        self._running = asyncio.create_task(self.agent.run())
+
+    async def kill_agent(self) -> None:
+        """As kill -9 does it, as far as one process can: nothing is said to anybody."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+        if self._client is not None:
+            await self._client.close()
+        self._running = self._client = None
+
+    def bound(self, name: str, *, card: int = 0, units: int = 4, room: Node | None = None, **fields: Any) -> Pod:  # noqa: ANN401 - the builder's own
+        """A pod that the extender bound to one card of this node; kubelet has not heard of it yet."""
+        pod = a_pod(name, units=units, **fields)
+        pod.spec["spec"]["nodeName"] = NODE
+        pod.annotations.update(self.record(pod, [card], room))
+        pod.spec["metadata"].setdefault("ownerReferences", [{"kind": "ReplicaSet", "controller": True, "name": "r"}])
+        self.api.restore({"apiVersion": "v1", "kind": "Pod", **pod.manifest()})
+        return pod
+
+    def record(self, pod: Pod, cards: Sequence[int], room: Node | None = None) -> dict[str, str]:
+        """What the Binding of this pod to these cards carries."""
+        node = room or self.node()
+        ask = read_ask(
+            container_specs(msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec, MEMORY),
+            {},
+            {},
+            resource=MEMORY,
+        )
+        if ask is None:
+            raise ValueError("the pod asks for nothing")
+        chosen = [each for each in node.cards if each.index in cards]
+        return write_record(allocate(node, chosen, ask), ask, node, now_ns=1)
+
+    def node(self) -> Node:
+        gpus = self.driver.present
+        return a_node(NODE, units=[gpu.memory_mib // 1024 for gpu in gpus], memory_mib=[gpu.memory_mib for gpu in gpus])
+
+    def says(self, key: str = CARDS) -> str | None:
+        """An annotation of the node."""
+        annotations: Mapping[str, str] = self.api.get("nodes", NODE)["metadata"].get("annotations") or {}
+        return annotations.get(key)
+
+    def healthy(self) -> dict[str, bool]:
+        """By uuid, as the node says it."""
+        return {card["uuid"]: card["healthy"] for card in json.loads(self.says() or '{"cards":[]}')["cards"]}
+
+    async def until(self, is_so: Callable[[], bool], *, seconds: float = 10) -> None:
+        """Wait until something that the world shows is so."""
+        async with asyncio.timeout(seconds):
+            while not is_so():  # noqa: ASYNC110 - the API server's store has no bell
+                await asyncio.sleep(0.01)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """A sample of the agent's metrics."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def a_world(*gpus: int, seed: int = 1, starts: bool = True, **settings: Any) -> AsyncIterator[World]:  # noqa: ANN401 - a document's values
+    """A node with such cards (MiB; one V100 by default) and, unless `starts` is False, a registered agent."""
+    cards = [a_gpu(place, memory_mib=mib) for place, mib in enumerate(gpus or (V100_MIB,))]
+    with tempfile.TemporaryDirectory(prefix="agent") as name:
+        async with ApiServer() as api, Kubelet(Path(name), seed=seed) as kubelet:
+            api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+            world = World(api, kubelet, ScriptedDriver(*cards), Path(name))
+            world.settings = settings
+            try:
+                if starts:
+                    await world.start_agent()
+                yield world
+            finally:
+                await world.kill_agent()
