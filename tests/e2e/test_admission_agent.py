@@ -1,4 +1,4 @@
-"""An agent's account writes two annotations of its own Node. All agents share one account: the token tells them apart."""
+"""An agent's account writes two annotations and a label of its own Node. All agents share one account: the token tells them apart."""
 
 from __future__ import annotations
 
@@ -187,6 +187,30 @@ def test_it_writes_changes_and_removes_its_own_two(post: Post, key: str) -> None
     for value in (CARDS, OBSERVED, None):
         assert post.annotate(post.own, key, value) == HTTPStatus.OK
         assert post.read(post.own)["metadata"]["annotations"].get(key) == value
+
+
+def test_it_says_by_a_label_who_holds_limits_there(post: Post) -> None:
+    """Beside labels of others, which stay."""
+    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label("there"), content_type=MERGE)
+    for value in ("watch", "native", None):
+        assert post.patch(post.own, {"metadata": {"labels": {"vrampack.dev/enforcement": value}}}) == HTTPStatus.OK
+        assert post.read(post.own)["metadata"]["labels"].get("vrampack.dev/enforcement") == value
+        assert post.read(post.own)["metadata"]["labels"]["gpu"] == "there"
+
+
+def removes_a_label(post: Post) -> bool:
+    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
+    return post.patch(post.own, {"metadata": {"labels": {"gpu": None}}}) == HTTPStatus.OK
+
+
+def changes_a_label(post: Post) -> bool:
+    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
+    return post.patch(post.own, a_label(_new())) == HTTPStatus.OK
+
+
+@pytest.mark.parametrize("abuse", [removes_a_label, changes_a_label])
+def test_labels_of_others_are_not_its_own(post: Post, abuse: Abuse) -> None:
+    assert not abuse(post)
 
 
 @pytest.mark.parametrize("abuse", ABUSES.values(), ids=ABUSES)

@@ -28,7 +28,19 @@ from tests.mutations.in_verbs import VERBS
 from tests.mutations.in_waiting import WAITING
 
 ROOT = Path(__file__).parents[2]
-COPIED = ["cards", "configuration", "policies", "kube", "extender", "agent", "simulator", "cli", "manifests", "tests", "pyproject.toml"]
+COPIED = [
+    "cards",
+    "configuration",
+    "policies",
+    "kube",
+    "extender",
+    "agent",
+    "simulator",
+    "cli",
+    "manifests",
+    "tests",
+    "pyproject.toml",
+]
 SECONDS = 60
 """A test takes less than one and its process two; more is a break that hangs."""
 
