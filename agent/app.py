@@ -14,7 +14,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from agent.discovery import Discovery, Looking, Notice
 from agent.enforcement import Enforcement
 from agent.errors import KubeletError
 from agent.events import AgentReason
-from agent.fence import Fence
+from agent.fence import Fence, Start
 from agent.health import XidRules
 from agent.limits.errors import ImpossibleBackEndError
 from agent.metrics import Metrics
@@ -33,13 +33,14 @@ from agent.node import OwnNode
 from agent.nvml.driver import Driver
 from agent.observed import needs_observing, observed
 from agent.pages import serving
-from agent.plugin import DevicePlugin
+from agent.plugin import NO_CARD, DevicePlugin
 from agent.podresources import Held, PodResources
 from agent.pods import LocalPods
 from agent.refusals import Refusals
 from agent.registration import Registration
 from agent.rivals import Rivals
 from agent.settings import AgentConfiguration
+from agent.settling import Settled, environment, settled
 from agent.showing import Showing
 from agent.starts import Starts
 from agent.steering import Steering
@@ -110,10 +111,17 @@ class Agent:
             mode=settings.refused.action,
         )
         starts = Starts(
-            self._fence, self._books, self._pods, self._enforcement, self._refusals, metrics, cards=self._cards
+            self._fence,
+            self._books,
+            self._pods,
+            self._enforcement,
+            self._refusals,
+            metrics,
+            cards=self._cards,
+            settling=self._settled if settings.injection == "ids" else None,
         )
         self._steering = Steering(self._pods.all)
-        plugin = DevicePlugin(self._board, starts, self._steering, metrics)
+        plugin = DevicePlugin(self._board, starts, self._steering, metrics, environment=self._environment)
         self._registration = Registration(
             plugin,
             self._board,
@@ -218,7 +226,10 @@ class Agent:
                 continue
             self._board.object("runtime", self._enforcement.problem(offer.cards))
             text = write_cards(
-                offer.shown, unit_mib=self._settings.unit_mib, devices=self._enforcement.devices(offer.cards)
+                offer.shown,
+                unit_mib=self._settings.unit_mib,
+                injection=self._settings.injection,
+                devices=self._enforcement.devices(offer.cards),
             )
             self._own_node.want({("annotations", keys.NODE_CARDS): text})
 
@@ -241,6 +252,21 @@ class Agent:
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
             self._own_node.want({("annotations", keys.NODE_OBSERVED): write_observed(found) if found else None})
+
+    def _environment(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """What `Allocate` tells a container."""
+        if self._settings.injection == "exact":
+            return NO_CARD
+        return environment(ids, self._cards(), devices=self._enforcement.devices(self._cards()))
+
+    def _settled(self, start: Start) -> Settled:
+        return settled(
+            start,
+            self._cards(),
+            devices=self._enforcement.devices(self._cards()),
+            unit_mib=self._settings.unit_mib,
+            now_ns=time.time_ns(),
+        )
 
     def _found(self) -> None:
         self._board.found(self._discovery.cards, self._discovery.problem if not self._discovery.cards else "")

@@ -36,6 +36,7 @@ REASONS = (
     "unknown_card",
     "overcommitted",
     "limit",
+    "ids",
 )
 """Why a container is not started, for the metric."""
 
@@ -93,15 +94,18 @@ class Fence:
         for held in [held for held, passed in self._starts.items() if passed.uid == uid]:
             del self._starts[held]
 
-    def judge(self, start: Start, cards: Iterable[CardFacts]) -> Passed:
-        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`."""
+    def judge(self, start: Start, cards: Iterable[CardFacts], *, needs_references: bool = True) -> Passed:
+        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
+
+        `needs_references` is False where `Allocate` has told the container its card.
+        """
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
         ids = units_by_card(start.held.ids)
         if ids is None:
             _recorded(pod)
             return Passed(pod.pod.uid, None, is_older=True)
-        if pod.pod.ask is None or not pod.pod.ask.has_references:
+        if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
         grant = _granted(pod, start.held.container, _recorded(pod), by_uuid)

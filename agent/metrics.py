@@ -79,6 +79,10 @@ class Metrics:
             "vrampack_agent_id_card_mismatch_total",
             "Containers whose device ids name another card than they have; their environment is right.",
         )
+        self.corrections = self._counter(
+            "vrampack_agent_record_corrections_total",
+            "Records that were made to say the card of the device ids; only with injection: ids.",
+        )
         self.evictions = self._counter(
             "vrampack_agent_evictions_total", "Pods evicted because they may not start here."
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 import grpc
@@ -27,14 +27,24 @@ log = logging.getLogger(__name__)
 
 Call: TypeAlias = "grpc.aio.ServicerContext[object, object]"
 OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-NO_CARD = "void"
-"""What NVIDIA's runtime takes for: no card, and none of the driver's files."""
+NO_CARD = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
 
 
 class DevicePlugin(DevicePluginServicer):
     """One node's plugin; the same object serves every registration."""
 
-    def __init__(self, board: Board, starts: Starts, steering: Steering, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        board: Board,
+        starts: Starts,
+        steering: Steering,
+        metrics: Metrics,
+        *,
+        environment: Callable[[Iterable[str]], Mapping[str, str]],
+    ) -> None:
+        """`environment`: what a container is told of these ids."""
+        self._environment = environment
         self._board = board
         self._starts = starts
         self._steering = steering
@@ -75,7 +85,10 @@ class DevicePlugin(DevicePluginServicer):
         )
 
     async def Allocate(self, request: api.AllocateRequest, context: Call) -> api.AllocateResponse:  # noqa: N802 - gRPC's
-        """No card for whoever has none in its annotations; the fence learns that these ids are handed out anew."""
+        """No card for whoever has none in its annotations, or that of the ids where nobody else could say.
+
+        The fence learns that these ids are handed out anew.
+        """
         started = time.monotonic()
         asked = [list(each.devices_ids) for each in request.container_requests]
         unknown = self._unknown(each for ids in asked for each in ids)
@@ -85,7 +98,7 @@ class DevicePlugin(DevicePluginServicer):
         for ids in asked:
             self._starts.allocated(ids)
         answer = api.AllocateResponse(
-            container_responses=[api.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": NO_CARD}) for _ in asked]
+            container_responses=[api.ContainerAllocateResponse(envs=self._environment(ids)) for ids in asked]
         )
         self._metrics.allocate_seconds.observe(time.monotonic() - started)
         return answer

@@ -111,6 +111,10 @@ class LocalPods:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
         return local_pod(obj, self._resource)
 
+    async def correct(self, pod: Pod, record: Mapping[str, str]) -> None:
+        """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
+        await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_SECONDS)
+
     def list_begins(self, reason: str) -> None:
         log.debug("pods listed anew reason=%s", reason)
         self._listed = set()

@@ -101,6 +101,10 @@ class AgentConfiguration(Strict):
     units_per_card: Mapping[str, Units] = {}
     """Units by card model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`."""
 
+    injection: Literal["exact", "ids"] = "exact"
+    """How a container learns its card. `ids`: from kubelet's choice of devices, for clusters without admission policies and
+    webhooks only; it needs manifests/admission/ids."""
+
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
 

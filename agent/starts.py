@@ -7,7 +7,7 @@ that pod was given. A container that passed before needs no call to the API serv
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,7 +17,9 @@ from agent.metrics import Metrics
 from agent.podresources import Held, Noted
 from agent.pods import LocalPod
 from agent.refusals import Refusals
+from agent.settling import Settled
 from cards.node import CardFacts
+from cards.pod import Pod
 from kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class Asking(Protocol):
     """The API server's pods, see `pods.py`."""
 
     def of(self, uid: str) -> LocalPod | None: ...
+    async def correct(self, pod: Pod, record: Mapping[str, str]) -> None: ...
     async def ask(self, namespace: str, name: str) -> LocalPod | None: ...
 
 
@@ -56,7 +59,10 @@ class Starts:
         metrics: Metrics,
         *,
         cards: Callable[[], Iterable[CardFacts]],
+        settling: Callable[[Start], Settled] | None = None,
     ) -> None:
+        """`settling`: how pods are settled from their ids; None where admission tells every container its card."""
+        self._settling = settling
         self._fence = fence
         self._books = books
         self._pods = pods
@@ -83,12 +89,15 @@ class Starts:
 
     async def _first_start(self, start: Start) -> Passed:
         try:
-            passed = self._fence.judge(start, self._cards())
+            settled = self._settle(start)
+            start = settled.start
+            passed = self._fence.judge(start, self._cards(), needs_references=self._settling is None)
             self._fence.enter(start, passed, self._cards())  # in one turn of the loop with the judgement
         except RefusedStartError as error:
             self._refusals.refused(start, error)
             raise
         try:
+            await self._correct(settled)
             await self._limits.apply(start.held, passed, start.pod)
         except RefusedStartError as error:
             self._fence.withdraw(start, passed)
@@ -105,6 +114,24 @@ class Starts:
             ",".join(passed.grant.units) if passed.grant else "older",
         )
         return passed
+
+    def _settle(self, start: Start) -> Settled:
+        """In `ids` mode, with the record that its ids call for; a pod that admission wired up is left as it is."""
+        ask = start.pod.pod.ask
+        if self._settling is None or ask is None or ask.has_references:
+            return Settled(start, {})
+        return self._settling(start)
+
+    async def _correct(self, settled: Settled) -> None:
+        if not settled.correction:
+            return
+        pod = settled.start.pod.pod
+        try:
+            await self._pods.correct(pod, settled.correction)
+        except (NoAnswerError, RefusedError) as error:
+            raise RefusedStartError("api", f"its record could not be made to say its card: {error}") from error
+        self._metrics.corrections.inc()
+        log.info("record corrected pod=%s uid=%s", pod, pod.uid)
 
     async def _whose(self, ids: frozenset[str]) -> Held:
         """Whose ids these are. A plain init container is in no public book, but it shares its ids with the pod's others.
