@@ -19,7 +19,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
-from kube.objects import UNDECODABLE, DeviceClassList, PodObject, Status
+from kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, Status
 
 Resource = Literal["pods", "nodes"]
 
@@ -147,6 +147,24 @@ class Api:
             if error.status == 404:  # noqa: PLR2004 - HTTP's own number
                 return None
             raise
+
+    async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
+        """One node as the API server has it now; None when there is none."""
+        path = _node_path(name)
+        try:
+            body = await self._call("GET", path, verb="get", resource="nodes", seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
+        try:
+            return msgspec.json.decode(body, type=NodeObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get node {name}: {error}") from error
+
+    async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """Merge `body` into the node; a `metadata.resourceVersion` in it makes a 409 of a node that changed since."""
+        await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
     async def bind(
         self,
@@ -294,6 +312,10 @@ def _node_path(name: str) -> str:
 
 def _pod_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def _error(code: int, body: bytes) -> Exception:

@@ -222,6 +222,34 @@ async def test_a_list_comes_in_pages(setting: Setting) -> None:
     ]
 
 
+async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: Setting) -> None:
+    setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "b"}}})
+    node = await setting.api.get_node("n", timeout_seconds=SOON)
+    assert node is not None
+    assert (node.metadata.name, node.metadata.annotations) == ("n", {"a": "b"})
+    assert await setting.api.get_node("m", timeout_seconds=SOON) is None
+    setting.proxy.when("GET", "/nodes/n").answer(403)
+    with pytest.raises(RefusedError):
+        await setting.api.get_node("n", timeout_seconds=SOON)
+    setting.proxy.clear()
+    setting.proxy.when("GET", "/nodes/n").answer(200, {"metadata": 7})
+    with pytest.raises(NoAnswerError, match="get node n"):
+        await setting.api.get_node("n", timeout_seconds=SOON)
+
+
+async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: Setting) -> None:
+    """Null takes an annotation away; a resourceVersion that is over refuses all of it."""
+    old = setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "1", "b": "2"}}})
+    await setting.api.patch_node("n", {"metadata": {"annotations": {"b": None, "c": "3"}}}, timeout_seconds=SOON)
+    assert setting.server.get("nodes", "n")["metadata"]["annotations"] == {"a": "1", "c": "3"}
+    version = {"resourceVersion": old["metadata"]["resourceVersion"]}
+    with pytest.raises(RefusedError) as refusal:
+        await setting.api.patch_node("n", {"metadata": version | {"annotations": {"a": "9"}}}, timeout_seconds=SOON)
+    assert refusal.value.status == 409
+    assert setting.server.get("nodes", "n")["metadata"]["annotations"] == {"a": "1", "c": "3"}
+    assert ("patch", "nodes", 200) in setting.calls.made
+
+
 async def test_an_event_is_created_in_its_namespace(setting: Setting) -> None:
     event = {"metadata": {"generateName": "p."}, "involvedObject": {"namespace": "default", "name": "p"}, "reason": "R"}
     await setting.api.create_event("default", event, timeout_seconds=SOON)
