@@ -15,6 +15,7 @@ from cli.version import VERSION
 
 COMMANDS = {
     "agent": ("cli.agent", "run the agent of a GPU node"),
+    "card": ("cli.card.main", "take one card of a node out of use, or back"),
     "demo": ("cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("cli.reading", "show who holds how much of which card"),

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from cards import keys
 from cards.fit import Reason
 from cli import serve
+from cli.card import main as card
 from cli.demo import main as demo
 from cli.explain import main as explain
 from cli.main import COMMANDS
@@ -62,13 +63,14 @@ def test_every_flag_of_serve_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parser", "page", "heading"), [(demo.parser, "cli.md", "##"), (explain.parser, "explain.md", "#")]
+    ("parser", "page", "heading"),
+    [(card.parser, "cli.md", "##"), (demo.parser, "cli.md", "##"), (explain.parser, "explain.md", "#")],
 )
 def test_every_flag_of_a_command_is_documented_and_no_other(
     parser: Callable[[], argparse.ArgumentParser], page: str, heading: str
 ) -> None:
     section = (DOCS / page).read_text().partition(f"{heading} {parser().prog}\n")[2].partition(f"\n{heading} ")[0]
-    documented = set(re.findall(r"^\| (?:`-\w`, )?`(--[\w-]+)`", section, re.MULTILINE))
+    documented = set(re.findall(r"^\| (?:`-\w`, )?`(--[\w-]+)[ `]", section, re.MULTILINE))
     flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
     assert documented == flags - {"--help"}
 

@@ -1,0 +1,199 @@
+"""Cards taken out of use and put back: by which names, with which words, and never over another operator's hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from cards import keys
+from cli.card.main import TRIES, main
+from simulator.apiserver import ApiServer
+from simulator.kubeconfig import write_kubeconfig
+from tests.cli.explain.objects import a_gpu_node, a_node
+from tests.e2e.objects import a_card
+from tests.fakes.proxy import Proxy
+
+Said = pytest.CaptureFixture[str]
+
+CARDS = (a_card(0, uuid="GPU-aa11"), a_card(1, uuid="GPU-ab22", healthy=False), a_card(101, uuid="MIG-aa33"))
+
+
+class Setting:
+    """Two nodes behind a proxy, and the command."""
+
+    def __init__(self, api: ApiServer, proxy: Proxy, folder: Path) -> None:
+        self.api = api
+        self.proxy = proxy
+        self._kubeconfig = write_kubeconfig(folder, proxy.url)
+
+    async def card(self, *arguments: str) -> int:
+        return await asyncio.to_thread(main, [*arguments, "--kubeconfig", str(self._kubeconfig)])
+
+    def annotate(self, value: str) -> None:
+        self.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {keys.CORDONED_CARDS: value}}})
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        annotations: Mapping[str, str] = self.api.get("nodes", "gpu-1")["metadata"]["annotations"]
+        return annotations
+
+    @property
+    def cordoned(self) -> str | None:
+        return self.annotations.get(keys.CORDONED_CARDS)
+
+
+@pytest.fixture
+async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
+    async with ApiServer() as api, Proxy(int(api.url.rpartition(":")[2])) as proxy:
+        api.create(a_gpu_node("gpu-1", *CARDS))
+        api.create(a_node("cpu-1"))
+        yield Setting(api, proxy, tmp_path)
+
+
+NAMES = {
+    "its uuid": ("GPU-aa11", "GPU-aa11"),
+    "its index": ("0", "GPU-aa11"),
+    "the index of an instance": ("101", "MIG-aa33"),
+    "the beginning of its uuid": ("GPU-ab", "GPU-ab22"),
+    "that without the kind": ("aa1", "GPU-aa11"),
+}
+
+
+@pytest.mark.parametrize(("named", "uuid"), NAMES.values(), ids=NAMES)
+async def test_a_card_goes_out_and_comes_back(named: str, uuid: str, setting: Setting, capsys: Said) -> None:
+    before = setting.annotations
+    assert await setting.card("cordon", "gpu-1", named) == 0
+    assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} cordoned\n")
+    assert await setting.card("cordon", "gpu-1", named) == 0
+    assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} already cordoned\n")
+    assert await setting.card("uncordon", "gpu-1", named) == 0
+    assert capsys.readouterr().out == f"node/gpu-1 card {uuid} uncordoned\n"
+    assert setting.annotations == before
+    assert await setting.card("uncordon", "gpu-1", named) == 0
+    assert capsys.readouterr().out == f"node/gpu-1 card {uuid} already uncordoned\n"
+
+
+async def test_the_others_stay_as_they_are(setting: Setting) -> None:
+    """Also what somebody wrote by hand, with blanks, and a card that is gone."""
+    setting.annotate("GPU-gone , GPU-aa11,")
+    assert await setting.card("cordon", "gpu-1", "1") == 0
+    assert setting.cordoned == "GPU-gone,GPU-aa11,GPU-ab22"
+    assert await setting.card("uncordon", "gpu-1", "0") == 0
+    assert setting.cordoned == "GPU-gone,GPU-ab22"
+    assert await setting.card("uncordon", "gpu-1", "GPU-gone") == 0
+    assert setting.cordoned == "GPU-ab22"
+
+
+UNKNOWN = {
+    "another uuid": ("cordon", "GPU-zz", "there is no card 'GPU-zz'; cards of the node: GPU-aa11, GPU-ab22, MIG-aa33"),
+    "an index too many": ("cordon", "2", "there is no card '2'"),
+    "a beginning of two": ("cordon", "GPU-a", "'GPU-a' may be GPU-aa11 or GPU-ab22; give more of it"),
+    "of two kinds": ("cordon", "aa", "'aa' may be GPU-aa11 or MIG-aa33"),
+    "nothing to take back": ("uncordon", "GPU-zz", "there is no card 'GPU-zz'"),
+}
+
+
+@pytest.mark.parametrize(("action", "named", "text"), UNKNOWN.values(), ids=UNKNOWN)
+async def test_a_card_that_is_not_there_is_refused(
+    action: str, named: str, text: str, setting: Setting, capsys: Said
+) -> None:
+    assert await setting.card(action, "gpu-1", named) == 1
+    said = capsys.readouterr()
+    assert (said.out, setting.cordoned) == ("", None)
+    assert said.err.startswith("vrampack: node gpu-1: ")
+    assert text in said.err
+
+
+async def test_a_card_that_is_not_there_yet_is_cordoned_by_force(setting: Setting, capsys: Said) -> None:
+    assert await setting.card("cordon", "gpu-1", "GPU-new", "--force") == 0
+    assert setting.cordoned == "GPU-new"
+    assert await setting.card("cordon", "gpu-1", "GPU-a,GPU-b", "--force") == 1  # two in one breath are none
+    assert setting.cordoned == "GPU-new"
+    assert "there is no card 'GPU-a,GPU-b'" in capsys.readouterr().err
+
+
+async def test_a_node_without_cards_or_that_is_not_there(setting: Setting, capsys: Said) -> None:
+    assert await setting.card("cordon", "cpu-1", "0") == 1
+    assert "node cpu-1: there is no card '0'; cards of the node: none" in capsys.readouterr().err
+    assert await setting.card("cordon", "gpu-9", "0") == 1
+    assert capsys.readouterr().err == "vrampack: there is no node gpu-9\n"
+
+
+async def test_a_damaged_list_of_cards_is_named(setting: Setting, capsys: Said) -> None:
+    setting.api.create(a_node("gpu-2", "{"))
+    assert await setting.card("cordon", "gpu-2", "0") == 1
+    assert 'annotation "vrampack.dev/cards"' in capsys.readouterr().err
+
+
+async def test_two_operators_at_once_both_get_their_way(setting: Setting) -> None:
+    """The node changes between our read and our write: 409, read again, and the other's card is still out."""
+    setting.proxy.when("GET", "/nodes/gpu-1").answer(200, setting.api.get("nodes", "gpu-1"), times=1)
+    setting.annotate("GPU-ab22")
+    assert await setting.card("cordon", "gpu-1", "0") == 0
+    assert setting.cordoned == "GPU-ab22,GPU-aa11"
+
+
+async def test_a_node_that_never_stops_changing_is_given_up(setting: Setting, capsys: Said) -> None:
+    setting.proxy.when("PATCH", "/nodes/gpu-1").answer(409)
+    assert await setting.card("cordon", "gpu-1", "0") == 1
+    assert capsys.readouterr().err.startswith("vrampack: 409")
+    assert setting.proxy.count("PATCH", "/nodes/gpu-1") == TRIES
+
+
+async def test_who_may_not_is_told_what_it_needs(setting: Setting, capsys: Said) -> None:
+    setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
+    assert await setting.card("cordon", "gpu-1", "0") == 1
+    assert "card needs get and list of nodes, and patch to cordon" in capsys.readouterr().err
+
+
+async def test_all_cards_are_listed(setting: Setting, capsys: Said) -> None:
+    setting.annotate("GPU-ab22,GPU-gone")
+    setting.api.create(a_gpu_node("gpu-0", cordoned="GPU-0"))
+    assert await setting.card("list") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "NODE   CARD  UUID      MODEL                 MEMORY(MiB)  UNITS  STATE",
+        "gpu-0     0  GPU-0     Tesla V100-SXM2-16GB        16130     15  cordoned",
+        "gpu-1     0  GPU-aa11  Tesla V100-SXM2-16GB        16130     15  ok",
+        "gpu-1     1  GPU-ab22  Tesla V100-SXM2-16GB        16130     15  unhealthy, cordoned",
+        "gpu-1   101  MIG-aa33  Tesla V100-SXM2-16GB        16130     15  ok",
+        "gpu-1     -  GPU-gone  -                               -      -  cordoned, not there",
+    ]
+
+
+async def test_the_cards_of_one_node_as_json(setting: Setting, capsys: Said) -> None:
+    setting.annotate("GPU-gone")
+    assert await setting.card("list", "gpu-1", "-o", "json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [(card["uuid"], card["index"], card["healthy"], card["cordoned"]) for card in said] == [
+        ("GPU-aa11", 0, True, False),
+        ("GPU-ab22", 1, False, False),
+        ("MIG-aa33", 101, True, False),
+        ("GPU-gone", None, None, True),
+    ]
+
+
+async def test_no_cards_are_said_to_be_none(setting: Setting, capsys: Said) -> None:
+    assert await setting.card("list", "cpu-1") == 0
+    assert capsys.readouterr().out == "No cards are published.\n"
+
+
+MISUSE = {
+    "no action": (),
+    "another action": ("drain", "gpu-1", "0"),
+    "no node": ("cordon",),
+    "no card": ("uncordon", "gpu-1"),
+    "a card without a name": ("cordon", "gpu-1", ""),
+    "a card to list": ("list", "gpu-1", "0"),
+}
+
+
+@pytest.mark.parametrize("arguments", MISUSE.values(), ids=MISUSE)
+def test_misuse_exits_2(arguments: tuple[str, ...], capsys: Said) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert "usage: vrampack card" in capsys.readouterr().err
