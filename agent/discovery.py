@@ -85,6 +85,7 @@ class Discovery:
         """Whether it is known what is there, if only that there is nothing: before that, nothing is published."""
         self._published: tuple[CardFacts, ...] | None = None
         self._problem = ""
+        self._is_outdated = False
         self._driver_version = ""
 
     @property
@@ -96,6 +97,11 @@ class Discovery:
     def problem(self) -> str:
         """Why the driver cannot be asked now; empty when it can."""
         return self._problem
+
+    @property
+    def is_outdated(self) -> bool:
+        """The driver was exchanged under this process: a restart of the container brings the library that fits it."""
+        return self._is_outdated
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -127,8 +133,7 @@ class Discovery:
         except DriverError as error:
             self._failed(error)
         else:
-            self._failed_looks = 0
-            self._is_settled = True
+            self._failed_looks, self._is_outdated, self._is_settled = 0, False, True
             self._say(_unreadable(inventory))
             self._driver_version = inventory.driver_version
             await self._check(self._take(inventory))
@@ -158,6 +163,7 @@ class Discovery:
     def _failed(self, error: DriverError) -> None:
         """The driver did not even list its cards: each of them failed a check."""
         self._failed_looks += 1
+        self._is_outdated = error.is_outdated
         is_none = isinstance(error, NoDriverError)
         self._is_settled = self._is_settled or is_none or self._failed_looks >= self._looking.fail_after_checks
         self._say(f"{error}; once a driver is installed, restart this pod" if is_none else str(error))

@@ -5,6 +5,9 @@ from __future__ import annotations
 LOST = (15, 16)
 """NVML's "GPU is lost" and "reset required": no later call will be better before somebody acts."""
 
+OUTDATED = 18
+"""NVML's "RM has detected an NVML/RM version mismatch": the driver was exchanged, the library in this process was not."""
+
 
 class DriverError(Exception):
     """A call failed; `code` is NVML's number for it, None when there was no answer."""
@@ -17,6 +20,11 @@ class DriverError(Exception):
     def is_lost(self) -> bool:
         """The card is gone, as opposed to one call that failed."""
         return self.code in LOST
+
+    @property
+    def is_outdated(self) -> bool:
+        """Only a new process can talk to this driver."""
+        return self.code == OUTDATED
 
 
 class DriverHungError(DriverError):

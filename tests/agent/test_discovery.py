@@ -133,6 +133,16 @@ async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError)
     assert setting.discovery.reasons == {}
 
 
+async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
+    """The library in this process stays the old one, whatever is installed on the node."""
+    setting = Setting(ScriptedDriver(a_gpu()))
+    await setting.steps()
+    for error, is_outdated in ((FAILED, False), (DriverError("version mismatch", 18), True), (None, False)):
+        setting.driver.error = error
+        await setting.steps()
+        assert setting.discovery.is_outdated == is_outdated
+
+
 async def test_one_card_that_fails_its_checks_is_alone() -> None:
     """DP-7."""
     setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))

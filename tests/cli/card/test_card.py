@@ -148,6 +148,7 @@ async def test_who_may_not_is_told_what_it_needs(setting: Setting, capsys: Said)
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert "card needs get and list of nodes, and patch to cordon" in capsys.readouterr().err
+    assert setting.proxy.count("PATCH", "/nodes/gpu-1") == 1
 
 
 async def test_all_cards_are_listed(setting: Setting, capsys: Said) -> None:
