@@ -20,7 +20,7 @@ from agent.nvml.errors import DriverError, DriverHungError, NoDriverError
 from agent.nvml.library import Library
 from tests.agent.nvml import BUILT, machine, stub
 from tests.e2e.waiting import until
-from tests.fakes.nvml.build import build
+from tests.fakes.nvml.build import LIBRARY, build
 from tests.fakes.nvml.machine import DRIVER_NOT_LOADED, GPU_IS_LOST, OLD_DRIVER, UNKNOWN, Machine, allocate, without
 from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, cut, gpus
 
@@ -287,12 +287,12 @@ asyncio.run(ask())
 """
 
 
-def in_a_process(*, library: Path | None, state: Path | None = None, seconds: float = A_CALL_SECONDS) -> str:
+def in_a_process(*, library: Path, state: Path | None = None, seconds: float = A_CALL_SECONDS) -> str:
     """What a fresh process prints, which has loaded no stub."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path.cwd()),
-        "LD_LIBRARY_PATH": str(library.resolve()) if library else "",
+        "LD_LIBRARY_PATH": str(library.resolve()),
     }
     environment["VRAMPACK_NVML_STATE"] = str(state)
     script = PRINT_CARDS.format(seconds=seconds)
@@ -301,8 +301,10 @@ def in_a_process(*, library: Path | None, state: Path | None = None, seconds: fl
     ).stdout.strip()
 
 
-def test_a_machine_without_the_library_says_so() -> None:
-    assert in_a_process(library=None) == "NoDriverError the list of cards: NVML Shared Library Not Found"
+def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
+    """An empty file stands before any real one that the machine of the tests may have."""
+    (tmp_path / LIBRARY).touch()
+    assert in_a_process(library=tmp_path) == "NoDriverError the list of cards: NVML Shared Library Not Found"
 
 
 def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
