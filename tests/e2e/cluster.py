@@ -33,7 +33,7 @@ Json: TypeAlias = Any
 
 T = TypeVar("T")
 
-WORKLOADS = {"Deployment", "PodDisruptionBudget"}
+WORKLOADS = {"Deployment", "DaemonSet", "PodDisruptionBudget"}
 """What `reset` takes away after the first test; `test_install.py` applies them. No kubelet would run their pods."""
 KUBECTL_TIMEOUT_SECONDS = 60
 REQUEST_TIMEOUT_SECONDS = 30

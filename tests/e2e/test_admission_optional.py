@@ -22,6 +22,8 @@ from tests.e2e.admission_policies import (
     without_validation,
 )
 from tests.e2e.cluster import Cluster
+from tests.e2e.refusals import NAMESPACE
+from tests.manifests.kustomization import template, workload
 
 POLICY = "vrampack-visible-devices"
 EVERY_CARD = a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")]))
@@ -80,6 +82,14 @@ def test_it_leaves_the_listed_namespaces_alone(cluster: Cluster) -> None:
     """Where dcgm-exporter and the GPU operator live."""
     status, answer = cluster.request("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", EVERY_CARD)
     assert status == HTTPStatus.CREATED, answer
+
+
+@pytest.mark.usefixtures("_installed")
+def test_it_lets_our_agents_see_every_card(cluster: Cluster) -> None:
+    pod = {"metadata": {"name": "agent"}, "spec": template(workload("second-scheduler", "vrampack-agent"))["spec"]}
+    status, answer = cluster.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+    assert status == HTTPStatus.CREATED, answer
+    assert answer["spec"]["containers"][0]["env"][1] == {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)

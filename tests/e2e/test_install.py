@@ -18,10 +18,11 @@ from tests.e2e.objects import PODS, a_pod
 from tests.e2e.processes import Process
 from tests.e2e.refusals import NAMESPACE
 from tests.e2e.render import render
-from tests.manifests.kustomization import MANIFESTS, rendered, template
+from tests.manifests.kustomization import MANIFESTS, rendered, template, workload
 
 SHAPE = MANIFESTS / "second-scheduler"
 DOCS = MANIFESTS.parent / "docs"
+QUOTAS = {"vrampack-scheduler": "vrampack-critical-pods", "vrampack-agent": "vrampack-critical-agents"}
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/vrampack-scheduler"
 
 
@@ -29,8 +30,10 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/vrampack-schedul
 def installed(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("apply", "--warnings-as-errors", "-k", SHAPE)
     yield cluster
-    for kind in WORKLOADS:
-        cluster.kubectl("delete", "--ignore-not-found", "-n", NAMESPACE, kind, "vrampack-scheduler")
+    for item in rendered("second-scheduler"):
+        if item["kind"] in WORKLOADS:
+            name = item["metadata"]["name"]
+            cluster.kubectl("delete", "--ignore-not-found", "-n", NAMESPACE, item["kind"], name)
 
 
 def test_both_replicas_are_admitted_and_left_as_they_are(installed: Cluster) -> None:
@@ -59,14 +62,17 @@ def test_a_second_apply_changes_nothing(installed: Cluster) -> None:
     assert generations() == before
 
 
-def test_a_cluster_that_limits_critical_pods_lets_ours_in_by_the_quota_that_ships(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("workload_name", "quota"), QUOTAS.items(), ids=QUOTAS)
+def test_a_cluster_that_limits_critical_pods_lets_ours_in_by_the_quota_that_ships(
+    cluster: Cluster, workload_name: str, quota: str
+) -> None:
     """The API server of this suite limits them, as some managed ones do."""
-    (made,) = [made for made in map(template, rendered("second-scheduler")) if made]
+    made = template(workload("second-scheduler", workload_name))
     pod = {"metadata": {"name": "replica"}, "spec": made["spec"]}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
     assert cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED
     try:
-        cluster.kubectl("delete", "-n", NAMESPACE, "resourcequota", "vrampack-critical-pods")
+        cluster.kubectl("delete", "-n", NAMESPACE, "resourcequota", quota)
         refused = cluster.wait(lambda: _refused(cluster.request("POST", path, pod)), what="the quota is gone")
     finally:
         cluster.install_manifests()

@@ -66,6 +66,12 @@ def named_files(folder: Path) -> Iterator[Path]:
         yield from (folder / name for name in generator["files"])
 
 
+def workload(shape: str, name: str) -> Json:
+    """The Deployment or DaemonSet of that name, as rendered."""
+    (found,) = [item for item in rendered(shape) if template(item) and item["metadata"]["name"] == name]
+    return found
+
+
 def template(item: Json) -> Json:
     """The pod that a workload makes, None of anything else."""
     return item.get("spec", {}).get("template") if item["apiVersion"] == "apps/v1" else None

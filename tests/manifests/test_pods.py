@@ -1,4 +1,4 @@
-"""The pods that ship: closed, placeable without themselves, probed where they listen, and given time to end."""
+"""The extender's pods that ship: closed, placeable without themselves, probed where they listen, given time to end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from cli.version import VERSION
 from configuration.addresses import is_loopback, parse_address
 from extender.settings import ExtenderConfiguration
 from tests.e2e.binaries import pinned_version
-from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template
+from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template, workload
 
 SCHEDULER_STOPS_SECONDS = 5
 """How long kube-scheduler gives the requests to its own listener, at its end."""
 
 
+OF_THE_EXTENDER = {"second-scheduler": "vrampack-scheduler", "kubeadm": "vrampack-extender"}
+"""The workload it is in, by shape."""
+
+
 def pod(name: str) -> Json:
-    (found,) = [template(item) for item in rendered(name) if template(item)]
-    return found["spec"]
+    return template(workload(name, OF_THE_EXTENDER[name]))["spec"]
 
 
 def every_container(name: str) -> dict[str, Json]:
-    return {made["name"]: made for item in rendered(name) for made in containers(item)}
+    return {made["name"]: made for made in containers(workload(name, OF_THE_EXTENDER[name]))}
 
 
 def settings(name: str) -> ExtenderConfiguration:
@@ -53,14 +56,10 @@ def test_no_pod_is_root_and_no_container_is_open(name: str) -> None:
 
 
 def test_only_the_shape_that_needs_the_host_network_has_it() -> None:
-    namespaces = {
-        name: rendered(name)[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] for name in SHAPES
-    }
     assert {name: pod(name).get("hostNetwork", False) for name in SHAPES} == {
         "second-scheduler": False,
         "kubeadm": True,
     }
-    assert namespaces == {"second-scheduler": "restricted", "kubeadm": "privileged"}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -143,7 +142,7 @@ def test_there_is_time_for_binds_under_way(name: str) -> None:
 
 def test_what_selects_the_pods_selects_them() -> None:
     made = {item["kind"]: item for item in rendered("second-scheduler")}
-    (labels,) = [template(item)["metadata"]["labels"] for item in made.values() if template(item)]
+    labels = template(made["Deployment"])["metadata"]["labels"]
     assert made["Service"]["spec"]["selector"] == labels
     assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
@@ -171,7 +170,7 @@ def test_the_network_lets_in_the_ports_that_answer() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_quota_lets_the_shipped_class_in(name: str) -> None:
     assert pod(name)["priorityClassName"] == "system-cluster-critical"
-    (quota,) = [item["spec"] for item in rendered(name) if item["kind"] == "ResourceQuota"]
+    (quota,) = [item["spec"] for item in rendered(name) if item["metadata"]["name"] == "vrampack-critical-pods"]
     assert quota["scopeSelector"]["matchExpressions"] == [
         {"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}
     ]

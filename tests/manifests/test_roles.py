@@ -17,6 +17,14 @@ EXTENDER_ROLE: list[Json] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses"], "verbs": ["list"]},
 ]
+AGENT = "vrampack-system/vrampack-agent"
+
+AGENT_ROLE: list[Json] = [
+    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": READ},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+]
 LEASE_ROLE: list[Json] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
     {
@@ -29,20 +37,25 @@ LEASE_ROLE: list[Json] = [
 ROLES: dict[str, Json] = {
     "second-scheduler": {
         ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
+        ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
         ("Role", "vrampack-scheduler-lease"): LEASE_ROLE,
     },
-    "kubeadm": {("ClusterRole", "vrampack-extender"): EXTENDER_ROLE},
+    "kubeadm": {
+        ("ClusterRole", "vrampack-extender"): EXTENDER_ROLE,
+        ("ClusterRole", "vrampack-agent"): AGENT_ROLE,
+    },
 }
 BINDINGS = {
     "second-scheduler": {
         ("", "vrampack-extender", EXTENDER),
+        ("", "vrampack-agent", AGENT),
         ("", "system:kube-scheduler", EXTENDER),
         ("", "system:volume-scheduler", EXTENDER),
         ("kube-system", "extension-apiserver-authentication-reader", EXTENDER),
         ("vrampack-system", "vrampack-scheduler-lease", EXTENDER),
     },
     # The cluster's scheduler has its own credentials; the extender has no use for a scheduler's rights.
-    "kubeadm": {("", "vrampack-extender", EXTENDER)},
+    "kubeadm": {("", "vrampack-extender", EXTENDER), ("", "vrampack-agent", AGENT)},
 }
 
 
@@ -70,20 +83,22 @@ def test_accounts_are_bound_to_the_listed_roles_and_no_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_account_that_runs_is_the_one_that_may_write_records(name: str) -> None:
+def test_accounts_that_run_are_the_ones_that_policies_know(name: str) -> None:
+    """The extender's, which may write records, and the agents', which may change their own Node."""
     made = rendered(name)
-    (pod,) = [template(item)["spec"] for item in made if template(item)]
     (policy,) = [
         item for item in made if item["metadata"]["name"] == "vrampack-records" and "variables" in item["spec"]
     ]
     writer = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}["extender"]
-    accounts = {
-        f"{item['metadata']['namespace']}:{item['metadata']['name']}"
-        for item in made
-        if item["kind"] == "ServiceAccount"
-    }
-    assert accounts == {f"vrampack-system:{pod['serviceAccountName']}"}
-    assert writer == f"'system:serviceaccount:vrampack-system:{pod['serviceAccountName']}'"
+    accounts = {item["metadata"]["name"] for item in made if item["kind"] == "ServiceAccount"}
+    assert accounts == {template(item)["spec"]["serviceAccountName"] for item in made if template(item)}
+    assert accounts == {"vrampack-extender", "vrampack-agent"}
+    assert writer == "'system:serviceaccount:vrampack-system:vrampack-extender'"
+    (policy,) = [
+        item for item in made if item["metadata"]["name"] == "vrampack-agent" and "matchConditions" in str(item)
+    ]
+    (condition,) = policy["spec"]["matchConditions"]
+    assert condition["expression"].endswith("== 'system:serviceaccount:vrampack-system:vrampack-agent'")
 
 
 def test_the_lease_that_the_role_names_is_the_one_that_the_scheduler_takes() -> None:

@@ -1,0 +1,141 @@
+"""The agents' pods: where they go, what they see of their node, and what they may not do there."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from cli.version import VERSION
+from tests.manifests.kustomization import SHAPES, Json, containers, rendered, template, workload
+
+FOLDERS = {
+    "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", "Directory", False),
+    "/var/lib/kubelet/pod-resources": ("/var/lib/kubelet/pod-resources", "Directory", False),
+    "/sys/fs/cgroup": ("/sys/fs/cgroup", "Directory", True),
+    "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
+    "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", True),
+    "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", True),
+}
+"""Everything of the node that an agent sees: where it sees it, what it is there, whether it may only read."""
+LABELS = {
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "nvidia.com/gpu.present",
+}
+
+
+def daemon_set(name: str) -> Json:
+    return workload(name, "vrampack-agent")
+
+
+def pod(name: str) -> Json:
+    return template(daemon_set(name))["spec"]
+
+
+def agent(name: str) -> Json:
+    (container,) = containers(daemon_set(name))
+    return container
+
+
+def settings(name: str) -> Json:
+    (text,) = [item["data"]["agent.yaml"] for item in rendered(name) if "agent.yaml" in item.get("data", {})]
+    return yaml.safe_load(text)
+
+
+def test_it_is_the_same_in_both_shapes() -> None:
+    first, second = (daemon_set(name) for name in SHAPES)
+    assert first == second
+
+
+def test_it_is_root_without_a_capability() -> None:
+    assert pod("kubeadm")["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert agent("kubeadm")["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"hostNetwork", "hostPID", "hostIPC"}.isdisjoint(pod("kubeadm"))
+
+
+def test_it_sees_the_listed_folders_of_its_node_and_no_other() -> None:
+    volumes = {volume["name"]: volume["hostPath"] for volume in pod("kubeadm")["volumes"] if "hostPath" in volume}
+    seen = {
+        mount["mountPath"]: (*volumes[mount["name"]].values(), mount.get("readOnly", False))
+        for mount in agent("kubeadm")["volumeMounts"]
+        if mount["name"] in volumes
+    }
+    assert seen == FOLDERS
+
+
+def test_it_is_given_the_driver_as_a_pod_with_every_card() -> None:
+    environment = {entry["name"]: entry.get("value") for entry in agent("kubeadm")["env"]}
+    assert environment == {
+        "NODE_NAME": None,
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "utility",
+    }
+    assert agent("kubeadm")["env"][0]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+def test_any_of_the_labels_of_gpu_nodes_will_do() -> None:
+    wanted = pod("kubeadm")["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms = [term["matchExpressions"] for term in wanted["nodeSelectorTerms"]]
+    assert all(len(term) == 1 and (term[0]["operator"], term[0]["values"]) == ("In", ["true"]) for term in terms)
+    assert {term[0]["key"] for term in terms} == LABELS
+    assert {each["key"] for each in pod("kubeadm")["tolerations"]} == {
+        "nvidia.com/gpu",
+        "node-role.kubernetes.io/control-plane",
+    }
+
+
+def test_it_needs_nothing_of_ours_to_be_placed() -> None:
+    asked = agent("kubeadm")["resources"]
+    assert "schedulerName" not in pod("kubeadm")
+    assert set(asked["requests"]) == {"cpu", "memory"}
+    assert set(asked["limits"]) == {"memory"}
+
+
+def test_it_starts_with_the_file_that_is_mounted() -> None:
+    (mount,) = [mount for mount in agent("kubeadm")["volumeMounts"] if mount["name"] == "config"]
+    assert agent("kubeadm")["command"] == ["vrampack", "agent"]
+    assert agent("kubeadm")["args"] == [f"--config={mount['mountPath']}/agent.yaml"]
+    assert agent("kubeadm")["image"] == f"ghcr.io/vrampack/vrampack:{VERSION}"
+
+
+@pytest.mark.parametrize(("probe", "path"), [("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")])
+def test_probes_ask_where_it_listens(probe: str, path: str) -> None:
+    assert agent("kubeadm")[probe]["httpGet"] == {"path": path, "port": "health"}
+    assert agent("kubeadm")["ports"] == [{"name": "health", "containerPort": 12347}]
+
+
+def test_its_configuration_is_the_defaults() -> None:
+    assert settings("kubeadm") == {"apiVersion": "vrampack.dev/v1", "kind": "AgentConfiguration"}
+
+
+def test_one_node_at_a_time_is_without_its_agent() -> None:
+    strategy = daemon_set("kubeadm")["spec"]["updateStrategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
+
+
+def test_the_quota_lets_an_agent_onto_every_node() -> None:
+    assert pod("kubeadm")["priorityClassName"] == "system-node-critical"
+    (quota,) = [item["spec"] for item in rendered("kubeadm") if item["metadata"]["name"] == "vrampack-critical-agents"]
+    assert quota["scopeSelector"]["matchExpressions"] == [
+        {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
+    ]
+    assert int(quota["hard"]["pods"]) >= 2 * 5000
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_namespace_lets_in_a_pod_that_sees_folders_of_its_node(name: str) -> None:
+    """No other profile does. Nothing may run in there that would need it for more."""
+    labels = rendered(name)[0]["metadata"]["labels"]
+    profiles = {key: value for key, value in labels.items() if key.startswith("pod-security.kubernetes.io/")}
+    assert profiles == {
+        "pod-security.kubernetes.io/enforce": "privileged",
+        "pod-security.kubernetes.io/enforce-version": "latest",
+    }
