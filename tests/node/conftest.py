@@ -1,4 +1,4 @@
-"""One node for the whole suite, with the product on it."""
+"""One node for the whole suite, with the product on it. The driver is played: a library, and a file that says what it sees."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.nvml.build import LIBRARY, build
+from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import Driver
+from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, Node
 from tests.node.surroundings import Surroundings
 
 HERE = Path(__file__).parent
 SHAPE = "second-scheduler"
+GPU_LABEL = "nvidia.com/gpu.present"
+"""What NVIDIA's operator, or node feature discovery, says of a node; agents go where it says so."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,15 +30,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def bare_node() -> Iterator[Node]:
-    """Ready, and nothing of ours on it."""
-    with Node.boot(Surroundings.inside(), Driver(mounts={})) as running:
+def around() -> Surroundings:
+    return Surroundings.inside()
+
+
+@pytest.fixture(scope="session")
+def cards(around: Surroundings) -> Machine:
+    """What the driver sees; a test that changes it puts it back with `holds(PROFILES["v100"])` and `heal()`."""
+    return Machine(around.site / "nvml" / "state", gpus=PROFILES["v100"])
+
+
+@pytest.fixture(scope="session")
+def bare_node(around: Surroundings, cards: Machine) -> Iterator[Node]:
+    """Ready, and nothing of ours on it but the driver."""
+    library = build(around.site) / LIBRARY
+    # Not read-only: the driver keeps limits, and this one has no other place for them.
+    mounts = {f"/usr/lib/x86_64-linux-gnu/{LIBRARY}": library, "/run/vrampack-nvml": cards.state.parent}
+    with Node.boot(around, Driver(mounts)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def node(bare_node: Node) -> Node:
-    """The recommended install on it, both programs of the scheduler's pod ready."""
+def installed(bare_node: Node) -> Node:
+    """The recommended install, both programs of the scheduler's pods ready. No node is known to have cards."""
     bare_node.install(SHAPE)
     bare_node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
     return bare_node
+
+
+@pytest.fixture(scope="session")
+def node(installed: Node) -> Node:
+    """The same, with the agent at work."""
+    installed.kubectl("label", "node", NODE_NAME, f"{GPU_LABEL}=true")
+    installed.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
+    return installed
+
+
+@pytest.fixture(autouse=True)
+def _empty_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The next test finds namespace `default` without pods: what a test leaves would hold cards."""
+    yield
+    if "node" in request.fixturenames or "installed" in request.fixturenames:
+        running: Node = request.getfixturevalue("bare_node")
+        running.clear()

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cli.version import VERSION
+from images import trim
 from tests.e2e import binaries
 from tests.e2e.processes import REPOSITORY
 from tests.manifests.kustomization import MANIFESTS, containers, objects
@@ -26,8 +27,7 @@ SCHEDULER_NAME = f"registry.k8s.io/kube-scheduler:{binaries.pinned_version()}"
 BUILT_NAME = f"localhost/vrampack:{VERSION}"
 SHIPPED_NAME = f"ghcr.io/vrampack/vrampack:{VERSION}"
 BUILT = REPOSITORY / "build/image/vrampack.tar"
-SOURCES = ("Dockerfile", "LICENSE", "README.md", "pyproject.toml", "requirements", "images")
-PACKAGES = ("cards", "policies", "kube", "extender", "agent", "simulator", "cli")
+SOURCES = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "requirements", "images")
 
 
 def prepare(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
@@ -54,7 +54,7 @@ def _build(stamp: Path) -> None:
 def _sources() -> str:
     """A hash of what the Dockerfile copies, and the file that was made of it."""
     digest = hashlib.sha256()
-    roots = [REPOSITORY / name for name in (*SOURCES, *PACKAGES)]
+    roots = [REPOSITORY / name for name in (*SOURCES, *trim.OURS)]
     files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
     for path in files:
         if path.is_file() and "__pycache__" not in path.parts:

@@ -11,13 +11,17 @@ Calls act as cluster administrator. Processes are children of the test program, 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
+from cli import plugin
 from tests.e2e.processes import Process
 from tests.e2e.waiting import until
 from tests.manifests.kustomization import MANIFESTS
@@ -50,6 +54,9 @@ class Node:
         self.containerd = containerd(around.site / "containerd", LOGS, driver)
         self.kubelet = kubelet.kubelet(self.cluster, around.site / "kubelet-files", cgroup=around.cgroup)
         self._control_plane: list[Process] = []
+        plugins = self.cluster.directory / "plugins"
+        plugins.mkdir()
+        plugin.main([str(plugins / "kubectl-inspect-cgpu")])
 
     @classmethod
     def boot(cls, around: Surroundings, driver: Driver) -> Self:
@@ -87,17 +94,14 @@ class Node:
         timeout_seconds: float = KUBECTL_TIMEOUT_SECONDS,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as administrator; its output is captured as text."""
-        folder = self.cluster.directory
-        options = [f"--kubeconfig={self.cluster.admin}", f"--cache-dir={folder / 'kubectl'}"]
         done = subprocess.run(
-            [self.cluster.programs / "kubectl", *options, *arguments],
+            [self.cluster.programs / "kubectl", *arguments],
             input=input,
             capture_output=True,
             text=True,
             timeout=timeout_seconds,
             check=False,
-            # With the plugin's folder first, `kubectl inspect cgpu` is what a user has.
-            env={"HOME": str(folder), "PATH": f"{folder}:/usr/bin:/bin"},
+            env=self._users_environment(),
         )
         if check and done.returncode:
             raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
@@ -120,6 +124,11 @@ class Node:
         """What a command says inside a container."""
         chosen = [] if container is None else ["-c", container]
         return self.kubectl("exec", "-n", namespace, pod, *chosen, "--", *command).stdout
+
+    def clear(self) -> None:
+        """Namespace `default` without workloads and pods."""
+        self.kubectl("delete", "statefulsets,deployments,jobs", "--all", "--cascade=foreground")
+        self.kubectl("delete", "pods", "--all", "--now")
 
     def environment(self, pod: str, *, container: str | None = None, namespace: str = "default") -> dict[str, str]:
         """The variables of the container's first process, not those of a new shell in it."""
@@ -163,11 +172,26 @@ class Node:
         self.containerd.kill()
         self._start_containerd()
 
+    def agent_pids(self) -> list[int]:
+        """Its process, as everybody on the node sees it; none while kubelet has not started its container again."""
+        return containers.pids_of(AGENT)
+
     def kill_agent(self) -> int:
-        """SIGKILL of the agent's process, wherever it stands; kubelet starts its container again. Its old pid."""
-        (pid,) = containers.pids_of(AGENT)
-        containers.kill(pid)
+        """SIGKILL, wherever it stands; kubelet starts its container again. Its old pid."""
+        (pid,) = self.agent_pids()
+        os.kill(pid, SIGKILL)
         return pid
+
+    @contextmanager
+    def stopped_agent(self) -> Iterator[int]:
+        """It hangs inside: what kubelet calls waits. Whoever wants it dead in the middle of a call kills it in there."""
+        (pid,) = self.agent_pids()
+        os.kill(pid, SIGSTOP)
+        try:
+            yield pid
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, SIGCONT)
 
     def reboot(self) -> None:
         """Played: every container and both programs die, sockets go, what is on the disk stays. Then they start."""
@@ -183,6 +207,12 @@ class Node:
         path = kubelet.static_pods(self._around.site / "kubelet-files") / f"{name}.json"
         path.write_text(json.dumps(pod))
         return path
+
+    def _users_environment(self) -> dict[str, str]:
+        """A shell of the administrator; the plugin is on PATH, as the manual says."""
+        folder = self.cluster.directory
+        path = [folder / "plugins", self.cluster.programs, Path(sys.executable).parent, "/usr/bin", "/bin"]
+        return {"HOME": str(folder), "KUBECONFIG": str(self.cluster.admin), "PATH": ":".join(map(str, path))}
 
     def _boot(self) -> None:
         self._start_containerd()

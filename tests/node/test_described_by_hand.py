@@ -15,14 +15,13 @@ UUID = "GPU-by-hand"
 
 
 @pytest.fixture
-def described(node: Node) -> Iterator[Node]:
+def described(installed: Node) -> Iterator[Node]:
     """The two commands of docs/install.md, and their undoing."""
-    node.kubectl("annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards(a_card(0, uuid=UUID))}")
-    _offer(node, '"15"')
-    yield node
-    node.kubectl("delete", "pods", "--all", "--now")
-    _offer(node, "null")
-    node.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
+    installed.kubectl("annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards(a_card(0, uuid=UUID))}")
+    _offer(installed, '"15"')
+    yield installed
+    _offer(installed, "null")
+    installed.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
 
 
 def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: Node) -> None:
