@@ -269,6 +269,9 @@ class Agent:
         )
 
     def _found(self) -> None:
+        if self._discovery.is_outdated:
+            log.error("the driver was exchanged under this process: ending, so that the next one has its library")
+            self.stop()
         self._board.found(self._discovery.cards, self._discovery.problem if not self._discovery.cards else "")
 
     def _noticed(self, notice: Notice) -> None:

@@ -163,7 +163,10 @@ class Api:
             raise NoAnswerError(f"get node {name}: {error}") from error
 
     async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
-        """Merge `body` into the node; a `metadata.resourceVersion` in it makes a 409 of a node that changed since."""
+        """Merge `body` into the node; a `metadata.resourceVersion` in it makes a 409 of a node that changed since.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
         await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
     async def bind(
@@ -203,22 +206,6 @@ class Api:
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         path = _pod_path(namespace, name) + "/status"
         await self._call("PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds)
-
-    async def get_node_bytes(self, name: str, *, timeout_seconds: float) -> bytes | None:
-        """One node as the API server has it now, undecoded; None when there is none."""
-        try:
-            return await self._call("GET", _node_path(name), verb="get", resource="nodes", seconds=timeout_seconds)
-        except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return None
-            raise
-
-    async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
-        """A merge patch of one node; with `metadata.resourceVersion` in it, 409 when it changed meanwhile.
-
-        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
-        """
-        await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
     async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
         """Ask for the pod of this uid to be evicted; 429 when a disruption budget does not allow it now.
@@ -304,10 +291,6 @@ def _exists(kubeconfig: Path) -> bool:
 
 def _selected(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
-
-
-def _node_path(name: str) -> str:
-    return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def _pod_path(namespace: str, name: str) -> str:
