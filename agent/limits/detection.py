@@ -60,7 +60,7 @@ def find(
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
 ) -> Findings:
-    """`runtime_specs`: the files that containerd's `base_runtime_spec` names, as they are seen here."""
+    """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here."""
     cdi = [document for path in _cdi_files(cdi_folders) for document in _documents(path)]
     specs = [document for path in runtime_specs for document in _documents(path)]
     hooks = [hook for document in (*cdi, *specs) for hook in _hooks(document)]
@@ -109,7 +109,9 @@ def _text(path: Path) -> str:
 
 
 def _hooks(document: dict[str, object]) -> Iterator[dict[str, object]]:
-    """What is called at createRuntime: hooks of an OCI spec, and of a CDI file's edits, common ones and each device's."""
+    """What is called at createRuntime: by an OCI spec, by one of CRI-O's hook files, by the edits of a CDI file."""
+    if "createRuntime" in _list(document.get("stages")):
+        yield _dict(document.get("hook"))
     yield from _dicts(_dict(document.get("hooks")).get("createRuntime"))
     for holder in (document, *_dicts(document.get("devices"))):
         hooks = _dicts(_dict(holder.get("containerEdits")).get("hooks"))
@@ -126,11 +128,3 @@ def _list(value: object) -> list[object]:
 
 def _dicts(value: object) -> Iterator[dict[str, object]]:
     return (item for item in _list(value) if isinstance(item, dict))
-
-
-def cdi_devices(folders: Sequence[Path] = CDI_FOLDERS) -> frozenset[str]:
-    """The names of NVIDIA's kind that CDI files here give: uuids of cards, and whatever else they name."""
-    ours = (
-        document for path in _cdi_files(folders) for document in _documents(path) if document.get("kind") == CDI_KIND
-    )
-    return frozenset(str(device.get("name")) for document in ours for device in _dicts(document.get("devices")))

@@ -18,6 +18,7 @@ from typing import Protocol
 from agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
 from agent.limits.errors import LimitError
 from agent.limits.measure import Measure
+from agent.nvml.errors import DriverError
 
 WORD = "native"
 SURVIVES = "restarts of the agent and the kubelet; it goes with the container's cgroup"
@@ -27,7 +28,7 @@ class LimitSetter(Protocol):
     """What is needed of the driver."""
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int, /) -> None:
-        """The hard limit of one cgroup on one card; raises when the driver refuses."""
+        """The hard limit of one cgroup on one card; raises `DriverError` when it is not set."""
 
 
 class NativeByToolkit:
@@ -67,7 +68,10 @@ class NativeByHook:
         for uuid, mib in sorted(limits.items()):
             if mib <= 0:
                 raise LimitError(f"{identity}: {mib} MiB of {uuid} is no limit")
-            await self._driver.set_limit(str(identity.cgroup), uuid, mib)
+            try:
+                await self._driver.set_limit(str(identity.cgroup), uuid, mib)
+            except DriverError as error:
+                raise LimitError(f"{identity}: the driver refused: {error}") from error
         return Applied(Standing.IN_FORCE, "the driver")
 
     async def release(self, identity: Identity) -> None:

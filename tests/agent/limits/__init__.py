@@ -1,0 +1,1 @@
+"""Back ends, their choice, cgroup paths, and the socket that the hook asks."""

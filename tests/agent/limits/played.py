@@ -1,0 +1,50 @@
+"""A driver that is played: it holds limits by cgroup and card, counts processes, and fails when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from agent.limits.cgroups import Owner
+from agent.limits.measure import Measure
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class PlayedProcess:
+    pid: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True)
+class PlayedCard:
+    uuid: str
+    processes: tuple[PlayedProcess, ...]
+
+
+@dataclass
+class PlayedDriver:
+    limits: dict[tuple[str, str], int] = field(default_factory=dict)
+    cards: tuple[PlayedCard, ...] = ()
+    fails: Exception | None = None
+    hangs: bool = False
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int, /) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.fails is not None:
+            raise self.fails
+        self.limits[cgroup_path, uuid] = mib
+
+    async def usage(self) -> tuple[PlayedCard, ...]:
+        return self.cards
+
+    def uses(self, uuid: str, **mib_by_pid: int | None) -> None:
+        """`uses("GPU-a", p7=3193)`: process 7 has 3193 MiB of that card."""
+        processes = (PlayedProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items())
+        self.cards = (*self.cards, PlayedCard(uuid, tuple(processes)))
+
+
+def a_measure(driver: PlayedDriver, owners: dict[int, Owner] | None = None) -> Measure:
+    return Measure(driver, (owners or {}).get)

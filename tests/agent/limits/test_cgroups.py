@@ -1,0 +1,199 @@
+"""From pods to cgroup folders and back, for every way in which kubelet and runtimes name them.
+
+The trees are folders with the names that kubelet (cgroup manager: `cgroupfs`, `systemd`), containerd, CRI-O and Docker
+give; `test_real_cgroups.py` does the same with cgroups of this kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
+from agent.limits.errors import LimitError
+
+UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
+LOW = UID.replace("-", "_")
+OTHER = "99999999-77ab-4c0d-9e1f-0242ac110002"
+HASH = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+ID = "4f1e" * 16
+OTHER_ID = "ab" * 32
+ALL = Owner(UID, ID)
+
+CGROUPFS = f"/kubepods/burstable/pod{UID}"
+SYSTEMD = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{LOW}.slice"
+KIND = f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{LOW}.slice"
+
+OWNERS = {
+    "cgroupfs, burstable": (f"{CGROUPFS}/{ID}", ALL),
+    "cgroupfs, best effort": (f"/kubepods/besteffort/pod{UID}/{ID}", ALL),
+    "cgroupfs, guaranteed": (f"/kubepods/pod{UID}/{ID}", ALL),
+    "cgroupfs, CRI-O": (f"{CGROUPFS}/crio-{ID}", ALL),
+    "cgroupfs, the pod itself": (CGROUPFS, Owner(UID)),
+    "cgroupfs, below the container": (f"{CGROUPFS}/{ID}/init/deeper", ALL),
+    "a static pod's hash": (f"/kubepods/pod{HASH}/{ID}", Owner(HASH, ID)),
+    "systemd, burstable": (f"{SYSTEMD}/cri-containerd-{ID}.scope", ALL),
+    "systemd, best effort": (
+        f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{LOW}.slice/cri-containerd-{ID}.scope",
+        ALL,
+    ),
+    "systemd, guaranteed": (f"/kubepods.slice/kubepods-pod{LOW}.slice/cri-containerd-{ID}.scope", ALL),
+    "systemd, a static pod's hash": (f"/kubepods.slice/kubepods-pod{HASH}.slice/crio-{ID}.scope", Owner(HASH, ID)),
+    "systemd, CRI-O with crun": (f"{SYSTEMD}/crio-{ID}.scope/container", ALL),
+    "systemd, CRI-O's monitor is no container": (f"{SYSTEMD}/crio-conmon-{ID}.scope", Owner(UID)),
+    "systemd, Docker": (f"{SYSTEMD}/docker-{ID}.scope", ALL),
+    "systemd, the pod itself": (SYSTEMD, Owner(UID)),
+    "kind, systemd": (f"{KIND}/cri-containerd-{ID}.scope", ALL),
+    "kind, cgroupfs, in Docker's": (f"/docker/{OTHER_ID}/kubelet/kubepods/burstable/pod{UID}/{ID}", ALL),
+    "kind, systemd, in Docker's": (f"/system.slice/docker-{OTHER_ID}.scope{KIND}/cri-containerd-{ID}.scope", ALL),
+    "cgroupRoot, systemd, with a dash": (
+        f"/a_b.slice/a_b-kubepods.slice/a_b-kubepods-pod{LOW}.slice/crio-{ID}.scope",
+        ALL,
+    ),
+    "a systemd name with a cgroupfs runtime": (
+        f"/system.slice/containerd.service/kubepods-burstable-pod{LOW}.slice:cri-containerd:{ID}",
+        ALL,
+    ),
+    "seen from another cgroup namespace": (f"/../../pods/..{CGROUPFS}/{ID}", ALL),
+    # The inner kubelet, or whoever it is, names what is below as it likes.
+    "the outermost pod counts": (f"{CGROUPFS}/{ID}/kubelet/kubepods/pod{OTHER}/{OTHER_ID}", ALL),
+    "a container that names a folder as a pod": (f"{CGROUPFS}/{ID}/kubepods-pod{LOW.replace('1', '2')}.slice", ALL),
+    "the root": ("/", None),
+    "nothing": ("", None),
+    "a service": ("/system.slice/sshd.service", None),
+    "kubelet's own": ("/kubepods/burstable", None),
+    "a pod elsewhere": (f"/user.slice/pod{UID}/{ID}", None),
+    "a uid that is none": (f"/kubepods/podapp/{ID}", None),
+    "a slice that ends otherwise": (f"/kubepods.slice/kubepods-pod{LOW}.slicer/{ID}", None),
+    "an id that is too short": (f"{CGROUPFS}/4f1e", Owner(UID)),
+    "podman's pod": (f"/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope", None),
+}
+
+
+@pytest.mark.parametrize(("path", "want"), OWNERS.values(), ids=OWNERS)
+def test_a_path_names_its_pod_and_container(path: str, want: Owner | None) -> None:
+    assert owner(path) == want
+
+
+PROCESSES = {
+    "v2": (f"0::{SYSTEMD}/cri-containerd-{ID}.scope\n", ALL),
+    "v1": (f"4:memory:{CGROUPFS}/{ID}\n1:name=systemd:{CGROUPFS}/{ID}\n", ALL),
+    "hybrid": (f"4:memory:{CGROUPFS}/{ID}\n0::/system.slice/containerd.service\n", ALL),
+    "colons": (f"0::/x.service/kubepods-pod{LOW}.slice:cri-containerd:{ID}\n", ALL),
+    "no pod": ("4:memory:/user.slice\n0::/\n", None),
+    "nothing": ("", None),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), PROCESSES.values(), ids=PROCESSES)
+def test_a_process_is_in_the_pod_of_its_cgroup(tmp_path: Path, text: str, want: Owner | None) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(text)
+    assert owner_of_pid(7, tmp_path) == want
+
+
+def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
+    assert owner_of_pid(7, tmp_path) is None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A mounted tree, and where pods live in it."""
+
+    mount: Path
+    pods: Path
+
+
+@pytest.fixture(params=["v2", "v1", "hybrid"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
+    if request.param == "v2":
+        (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+        return Tree(tmp_path, tmp_path)
+    for hierarchy in ("memory", "cpu,cpuacct", "systemd"):
+        (tmp_path / hierarchy).mkdir()
+    if request.param == "hybrid":
+        (tmp_path / "unified").mkdir()
+        (tmp_path / "unified" / "cgroup.controllers").write_text("\n")
+    return Tree(tmp_path, tmp_path / "memory")
+
+
+def test_only_a_wholly_unified_tree_is_v2(tree: Tree) -> None:
+    assert Cgroups(tree.mount).version == (2 if tree.pods == tree.mount else 1)
+
+
+FOUND = {name: path for name, (path, want) in OWNERS.items() if want == ALL and path.endswith((ID, f"{ID}.scope"))}
+NOT_LOOKED_FOR = {
+    "a systemd name with a cgroupfs runtime": "has no folder of the pod's",
+    "seen from another cgroup namespace": "is no path of a mounted tree",
+}
+
+
+@pytest.mark.parametrize("path", [path for name, path in FOUND.items() if name not in NOT_LOOKED_FOR])
+def test_the_folders_of_pod_and_container_are_found(tree: Tree, path: str) -> None:
+    folder = tree.pods / path[1:]
+    folder.mkdir(parents=True)
+    for noise in (f"system.slice/x.service/{OTHER_ID}", f"kubepods/pod{OTHER}/{OTHER_ID}", "kubepods/besteffort"):
+        (tree.pods / noise).mkdir(parents=True, exist_ok=True)
+    cgroups = Cgroups(tree.mount)
+    assert cgroups.pod(UID) == folder.parent
+    assert cgroups.container(UID, ID) == folder
+    assert cgroups.container(UID, OTHER_ID) is None
+    assert cgroups.pod("00000000-77ab-4c0d-9e1f-0242ac110002") is None
+
+
+def test_a_pod_that_comes_and_goes_is_found_while_it_is_there(tree: Tree) -> None:
+    cgroups = Cgroups(tree.mount)
+    assert cgroups.pod(UID) is None
+    assert cgroups.container(UID, ID) is None
+    pod = tree.pods / CGROUPFS[1:]
+    pod.mkdir(parents=True)
+    assert cgroups.pod(UID) == pod
+    pod.rmdir()
+    assert cgroups.pod(UID) is None
+    moved = tree.pods / SYSTEMD[1:]
+    moved.mkdir(parents=True)
+    assert cgroups.pod(UID) == moved
+
+
+def test_a_nested_kubelet_s_pods_are_not_this_node_s(tree: Tree) -> None:
+    (tree.pods / CGROUPFS[1:] / ID / "kubelet" / "kubepods" / f"pod{OTHER}").mkdir(parents=True)
+    assert Cgroups(tree.mount).pod(OTHER) is None
+
+
+def test_the_hook_s_words_lead_to_a_folder(tree: Tree) -> None:
+    hierarchy = "unified" if tree.pods == tree.mount else "memory"
+    (tree.pods / CGROUPFS[1:]).mkdir(parents=True)
+    assert Cgroups(tree.mount).at(hierarchy, CGROUPFS) == tree.pods / CGROUPFS[1:]
+
+
+def test_a_v1_hierarchy_of_a_v2_node_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory\n")
+    with pytest.raises(LimitError, match="cgroup v2 only"):
+        Cgroups(tmp_path).at("memory", "/a")
+
+
+STRAY = [
+    ("unified", "/../a"),
+    ("unified", "/a/../../b"),
+    ("unified", "a"),
+    ("unified", "/"),
+    ("unified", ""),
+    ("../memory", "/a"),
+    ("..", "/a"),
+    ("", "/a"),
+]
+
+
+@pytest.mark.parametrize(("hierarchy", "path"), STRAY)
+def test_a_path_never_leads_out_of_the_tree(tree: Tree, hierarchy: str, path: str) -> None:
+    (tree.mount.parent / "a").mkdir(exist_ok=True)
+    (tree.mount / "a").mkdir()
+    with pytest.raises(LimitError):
+        Cgroups(tree.mount).at(hierarchy, path)
+
+
+def test_a_cgroup_that_is_not_there_is_said_with_its_place(tree: Tree) -> None:
+    with pytest.raises(LimitError, match="is the host's cgroup tree mounted at"):
+        Cgroups(tree.mount).at("unified", "/kubepods/gone")
