@@ -128,3 +128,14 @@ def _list(value: object) -> list[object]:
 
 def _dicts(value: object) -> Iterator[dict[str, object]]:
     return (item for item in _list(value) if isinstance(item, dict))
+
+
+def cdi_devices(folders: Sequence[Path] = CDI_FOLDERS) -> frozenset[str]:
+    """What CDI files here name of NVIDIA's kind: uuids of cards, and whatever else."""
+    named = (
+        _dicts(document.get("devices"))
+        for path in _cdi_files(folders)
+        for document in _documents(path)
+        if document.get("kind") == CDI_KIND
+    )
+    return frozenset(str(device.get("name")) for devices in named for device in devices)
