@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node soak bench plugin render image clean
+.PHONY: help setup demo test check format mutations shim-test e2e soak bench plugin hook render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation" tests
+	$(BIN)/python -m pytest -m "not e2e and not image and not mutation and not shim" tests
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -36,6 +36,9 @@ format: setup ## Rewrite the code as `make check` wants it
 
 mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
 	$(BIN)/python -m pytest -m mutation tests/mutations
+
+shim-test: setup ## The C programs, under sanitizers and under a real runc; needs gcc, runc and root
+	$(BIN)/python -m pytest -m shim tests
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
@@ -53,6 +56,9 @@ bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its 
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu
+
+hook: ## build/vrampack-hook: the OCI createRuntime hook, one static program
+	$(MAKE) --no-print-directory -C shim/hook hook OUT=$(CURDIR)/build
 
 render: setup ## manifests/rendered, as kubectl makes it of the sources
 	$(BIN)/python -m tests.e2e.render

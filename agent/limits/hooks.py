@@ -3,15 +3,16 @@
     vrampack-hook --one line of JSON--> this server --apply--> back end
                   <-{"ok":true} or {"ok":false,"error":".."}-
 
-Root only. Everything that is not a clear yes is a no, and the container does not start. The pod is known by the cgroup
-that kubelet made for it; what the annotations say must agree. How much the container may use comes from the pod's
-record as the agent knows it, never from the container's environment.
+Only the agent's own user may ask: root, as the hook is. Everything that is not a clear yes is a no, and the container
+does not start. The pod is known by the cgroup that kubelet made for it; what the annotations say must agree. How much
+the container may use comes from the pod's record as the agent knows it, never from the container's environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -101,8 +102,9 @@ class HookServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                _check_peer(writer)
-                await self._put_in_force(_question(await _line(reader)))
+                line = await _line(reader)
+                _check_peer(writer)  # after reading: hanging up on unread bytes would take the answer with it
+                await self._put_in_force(_question(line))
         except LimitError as error:
             logger.warning("refused a container why=%s", error)
             return Answer(ok=False, error=str(error))
@@ -153,7 +155,7 @@ class HookServer:
 def _check_peer(writer: asyncio.StreamWriter) -> None:
     peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", peer)
-    if uid != 0:
+    if uid != os.geteuid():
         raise LimitError(f"uid {uid} may not ask")
 
 

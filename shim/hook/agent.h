@@ -1,0 +1,20 @@
+/* One question to the node agent over its unix socket: one line of JSON there, one line back. */
+#ifndef AGENT_H
+#define AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct agent {
+	const char *socket_path;
+	long deadline;
+	/* Where the agent may be missing: do not wait for it. */
+	bool is_optional;
+};
+
+enum agent_answer { AGENT_YES, AGENT_NO, AGENT_ABSENT };
+
+/* Says on standard error why it was no. */
+enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length);
+
+#endif

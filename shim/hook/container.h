@@ -1,0 +1,27 @@
+/* The container about to start: what the runtime says on standard input, and what its bundle says. */
+#ifndef CONTAINER_H
+#define CONTAINER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "json.h"
+
+#define BUNDLE_PATH_SIZE 4096
+
+/* Strings are spans of the texts they were read from, quotes and all; `at` is NULL where there was none. */
+struct container {
+	long pid;
+	char bundle[BUNDLE_PATH_SIZE];
+	struct json id;
+	struct json namespace, pod, uid, name;
+	bool is_limited;
+};
+
+/* The OCI state: pid, id and bundle. Complains and says false when one is missing. */
+bool container_state(struct container *container, const char *text, size_t length);
+
+/* The bundle's config.json: is there a limit of ours, and whose container is it. */
+bool container_config(struct container *container, const char *text, size_t length);
+
+#endif

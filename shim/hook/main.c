@@ -1,0 +1,164 @@
+/*
+ * vrampack-hook: an OCI createRuntime hook. No container with a GPU memory limit starts before the node agent has put
+ * that limit in force on the container's own cgroup.
+ *
+ * The runtime calls it when the container's cgroup is there and its first process is not. It returns 0 at once for
+ * containers without a limit; for the others it tells the agent who the container is and waits for yes. Everything
+ * else, a refusal, silence, an agent that is not there, a text it cannot read, is exit 1 and the container does not
+ * start. How much memory the container may use is never taken from the container: the agent knows the pod's record.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "cgroup.h"
+#include "container.h"
+#include "input.h"
+#include "json.h"
+#include "say.h"
+
+#define STATE_LIMIT (1u << 20) /* annotations of a pod are 256 KiB at most (Kubernetes) */
+#define CONFIG_LIMIT (16u << 20) /* Linux takes 6 MiB of environment; the rest is seccomp, mounts and escapes */
+#define CGROUP_LIMIT (64u << 10)
+#define LINE_SIZE (16u << 10)
+#define MISUSE 2
+
+struct options {
+	const char *socket_path;
+	long timeout_seconds;
+	bool is_optional;
+};
+
+static bool parse_seconds(const char *text, long *seconds)
+{
+	char *end;
+
+	errno = 0;
+	*seconds = strtol(text, &end, 10);
+	return !errno && end != text && !*end && *seconds >= 1 && *seconds <= 60;
+}
+
+static bool parse_options(int argc, char **argv, struct options *options)
+{
+	static const struct option known[] = {
+		{ "socket", required_argument, NULL, 's' },
+		{ "timeout", required_argument, NULL, 't' },
+		{ "if-absent", required_argument, NULL, 'a' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+		if (option == 's')
+			options->socket_path = optarg;
+		else if (option == 't' && !parse_seconds(optarg, &options->timeout_seconds))
+			return say_error("--timeout takes 1 to 60 seconds");
+		else if (option == 'a' && strcmp(optarg, "pass") == 0)
+			options->is_optional = true;
+		else if (option == 'a' && strcmp(optarg, "refuse") != 0)
+			return say_error("--if-absent takes refuse or pass");
+		else if (option == '?')
+			return say_error("usage: vrampack-hook [--socket PATH] [--timeout SECONDS] [--if-absent refuse|pass]");
+	}
+	return optind == argc || say_error("unexpected argument %s", argv[optind]);
+}
+
+static bool find_cgroup(long pid, long deadline, struct cgroup *cgroup)
+{
+	char path[64], *text;
+	size_t length;
+	bool is_found;
+
+	snprintf(path, sizeof(path), "/proc/%ld/cgroup", pid);
+	if (!input_file(path, CGROUP_LIMIT, deadline, &text, &length))
+		return say_error("reading %s: %s", path, strerror(errno));
+	is_found = cgroup_parse(text, length, cgroup);
+	free(text);
+	return is_found || say_error("%s names no cgroup of the container's own", path);
+}
+
+static void say_field(struct say *say, const char *name, struct json value)
+{
+	say_text(say, ",\"");
+	say_text(say, name);
+	say_text(say, "\":");
+	if (value.at)
+		say_bytes(say, value.at, (size_t)(value.end - value.at));
+	else
+		say_text(say, "\"\"");
+}
+
+/* Strings go on as they were written: they were checked, and a checked string has no newline in it. */
+static bool write_line(struct say *say, const struct container *container, const struct cgroup *cgroup)
+{
+	char start[64];
+
+	snprintf(start, sizeof(start), "{\"v\":1,\"pid\":%ld", container->pid);
+	say_text(say, start);
+	say_field(say, "id", container->id);
+	say_field(say, "namespace", container->namespace);
+	say_field(say, "pod", container->pod);
+	say_field(say, "uid", container->uid);
+	say_field(say, "container", container->name);
+	say_text(say, ",\"hierarchy\":");
+	say_json(say, cgroup->hierarchy);
+	say_text(say, ",\"cgroup\":");
+	say_json(say, cgroup->path);
+	say_text(say, "}\n");
+	return !say->is_full || say_error("what is to be said about the container does not fit in %u bytes", LINE_SIZE);
+}
+
+static bool ask(const struct options *options, const struct container *container, long deadline)
+{
+	struct agent agent = { options->socket_path, deadline, options->is_optional };
+	char line[LINE_SIZE];
+	struct say say = { .text = line, .size = sizeof(line) };
+	struct cgroup cgroup;
+	enum agent_answer answer;
+
+	if (!find_cgroup(container->pid, deadline, &cgroup) || !write_line(&say, container, &cgroup))
+		return false;
+	answer = agent_ask(&agent, line, say.used);
+	return answer == AGENT_YES || (answer == AGENT_ABSENT && options->is_optional);
+}
+
+static bool judge(const struct options *options, struct container *container, long deadline)
+{
+	char path[BUNDLE_PATH_SIZE + 16], *text;
+	size_t length;
+	bool may_start;
+
+	snprintf(path, sizeof(path), "%s/config.json", container->bundle);
+	if (!input_file(path, CONFIG_LIMIT, deadline, &text, &length))
+		return say_error("reading %s: %s", path, strerror(errno));
+	may_start = container_config(container, text, length) &&
+		    (!container->is_limited || ask(options, container, deadline));
+	free(text);
+	return may_start;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = { "/run/vrampack/hook.sock", 5, false };
+	struct container container = { 0 };
+	size_t length;
+	long deadline;
+	char *state;
+	bool may_start;
+
+	if (!parse_options(argc, argv, &options))
+		return MISUSE;
+	deadline = input_now() + options.timeout_seconds * 1000;
+	if (!input_all(STDIN_FILENO, STATE_LIMIT, deadline, &state, &length)) {
+		say_error("reading the state: %s", strerror(errno));
+		return EXIT_FAILURE;
+	}
+	may_start = container_state(&container, state, length) && judge(&options, &container, deadline);
+	free(state);
+	return may_start ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,48 @@
+"""What `docs/limits.md` tells people to write is what the agent looks for, and its words are the setting's."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.limits.choice import AUTO, NAMES
+from agent.limits.detection import find
+from agent.limits.native import SURVIVES
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "limits.md").read_text()
+SNIPPETS = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_a_hook_installed_as_the_page_says_is_found(tmp_path: Path, snippet: str) -> None:
+    path = tmp_path / "vrampack.json"
+    path.write_text(snippet)
+    folders = [tmp_path] if "cdiVersion" in json.loads(snippet) else []
+    findings = find(driver_version="", has_mig=False, cgroup_version=2, cdi_folders=folders, runtime_specs=[path])
+    assert findings.is_hooked
+
+
+def test_the_page_has_both_files() -> None:
+    assert len(SNIPPETS) == 2
+
+
+def test_every_back_end_has_its_row() -> None:
+    table = PAGE.partition("## Back ends")[2].partition("The setting is")[0]
+    documented = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    assert documented | {AUTO} == set(NAMES)
+    assert SURVIVES in table
+
+
+def test_every_option_of_the_hook_is_documented_with_its_default() -> None:
+    source = (ROOT / "shim" / "hook" / "main.c").read_text()
+    known = set(re.findall(r'\{ "([\w-]+)", required_argument', source))
+    assert set(re.findall(r"^\| `--([\w-]+)", PAGE, re.MULTILINE)) == known
+    socket, timeout = re.findall(r'options = \{ "(.*?)", (\d+), false \}', source)[0]
+    assert f"| `{socket}` |" in PAGE
+    assert f"| {timeout} |" in PAGE

@@ -1,0 +1,210 @@
+"""The socket that the hook asks: who may ask, whose container it is, and that only a clear yes is one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.limits.cgroups import Cgroups
+from agent.limits.errors import LimitError
+from agent.limits.hooks import HookServer
+from agent.limits.native import NativeByHook
+from tests.agent.limits.played import PlayedDriver, a_measure
+
+UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
+ID = "4f1e" * 16
+CGROUP = f"/kubepods/burstable/pod{UID}/{ID}"
+QUESTION = {
+    "v": 1,
+    "pid": 7,
+    "id": ID,
+    "namespace": "ml",
+    "pod": "app-0",
+    "uid": UID,
+    "container": "main",
+    "hierarchy": "unified",
+    "cgroup": CGROUP,
+}
+LIMITS: dict[str, Mapping[str, int] | None] = {"main": {"GPU-a": 4301}, "side": {}}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    mount = tmp_path / "cgroup"
+    (mount / CGROUP[1:]).mkdir(parents=True)
+    (mount / f"kubepods/burstable/pod{UID}/other").mkdir()
+    (mount / "user.slice").mkdir()
+    (mount / "cgroup.controllers").write_text("memory\n")
+    return mount
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "hook.sock"
+    assert not (tmp_path / "hook.sock").exists()
+
+
+@asynccontextmanager
+async def serving(path: Path, tree: Path, driver: PlayedDriver) -> AsyncIterator[HookServer]:
+    server = HookServer(
+        path,
+        cgroups=Cgroups(tree),
+        back_end=NativeByHook(driver, a_measure(driver)),
+        limits_of=lambda uid, container: LIMITS.get(container) if uid == UID else None,
+        timeout_seconds=0.5,
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def asked(path: Path, line: bytes, *, end: bool = True) -> object:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(line)
+    if end:
+        writer.write_eof()
+    answer = await reader.read()
+    writer.close()
+    assert answer.endswith(b"\n")
+    assert answer.count(b"\n") == 1
+    return json.loads(answer)
+
+
+def a_line(**changed: object) -> bytes:
+    return json.dumps({**QUESTION, **changed}).encode() + b"\n"
+
+
+async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -> None:
+    driver = PlayedDriver()
+    async with serving(path, tree, driver) as server:
+        assert await asked(path, a_line()) == {"ok": True}
+        assert (server.allowed, server.refused) == (1, 0)
+    assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
+
+
+async def test_a_container_that_may_use_no_card_starts_without_a_limit(path: Path, tree: Path) -> None:
+    """Its image may carry one of our variables; admission has taken the cards from it."""
+    driver = PlayedDriver()
+    async with serving(path, tree, driver):
+        assert await asked(path, a_line(container="side")) == {"ok": True}
+    assert driver.limits == {}
+
+
+async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver()):
+        assert await asked(path, a_line(uid="")) == {"ok": True}
+
+
+REFUSED = {
+    "another pod's annotations": (a_line(uid="u-2"), f"the annotations name pod u-2, the cgroup pod {UID}"),
+    "another container's id": (a_line(id="ab" * 32), "the cgroup"),
+    "no container name": (a_line(container=""), "do not name the container"),
+    "a container without a record": (a_line(container="extra"), "ml/app-0/extra: no record"),
+    "no Kubernetes": (a_line(cgroup="/user.slice"), "containers without Kubernetes are not served"),
+    "a cgroup that is not there": (a_line(cgroup=f"/kubepods/pod{UID}"), "is not there"),
+    "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is no cgroup of a container"),
+    "a hierarchy that is not there": (a_line(hierarchy="memory"), "cgroup v2 only"),
+    "another version": (a_line(v=2), "the hook speaks 2, the agent 1"),
+    "a field of another type": (a_line(pid="7"), "not a question"),
+    "a field missing": (b'{"v":1}\n', "not a question"),
+    "no JSON": (b"hello\n", "not a question"),
+    "no UTF-8": (a_line()[:-3] + b"\xff\xff\n", "not a question"),
+    "nothing": (b"", "not one line"),
+    "half a line": (a_line()[:-1], "not one line"),
+    "a line that does not end": (b"[" * 20_000, "not one line of at most 16384 bytes"),
+}
+
+
+@pytest.mark.parametrize(("line", "why"), REFUSED.values(), ids=REFUSED)
+async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
+    driver = PlayedDriver()
+    async with serving(path, tree, driver) as server:
+        answer = await asked(path, line)
+        assert (server.allowed, server.refused) == (0, 1)
+    assert isinstance(answer, dict)
+    assert answer["ok"] is False
+    assert why in answer["error"]
+    assert driver.limits == {}
+
+
+async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver(fails=LimitError("below present use"))):
+        assert await asked(path, a_line()) == {"ok": False, "error": "below present use"}
+
+
+async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
+    driver = PlayedDriver(fails=RuntimeError("a bug"))
+    async with serving(path, tree, driver):
+        assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; its log says how"}
+        driver.fails = None
+        assert await asked(path, a_line()) == {"ok": True}
+
+
+async def test_a_driver_that_hangs_is_a_refusal_in_time(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver(hangs=True)):
+        answer = await asked(path, a_line())
+    assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}
+
+
+async def test_a_hook_that_asks_nothing_does_not_hold_others_up(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver()):
+        silent = asyncio.create_task(asked(path, b"", end=False))
+        assert await asked(path, a_line()) == {"ok": True}
+        assert await silent == {"ok": False, "error": "the limit was not in force within 0.5 s"}
+
+
+async def test_a_hook_that_hangs_up_is_forgotten(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver()):
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.transport.abort()
+        assert await asked(path, a_line()) == {"ok": True}
+
+
+async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver()) as server:
+        answers = await asyncio.gather(*(asked(path, a_line()) for _ in range(100)))
+        assert server.allowed == 100
+    assert answers == [{"ok": True}] * 100
+
+
+def opened_up(path: Path) -> int:
+    """Its rights, which are everybody's afterwards."""
+    rights = path.stat().st_mode & 0o777
+    for opened in (path, *path.parents[:3]):
+        opened.chmod(0o777)
+    return rights
+
+
+AS_NOBODY = """
+import socket, sys
+line = socket.socket(socket.AF_UNIX)
+line.connect(sys.argv[1])
+line.sendall(b"x\\n")
+sys.stdout.write(line.makefile().readline())
+"""
+
+
+@pytest.mark.shim
+async def test_nobody_but_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None:
+    """That is root. Nobody else can open the socket; who can, because somebody opened it up, is asked who he is."""
+    async with serving(path, tree, PlayedDriver()):
+        assert opened_up(path) == 0o600
+        process = await asyncio.create_subprocess_exec(
+            *("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-I", "-c", AS_NOBODY, path),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await process.communicate()
+    assert json.loads(said) == {"ok": False, "error": "uid 65534 may not ask"}
+
+
+async def test_a_socket_that_a_killed_agent_left_is_replaced(path: Path, tree: Path) -> None:
+    async with serving(path, tree, PlayedDriver()), serving(path, tree, PlayedDriver()):
+        assert await asked(path, a_line()) == {"ok": True}

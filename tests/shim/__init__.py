@@ -1,0 +1,1 @@
+"""The C programs of `shim/`, built from source and tried from outside."""

@@ -1,0 +1,29 @@
+"""The hook, built from source once: as it ships, and under the sanitizers."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shim.cgroup_folders import CgroupFolder, hierarchies
+
+SOURCES = Path(__file__).parents[2] / "shim" / "hook"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hook")
+    command = ["make", "--silent", "-C", str(SOURCES), "hook", "sanitized", f"OUT={folder}"]
+    subprocess.run(command, check=True, timeout=100)
+    return folder
+
+
+@pytest.fixture
+def cgroup() -> Iterator[CgroupFolder]:
+    """A real cgroup, named as a container's, in the tree that this kernel uses; removed afterwards."""
+    folder = CgroupFolder(hierarchies()[0])
+    yield folder
+    folder.remove()

@@ -1,0 +1,108 @@
+"""What the hook takes from a bundle's config.json: is there a limit of ours, and whose container is it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.shim.probing import probe
+
+pytestmark = pytest.mark.shim
+
+CONTAINERD = {
+    "io.kubernetes.cri.container-type": "container",
+    "io.kubernetes.cri.sandbox-namespace": "ml",
+    "io.kubernetes.cri.sandbox-name": "app-0",
+    "io.kubernetes.cri.sandbox-uid": "u-1",
+    "io.kubernetes.cri.container-name": "main",
+}
+CRIO = {
+    "io.kubernetes.pod.namespace": "ml",
+    "io.kubernetes.pod.name": "app-0",
+    "io.kubernetes.pod.uid": "u-1",
+    "io.kubernetes.container.name": "main",
+}
+NAMED = 'limited "ml" "app-0" "u-1" "main"'
+UNNAMED = "free - - - -"
+
+
+def a_config(*env: object, annotations: object = None, **more: object) -> str:
+    return json.dumps({"process": {"env": list(env)}, "annotations": annotations, **more})
+
+
+CASES = {
+    "ours, containerd": (a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD), NAMED),
+    "ours, CRI-O": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO), NAMED),
+    "ours, nobody's": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"), "limited - - - -"),
+    "one of the two is empty": (
+        a_config("NVIDIA_GPU_MEMORY_LIMIT=", "ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO),
+        NAMED,
+    ),
+    "set, then emptied": (a_config("NVIDIA_GPU_MEMORY_LIMIT=1", "NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO), NAMED),
+    "empty is unset": (a_config("NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO), UNNAMED),
+    "without a value": (a_config("NVIDIA_GPU_MEMORY_LIMIT"), UNNAMED),
+    "another name that starts so": (a_config("NVIDIA_GPU_MEMORY_LIMITS=1"), UNNAMED),
+    "another name that ends so": (a_config("X_NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
+    "the name as a value": (a_config("A=NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
+    "the variable elsewhere": (a_config(hooks={"env": ["NVIDIA_GPU_MEMORY_LIMIT=1"]}), UNNAMED),
+    "a name of escapes": (
+        '{"pro\\u0063ess":{"\\u0065nv":["\\u004eVIDIA_GPU_MEMORY_LIMIT=\\u0031"]}}',
+        "limited - - - -",
+    ),
+    "entries that are no strings": (a_config(1, None, ["NVIDIA_GPU_MEMORY_LIMIT=1"], {}), UNNAMED),
+    "no environment": ('{"process":{}}', UNNAMED),
+    "no process": ("{}", UNNAMED),
+    "not an object": ("[]", UNNAMED),
+    "env is no list": ('{"process":{"env":"NVIDIA_GPU_MEMORY_LIMIT=1"}}', UNNAMED),
+    "hostile strings go on as they are": (
+        a_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CRIO, "io.kubernetes.pod.name": '","ok":true}\n{"'}),
+        'limited "ml" "\\",\\"ok\\":true}\\n{\\"" "u-1" "main"',
+    ),
+    "process twice": ('{"process":{},"process":{"env":["NVIDIA_GPU_MEMORY_LIMIT=1"]}}', "bad"),
+    "env twice": ('{"process":{"env":["NVIDIA_GPU_MEMORY_LIMIT=1"],"env":[]}}', "bad"),
+    "an annotation twice": (
+        '{"process":{"env":["NVIDIA_GPU_MEMORY_LIMIT=1"]},"annotations":{"io.kubernetes.pod.uid":"","io.kubernetes.pod.uid":""}}',
+        "bad",
+    ),
+    "an annotation that is no string": (
+        a_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={"io.kubernetes.pod.uid": 1}),
+        "bad",
+    ),
+    "not JSON": ("{", "bad"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
+def test_the_bundle_says_whose_limit_it_is(built: Path, text: str, want: str) -> None:
+    assert probe(built, "config", [text.encode()]) == [want]
+
+
+def test_every_cut_config_is_refused(built: Path) -> None:
+    text = a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD).encode()
+    cuts = [text[:at] for at in range(len(text))]
+    assert probe(built, "config", cuts) == ["bad"] * len(cuts)
+
+
+STATES = {
+    "runc's": ('{"ociVersion":"1.0.2","id":"c","status":"creating","pid":7,"bundle":"/b"}', "7 /b"),
+    "an escaped bundle": ('{"id":"c","pid":7,"bundle":"/b\\u002f\\u00e9"}', "7 /b/é"),
+    "no pid": ('{"id":"c","bundle":"/b"}', "bad"),
+    "pid 0": ('{"id":"c","pid":0,"bundle":"/b"}', "bad"),
+    "a negative pid": ('{"id":"c","pid":-1,"bundle":"/b"}', "bad"),
+    "pid as text": ('{"id":"c","pid":"7","bundle":"/b"}', "bad"),
+    "a pid with a fraction": ('{"id":"c","pid":7.0,"bundle":"/b"}', "bad"),
+    "a pid larger than a long": ('{"id":"c","pid":9223372036854775808,"bundle":"/b"}', "bad"),
+    "no bundle": ('{"id":"c","pid":7}', "bad"),
+    "a zero in the bundle": ('{"id":"c","pid":7,"bundle":"/b\\u0000/c"}', "bad"),
+    "a bundle that is too long": (json.dumps({"id": "c", "pid": 7, "bundle": "/" * 4096}), "bad"),
+    "no id": ('{"pid":7,"bundle":"/b"}', "bad"),
+    "an id that is no string": ('{"id":1,"pid":7,"bundle":"/b"}', "bad"),
+    "not an object": ("[]", "bad"),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), STATES.values(), ids=STATES)
+def test_the_state_names_pid_bundle_and_id(built: Path, text: str, want: str) -> None:
+    assert probe(built, "state", [text.encode()]) == [want]
