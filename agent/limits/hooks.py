@@ -68,23 +68,28 @@ class HookServer:
         self._limits_of = limits_of
         self._timeout_seconds = timeout_seconds
         self._server: asyncio.Server | None = None
+        self._inode = 0
         self.allowed = 0
         """How many containers were let through; with `refused`, the proof that the runtime calls the hook."""
         self.refused = 0
 
     async def start(self) -> None:
-        """Listen; a socket that a killed agent left is replaced."""
-        self._path.unlink(missing_ok=True)
+        """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered."""
+        making = self._path.with_suffix(".new")
+        making.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        listening.bind(str(self._path))
-        self._path.chmod(0o600)
+        listening.bind(str(making))
+        making.chmod(0o600)
         self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LINE_BYTES)
+        self._inode = making.stat().st_ino
+        making.rename(self._path)
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            self._path.unlink(missing_ok=True)
+            if self._path.exists() and self._path.stat().st_ino == self._inode:
+                self._path.unlink()  # and not the socket of an agent that has taken over
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer(reader, writer)

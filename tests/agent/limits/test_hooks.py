@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -205,6 +206,11 @@ async def test_nobody_but_the_agent_s_own_user_may_ask(path: Path, tree: Path) -
     assert json.loads(said) == {"ok": False, "error": "uid 65534 may not ask"}
 
 
-async def test_a_socket_that_a_killed_agent_left_is_replaced(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver()), serving(path, tree, PlayedDriver()):
+async def test_the_agent_that_came_last_answers(path: Path, tree: Path) -> None:
+    """Over a socket that a killed agent left, and over that of one which is still stopping."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    async with serving(path, tree, PlayedDriver()) as first, serving(path, tree, PlayedDriver()) as last:
+        await first.stop()
         assert await asked(path, a_line()) == {"ok": True}
+        assert (first.allowed, last.allowed) == (0, 1)
