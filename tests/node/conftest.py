@@ -23,10 +23,14 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in this folder, before `-m` looks at marks: no test can forget it."""
+    """Mark what lies in this folder, before `-m` looks at marks: no test can forget it.
+
+    Those without the agent come first: a node that had a plugin is never again one that had none.
+    """
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.node)
+    items.sort(key=lambda item: item.path.is_relative_to(HERE) and "node" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session")

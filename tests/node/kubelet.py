@@ -81,6 +81,7 @@ def _configuration(cluster: Cluster, directory: Path, *, cgroup: str) -> dict[st
         "podLogsDir": "/var/log/pods",
         "volumePluginDir": str(directory / "volume-plugins"),
         "nodeStatusUpdateFrequency": "2s",  # 10 s by default; what a plugin advertises is seen at the next one
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},  # what a test kills twice need not wait for minutes
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "shutdownGracePeriod": "0s",

@@ -42,9 +42,7 @@ class Machine:
 
     def restore(self, *, cgroup: str) -> None:
         """Undo what no namespace undoes: the folders of this run's control group, and the settings."""
-        for tree in hierarchies():
-            for path in sorted((tree / cgroup).glob("**"), key=lambda path: len(path.parts), reverse=True):
-                path.rmdir()
+        remove_cgroup(cgroup)
         for path, value in self.settings.items():
             if path.read_text() != value:
                 path.write_text(value)
@@ -66,6 +64,13 @@ def hierarchies() -> list[Path]:
     """Every control group tree that is mounted: one for version 2, one per controller for version 1."""
     lines = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [Path(line[1]) for line in lines if line[2] in {"cgroup", "cgroup2"}]
+
+
+def remove_cgroup(name: str) -> None:
+    """In every tree, with everything below it; nobody may live there any more."""
+    for tree in hierarchies():
+        for path in sorted((tree / name).glob("**"), key=lambda path: len(path.parts), reverse=True):
+            path.rmdir()
 
 
 def processes_in(namespace: str) -> list[int]:

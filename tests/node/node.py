@@ -29,6 +29,7 @@ from tests.node import containers, kubelet
 from tests.node.containerd import Driver, containerd, is_up, load
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, Cluster
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
+from tests.node.machine import remove_cgroup
 from tests.node.surroundings import LOGS, Surroundings
 
 Json: TypeAlias = Any
@@ -198,6 +199,8 @@ class Node:
         self.kubelet.kill()
         self.containerd.kill()
         containers.end_all(self._around.cgroup)
+        remove_cgroup(self._around.cgroup)
+        kubelet.make_cgroup(self._around.cgroup)
         kubelet.forget_sockets()
         self._start_containerd()
         self.start_kubelet()

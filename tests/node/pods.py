@@ -30,6 +30,20 @@ def a_pod(name: str, **units: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
+def a_set(name: str, **units: int) -> dict[str, Any]:
+    """A StatefulSet of one such pod, `NAME-0`: one that fails is made again, as people have it."""
+    template = a_pod(name, **units)
+    labels = {"name": name}
+    spec = {
+        "replicas": 1,
+        "serviceName": name,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+    }
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+
+
 def annotated(pod: dict[str, Any], container: str) -> dict[str, str]:
     """The environment that the pod's annotations name for this container."""
     annotations = pod["metadata"]["annotations"]

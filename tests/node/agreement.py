@@ -1,0 +1,59 @@
+"""Whether everybody on the node tells the same about who holds which card: records, kubelet, and the containers themselves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.node.node import Json, Node
+from tests.node.podresources import given
+from tests.node.pods import RESOURCE, VARIABLES, annotated
+
+Held = dict[tuple[str, str], int]
+"""Units by pod and card."""
+
+
+def held(node: Node) -> Held:
+    """As `kubectl inspect cgpu` tells."""
+    return {(pod["name"], card["uuid"]): pod["usedGPU"] for card in cards_of(node) for pod in card["pods"]}
+
+
+def given_away() -> Held:
+    """As kubelet tells whoever asks its pod-resources door: an id names its card."""
+    return dict(Counter((each.pod, id_.partition("::")[0]) for each in given(RESOURCE) for id_ in each.ids))
+
+
+def cards_of(node: Node) -> list[Json]:
+    """What is published, with what is counted on it."""
+    (seen,) = json.loads(node.kubectl("inspect", "cgpu", "-o", "json").stdout)["nodes"] or [{"devs": []}]
+    return list(seen["devs"])
+
+
+def environment_is_annotation(node: Node, name: str) -> None:
+    """I7: equal in every container of the pod that asks, nothing corrected."""
+    pod = node.get("pod", name)
+    for container in pod["spec"]["containers"]:
+        if RESOURCE in container.get("resources", {}).get("limits", {}):
+            seen = node.environment(name, container=container["name"])
+            assert {variable: seen.get(variable) for variable in VARIABLES} == annotated(pod, container["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One start of a container."""
+
+    container: str
+    id: str
+    restarts: int
+
+
+def running(node: Node, name: str) -> list[Running]:
+    """The containers of a pod as they run now; equal twice means that nothing disturbed them in between."""
+    pod = node.get("pod", name) or {"status": {}}
+    statuses = pod["status"].get("containerStatuses", [])
+    return [
+        Running(each["name"], each["containerID"], each["restartCount"])
+        for each in statuses
+        if "running" in each["state"]
+    ]

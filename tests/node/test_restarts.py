@@ -1,0 +1,91 @@
+"""Whatever dies on the node comes back, pods that run are not disturbed, and the next one is started as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.fakes.nvml.machine import Machine
+from tests.node.agreement import environment_is_annotation, given_away, held, running
+from tests.node.controlplane import NODE_NAME
+from tests.node.node import NAMESPACE, Node
+from tests.node.podresources import given
+from tests.node.pods import RESOURCE, a_set
+
+
+def start(node: Node, name: str, **units: int) -> None:
+    """A pod that runs."""
+    node.apply(a_set(name, **(units or {"main": 4})))
+    node.wait_ready(f"name={name}", timeout_seconds=90)
+
+
+def agrees(node: Node, cards: Machine, names: dict[str, int]) -> None:
+    """Everybody tells of these pods, by units, and of no other."""
+    (gpu,) = cards.gpus
+    wanted = {(name, gpu.uuid): units for name, units in names.items()}
+    node.wait(lambda: held(node) == given_away() == wanted, what=lambda: f"{held(node)} {given_away()} {wanted}")
+    for name in names:
+        environment_is_annotation(node, name)
+
+
+def offers(node: Node) -> bool:
+    """Kubelet counts the units again; meanwhile it says 0."""
+    return bool(node.get("node", NODE_NAME)["status"]["allocatable"].get(RESOURCE) == "15")
+
+
+FAULTS: dict[str, Callable[[Node], object]] = {
+    "kubelet is killed": Node.restart_kubelet,
+    "containerd is killed": Node.restart_containerd,
+    "the agent is killed": Node.kill_agent,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_running_pods_go_on_and_new_ones_start(node: Node, cards: Machine, fault: Callable[[Node], object]) -> None:
+    """A pod that kubelet is handed before it knows the plugin again fails for good; what made it makes another."""
+    start(node, "before")
+    was = running(node, "before-0")
+
+    fault(node)
+
+    start(node, "after")
+    assert running(node, "before-0") == was
+    node.wait(lambda: offers(node), what="all units are offered")
+    agrees(node, cards, {"before-0": 4, "after-0": 4})
+
+
+def test_an_agent_that_dies_during_allocate_costs_one_pod(node: Node, cards: Machine) -> None:
+    """Kubelet fails that pod; what it held is free again, and its successor runs."""
+    with node.stopped_agent():
+        node.apply(a_set("caught", main=4))
+        node.wait(lambda: (node.get("pod", "caught-0") or {"spec": {}})["spec"].get("nodeName"), what="it is bound")
+        node.kill_agent()
+    node.wait_ready("name=caught", timeout_seconds=90)
+    agrees(node, cards, {"caught-0": 4})
+
+
+def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(node: Node, cards: Machine) -> None:
+    node.apply(a_set("caught", main=4))
+    node.wait(lambda: any(each.pod == "caught-0" for each in given(RESOURCE)), what="its devices are given")
+    node.kill_agent()
+    node.wait_ready("name=caught", timeout_seconds=90)
+    agrees(node, cards, {"caught-0": 4})
+
+
+def test_after_a_reboot_everything_runs_again(node: Node, cards: Machine) -> None:
+    """Kubelet's checkpoint is kept, all sockets are gone. A pod that it meets before its plugin it fails: a new one comes."""
+    start(node, "before", one=4, two=2)
+    was = {each.id for each in running(node, "before-0")}
+
+    node.reboot()
+
+    def has_started_again() -> bool:
+        now = {each.id for each in running(node, "before-0")}
+        return len(now) == len(was) and was.isdisjoint(now)
+
+    node.wait(has_started_again, 120, what=lambda: node.describe("name=before"))
+    for name in ("vrampack-scheduler", "vrampack-agent"):
+        node.wait_ready(f"app.kubernetes.io/name={name}", namespace=NAMESPACE, timeout_seconds=120)
+    start(node, "after")
+    agrees(node, cards, {"before-0": 6, "after-0": 4})
