@@ -81,6 +81,8 @@ def _subresources(kind: Kind) -> list[Object]:
     entries = []
     if kind is POD:
         entries.append(_subresource(kind, "binding", ["create"], kind="Binding"))
+        eviction = _subresource(kind, "eviction", ["create"], kind="Eviction")
+        entries.append(eviction | {"group": "policy", "version": "v1"})
     if "scale" in kind.subresources:
         scale = _subresource(kind, "scale", ["get", "patch"], kind="Scale")
         entries.append(scale | {"group": "autoscaling", "version": "v1"})

@@ -71,6 +71,26 @@ def check_binding(binding: Object, *, namespace: str, name: str) -> None:
         raise errors.internal("target.name: Required value")
 
 
+def check_eviction(eviction: Object, *, name: str) -> None:
+    """What is wrong with an Eviction before the pod is looked at."""
+    if (eviction.get("metadata") or {}).get("name") != name:
+        raise errors.bad_request("name in URL does not match name in Eviction object")
+
+
+def disrupted(pod: Object, *, timestamp: str) -> Object:
+    """The pod with the condition that an eviction leaves in it."""
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastProbeTime": None,
+        "lastTransitionTime": timestamp,
+    }
+    others = [known for known in pod["status"].get("conditions") or [] if known.get("type") != "DisruptionTarget"]
+    return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}
+
+
 def grace_seconds(pod: Object, asked: int | None) -> int:
     """How long the pod may still run after a delete: not at all where no kubelet would have to stop it."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):

@@ -110,6 +110,12 @@ class _Face:
             self._store.bind(*requests.place(request), body)
         return _json(_success(code=HTTPStatus.CREATED), status=HTTPStatus.CREATED)
 
+    async def evict(self, _: Kind, request: web.Request) -> web.Response:
+        body = await requests.body(request, "Eviction")
+        with self._rehearsal(request, "CreateOptions", (body.get("deleteOptions") or {}).get("dryRun")):
+            self._store.evict(*requests.place(request), body)
+        return _json(_success(code=HTTPStatus.CREATED), status=HTTPStatus.CREATED)
+
     def _page(self, kind: Kind, request: web.Request, selector: Selector) -> Page:
         namespace = request.match_info.get("namespace")
         version, limit = requests.version(request), requests.number(request, "limit")

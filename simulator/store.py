@@ -158,6 +158,15 @@ class Store:
         pod = self.get(POD, namespace, name)
         self._commit("MODIFIED", POD, pods.bound(pod, binding, timestamp=rfc3339(self._now())))
 
+    def evict(self, namespace: str, name: str, eviction: Object) -> None:
+        """Say in the pod's status that it is disrupted, and delete it. There are no disruption budgets here."""
+        creation.check_body("Eviction", eviction, version="policy/v1")
+        pods.check_eviction(eviction, name=name)
+        pod, options = self.get(POD, namespace, name), eviction.get("deleteOptions") or {}
+        _check_delete_preconditions(POD, pod["metadata"], options.get("preconditions") or {})
+        self._commit("MODIFIED", POD, pods.disrupted(pod, timestamp=rfc3339(self._now())))
+        self.delete(POD, namespace, name, options)
+
     def delete(self, kind: Kind, namespace: str, name: str, options: Object) -> Object | None:
         """Delete, or mark as leaving. The object as it is now; None where nothing but the name is worth telling.
 

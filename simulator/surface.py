@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from simulator.kinds import KINDS, POD, Kind
 
 Call: TypeAlias = Literal[
-    "list_or_watch", "create", "get", "patch", "delete", "patch_status", "get_scale", "patch_scale", "bind"
+    "list_or_watch", "create", "get", "patch", "delete", "patch_status", "get_scale", "patch_scale", "bind", "evict"
 ]
 """What is done to an object of a kind."""
 Page: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
@@ -72,3 +72,4 @@ def _routes(kind: Kind) -> Iterator[Route]:
         yield Route("PATCH", f"{one}/scale", "patch_scale", kind)
     if kind is POD:
         yield Route("POST", f"{one}/binding", "bind", kind)
+        yield Route("POST", f"{one}/eviction", "evict", kind)

@@ -203,6 +203,15 @@ def binding(pod: Json, *, node: str = "nowhere", **metadata: object) -> Json:
     }
 
 
+def eviction(pod: Json, **preconditions: str) -> Json:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod["metadata"]["name"]},
+        "deleteOptions": {"preconditions": preconditions or {"uid": pod["metadata"]["uid"]}},
+    }
+
+
 def names(answer: Json) -> list[str]:
     return [item["metadata"]["name"] for item in answer["items"]]
 
@@ -232,6 +241,6 @@ def assert_refused(
         "code": code,
     }
     assert "metadata" in body
-    assert text in body["message"]
+    assert text in body["message"], body
     if details is not None:
         assert {key: body["details"].get(key) for key in details} == details

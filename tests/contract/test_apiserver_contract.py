@@ -23,6 +23,7 @@ from tests.contract.server import (
     Workload,
     assert_refused,
     binding,
+    eviction,
     names,
     pod,
     told,
@@ -748,6 +749,63 @@ async def test_a_binding_is_refused_with(
     assert await server.must("GET", server.path(made)) == made
 
 
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
+async def test_an_evicted_pod_is_leaving_and_says_why(server: Server, *, is_running: bool) -> None:
+    made = await server.a_bound_pod("a")
+    if is_running:
+        await server.make_ready(made)
+
+    status, answer = await server.call("POST", f"{server.path(made)}/eviction", eviction(made))
+
+    assert status == 201
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    left = await server.must("GET", server.path(made))
+    assert left["metadata"]["deletionGracePeriodSeconds"] == 30
+    (why,) = [each for each in left["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+    assert (why["status"], why["reason"]) == ("True", "EvictionByEvictionAPI")
+
+
+async def test_a_pod_that_is_leaving_may_be_evicted_again(server: Server) -> None:
+    made = await server.a_bound_pod("a")
+    await server.must("POST", f"{server.path(made)}/eviction", eviction(made))
+
+    status, _ = await server.call("POST", f"{server.path(made)}/eviction", eviction(made))
+
+    assert status == 201
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
+async def test_an_eviction_has_preconditions(server: Server, *, is_running: bool) -> None:
+    made = await server.a_bound_pod("a")
+    if is_running:
+        await server.make_ready(made)
+    before = await server.must("GET", server.path(made))
+
+    answer = await server.call("POST", f"{server.path(made)}/eviction", eviction(made, uid="other"))
+
+    text = "the UID in the precondition (other) does not match the UID in record"
+    assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "Pod"})
+    assert await server.must("GET", server.path(made)) == before
+
+
+async def test_a_pod_that_is_gone_is_not_evicted(server: Server) -> None:
+    made = await server.a_pod("a")
+    await server.remove(made)
+
+    answer = await server.call("POST", f"{server.path(made)}/eviction", eviction(made))
+
+    assert_refused(answer, 404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"})
+
+
+async def test_an_eviction_names_its_pod(server: Server) -> None:
+    made = await server.a_pod("a")
+    body = eviction(made) | {"metadata": {"name": "b"}}
+
+    answer = await server.call("POST", f"{server.path(made)}/eviction", body)
+
+    assert_refused(answer, 400, "BadRequest", "name in URL does not match name in Eviction object")
+
+
 async def test_of_many_bindings_at_once_one_wins(server: Server) -> None:
     made = await server.a_pod("a")
     path = f"{server.path(made)}/binding"
@@ -897,6 +955,7 @@ RESOURCES: dict[str, tuple[str, dict[str, Json]]] = {
         {"kind": "Deployment", "singularName": "deployment", "shortNames": ["deploy"], "categories": ["all"]},
     ),
     "pods/binding": ("/api/v1", {"kind": "Binding", "singularName": ""}),
+    "pods/eviction": ("/api/v1", {"kind": "Eviction", "singularName": "", "group": "policy", "version": "v1"}),
     "pods/status": ("/api/v1", {"kind": "Pod", "singularName": ""}),
     "nodes/status": ("/api/v1", {"kind": "Node", "singularName": "", "namespaced": False}),
     "statefulsets/status": ("/apis/apps/v1", {"kind": "StatefulSet", "singularName": ""}),
@@ -916,7 +975,7 @@ async def test_discovery_describes(server: Server, name: str) -> None:
     (entry,) = [each for each in answer["resources"] if each["name"] == name]
     described = {"namespaced": True, "categories": None, "shortNames": None, "group": None} | described
     assert {key: entry.get(key) for key in described} == described
-    half = {"pods/binding": {"create"}}.get(name, {"get", "patch"})
+    half = {"pods/binding": {"create"}, "pods/eviction": {"create"}}.get(name, {"get", "patch"})
     assert (half if "/" in name else {"create", "delete", "get", "list", "patch", "watch"}) <= {*entry["verbs"]}
 
 

@@ -50,6 +50,7 @@ def test_discovery_names_what_is_served() -> None:
         "patch_scale": {"patch"},
         "get_scale": {"get"},
         "bind": {"create"},
+        "evict": {"create"},
     }
     served: dict[str, set[str]] = {}
     for route in surface():
