@@ -30,7 +30,7 @@ from agent.health import XidRules
 from agent.limits.errors import ImpossibleBackEndError
 from agent.metrics import Metrics
 from agent.node import OwnNode
-from agent.nvml.driver import Driver
+from agent.nvml.driver import Driver, Xid
 from agent.observed import needs_observing, observed
 from agent.pages import serving
 from agent.plugin import NO_CARD, DevicePlugin
@@ -97,7 +97,14 @@ class Agent:
             resource=resource,
         )
         self._pods = LocalPods(api, resource=resource, ended=self._ended)
-        self._discovery = Discovery(driver, _looking(settings), is_held=self._is_held, tell=self._noticed)
+        self._discovery = Discovery(
+            driver,
+            _looking(settings),
+            is_held=self._is_held,
+            tell=self._noticed,
+            heard=self._heard,
+            failed=metrics.driver_errors.inc,
+        )
         self._fence = Fence(options.node)
         self._enforcement = Enforcement(settings, driver, pod_of=self._pods.of)
         self._refusals = Refusals(
@@ -135,6 +142,7 @@ class Agent:
             resource=resource,
             are_divided=settings.cards.are_named,
             is_registered=lambda: self._registration.is_registered,
+            register_again=self._registration.again,
             clock=time.monotonic,
         )
         self._own_node = OwnNode(api, options.node, wrote=metrics.node_writes.inc, offers=self._rivals.node_offers)
@@ -190,7 +198,8 @@ class Agent:
         async for offer in self._board.offers():
             if offer.cards:
                 break
-            log.info("idle: %s", offer.problem or "this node has no cards")
+            if offer.is_known:
+                log.info("idle: %s", offer.problem or "this node has no cards")
         await self._pods.listed_once()
         self._fence.restore(self._pods.all(), await self._books_of_kubelet(), self._cards())
         try:
@@ -222,6 +231,7 @@ class Agent:
             if offer.problem:
                 log.error("cards are not offered: %s", offer.problem)
                 self._events.on_node(self._node, AgentReason.NOT_OFFERED, offer.problem)
+            await self._own_node.seen_once()
             if not offer.is_known or (not offer.cards and self._says_nothing()):
                 continue
             self._board.object("runtime", self._enforcement.problem(offer.cards))
@@ -279,6 +289,9 @@ class Agent:
         if reason is not None:
             text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
             self._events.on_node(self._node, reason, text, card=notice.gpu.index)
+
+    def _heard(self, xid: Xid) -> None:
+        self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
 
     def _ended(self, uid: str) -> None:
         self._fence.ended(uid)

@@ -18,6 +18,8 @@ class Offer:
     """Empty when all is well. With a problem every card is shown as unhealthy: what runs goes on, nothing comes."""
     is_known: bool = False
     """Whether discovery said anything yet."""
+    is_too_long: bool = False
+    """Whether kubelet could not even be told of these cards as unhealthy ones."""
 
     @property
     def shown(self) -> tuple[CardFacts, ...]:
@@ -26,6 +28,11 @@ class Offer:
             return self.cards
         return tuple(replace(card, healthy=False) for card in self.cards)
 
+    @property
+    def listed(self) -> tuple[CardFacts, ...]:
+        """Those of which kubelet gets the devices. A list that is too long would end the stream, again and again."""
+        return () if self.is_too_long else self.shown
+
 
 class Board:
     """Holds the present offer and wakes those who wait for another."""
@@ -33,7 +40,7 @@ class Board:
     def __init__(self, *, check: Callable[[tuple[CardFacts, ...]], str]) -> None:
         self._check = check
         """Why these cards cannot be offered at all, e.g. too many devices; empty when they can."""
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, str] = {"list": ""}
         self._cards: tuple[CardFacts, ...] = ()
         self._is_known = False
         self.offer = Offer()
@@ -43,13 +50,14 @@ class Board:
         """Discovery's word: all cards of the node, and what is wrong with the driver."""
         self._cards = cards
         self._is_known = True
+        self._problems["list"] = self._check(cards)
         self.object("driver", problem)
 
     def object(self, who: str, problem: str) -> None:
         """Somebody's reason why no card is given to new pods; an empty one takes it back."""
         self._problems[who] = problem
-        self._problems["list"] = self._check(self._cards)
-        made = Offer(self._cards, "; ".join(filter(None, self._problems.values())), self._is_known)
+        problems = "; ".join(filter(None, self._problems.values()))
+        made = Offer(self._cards, problems, self._is_known, is_too_long=bool(self._problems["list"]))
         if made != self.offer:
             self.offer = made
             changed, self._changed = self._changed, asyncio.Event()

@@ -13,6 +13,8 @@ SEPARATOR = "::"
 GPUSHARE_SEPARATOR = "-_-"
 MAX_LIST_BYTES = 3 * 1024 * 1024
 """kubelet receives 4 MiB and drops a plugin that sends more; the rest is for what it adds."""
+_FRAME_BYTES = 6
+"""A tag and a length each: of the device, its id and its health."""
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
@@ -52,9 +54,20 @@ def device_list(cards: Iterable[CardFacts]) -> ListAndWatchResponse:
     )
 
 
+def list_bytes(cards: Iterable[CardFacts]) -> int:
+    """What `device_list` takes on the wire at most: reckoned, for to make a million devices takes seconds."""
+    return sum(
+        card.units * (len(f"{card.uuid}{SEPARATOR}") + len(UNHEALTHY) + _FRAME_BYTES)
+        + sum(
+            max(0, card.units - (10**digits if digits else 0)) for digits in range(7)
+        )  # of the numbers, 0 to units - 1
+        for card in cards
+    )
+
+
 def too_large(cards: Sequence[CardFacts], unit_mib: int) -> str:
     """Why kubelet could not take the list of these cards, and the unit that would do; empty when it can."""
-    size = device_list(cards).ByteSize()
+    size = list_bytes(cards)
     if size <= MAX_LIST_BYTES:
         return ""
     unit = unit_mib

@@ -60,24 +60,39 @@ def untold(notice: Notice) -> None:
     """For who only looks."""
 
 
+def unheard(xid: Xid) -> None:
+    """For who counts no reports."""
+
+
+def unheeded() -> None:
+    """For who counts no failures."""
+
+
 class Discovery:
     """The cards of this node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it asks and whom it tells, each named
         self,
         driver: Driver,
         looking: Looking,
         *,
         is_held: Callable[[str], bool],
         tell: Callable[[Notice], None] = untold,
+        heard: Callable[[Xid], None] = unheard,
+        failed: Callable[[], None] = unheeded,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`is_held(uuid)`: whether a live pod of this node holds units of that card."""
+        """`is_held(uuid)`: whether a live pod of this node holds units of that card.
+
+        `heard` is told each report of the driver, `failed` of each look at the cards that it did not answer.
+        """
         self._driver = driver
         self._looking = looking
         self._pinned = {_spelling(model): units for model, units in looking.units_per_card.items()}
         self._is_held = is_held
         self._tell = tell
+        self._heard = heard
+        self._failed_look = failed
         self._sleep = sleep
         self._known: dict[str, Known] = {}
         self._failed_looks = 0
@@ -162,6 +177,7 @@ class Discovery:
 
     def _failed(self, error: DriverError) -> None:
         """The driver did not even list its cards: each of them failed a check."""
+        self._failed_look()
         self._failed_looks += 1
         self._is_outdated = error.is_outdated
         is_none = isinstance(error, NoDriverError)
@@ -225,6 +241,7 @@ class Discovery:
 
     def _apply(self, xid: Xid) -> None:
         matters = self._looking.xids.matters(xid.number)
+        self._heard(xid)
         logger.log(
             logging.WARNING if matters else logging.INFO,
             "xid number=%d card=%s matters=%s",

@@ -10,7 +10,6 @@ class AgentReason(StrEnum):
 
     START_REFUSED = "GPUMemoryStartRefused"
     EVICTED = "GPUMemoryEvicted"
-    ALLOCATE_FAILED = "GPUMemoryAllocateFailed"
     CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"

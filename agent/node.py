@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from kube.client import Api
 from kube.errors import NoAnswerError, RefusedError
@@ -20,7 +23,8 @@ log = logging.getLogger(__name__)
 WRITE_SECONDS = 10.0
 ECHO_SECONDS = 10.0
 """So long the watch may take to show a write before what it shows is compared again."""
-AGAIN_SECONDS = 2.0
+AGAIN_SECONDS = (1.0, 30.0)
+"""First and longest pause after a write that failed; at random down to half of it, for there are many nodes."""
 Entries = Mapping[tuple[str, str], str | None]
 """By field of `metadata` (`annotations` or `labels`) and key; None: it is not to be there."""
 
@@ -29,9 +33,14 @@ class OwnNode:
     """A reflector's sink for one Node, and its writer."""
 
     def __init__(
-        self, api: Api, name: str, *, wrote: Callable[[], None], offers: Callable[[Mapping[str, str]], None]
+        self,
+        api: Api,
+        name: str,
+        *,
+        wrote: Callable[[], None],
+        offers: Callable[[Mapping[str, str], Mapping[str, str]], None],
     ) -> None:
-        """`offers` is told at each change what the node has of every resource."""
+        """`offers` is told at each change what the node has of every resource, capacity and allocatable."""
         self._api = api
         self._name = name
         self._wrote = wrote
@@ -39,7 +48,13 @@ class OwnNode:
         self._says: dict[str, Mapping[str, str]] | None = None
         self._wanted: dict[tuple[str, str], str | None] = {}
         self._sent: dict[tuple[str, str], str | None] = {}
+        self._failures = 0
+        self._seen = asyncio.Event()
         self._wake = asyncio.Event()
+
+    async def seen_once(self) -> None:
+        """Wait until the API server has shown the node: before that, nothing it says means nothing is known."""
+        await self._seen.wait()
 
     def want(self, entries: Entries) -> None:
         """What the node ought to say of these keys from now on."""
@@ -57,6 +72,7 @@ class OwnNode:
             self._wake.clear()
             differing = self._differing()
             if not differing:
+                self._sent = {}  # all of it was shown, perhaps before the answer to the write came
                 continue
             if differing.items() <= self._sent.items():
                 await self._echo()
@@ -83,13 +99,19 @@ class OwnNode:
             await self._api.patch_node(self._name, {"metadata": metadata}, timeout_seconds=WRITE_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             log.warning("node not written node=%s keys=%s error=%s", self._name, _keys(differing), error)
-            await asyncio.sleep(AGAIN_SECONDS)
+            self._failures += 1
+            await asyncio.sleep(self._pause())
             self._wake.set()
             return
+        self._failures = 0
         self._wrote()
         self._sent = differing
         log.info("node written node=%s keys=%s", self._name, _keys(differing))
         self._wake.set()
+
+    def _pause(self) -> float:
+        first, longest = AGAIN_SECONDS
+        return min(longest, first * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
     def _differing(self) -> dict[tuple[str, str], str | None]:
         if self._says is None:
@@ -112,11 +134,9 @@ class OwnNode:
 
     def changed(self, obj: LocalNodeObject) -> None:
         self._says = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
+        self._seen.set()
         self._wake.set()
-        resources = {**(obj.status.allocatable or {}), **(obj.status.capacity or {})}
-        self._offers(
-            {name: bytes(quantity).decode(errors="replace").strip('"') for name, quantity in resources.items()}
-        )
+        self._offers(_texts(obj.status.capacity), _texts(obj.status.allocatable))
 
     def gone(self, obj: LocalNodeObject) -> None:
         """A node that joins anew has another object, with nothing of ours in it."""
@@ -128,6 +148,10 @@ class OwnNode:
 
     def malformed(self, who: Identity, text: str) -> None:
         log.warning("node not readable node=%s error=%s", who, text)
+
+
+def _texts(quantities: Mapping[str, msgspec.Raw] | None) -> dict[str, str]:
+    return {name: bytes(text).decode(errors="replace").strip('"') for name, text in (quantities or {}).items()}
 
 
 def _keys(entries: Mapping[tuple[str, str], str | None]) -> str:

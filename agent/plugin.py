@@ -60,7 +60,7 @@ class DevicePlugin(DevicePluginServicer):
         self.streams += 1
         try:
             async for offer in self._board.offers():
-                yield devices.device_list(offer.shown)
+                yield devices.device_list(offer.listed)
         finally:
             self.streams -= 1
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -65,7 +66,12 @@ class Registration:
         self._registered = registered
         """Awaited after each registration: containers may have started before it, unasked."""
         self._failures = 0
+        self._is_wanted_anew = False
         self.is_registered = False
+
+    def again(self) -> None:
+        """Register anew: kubelet counts the present one no more, although nothing here shows it."""
+        self._is_wanted_anew = True
 
     async def run(self) -> None:
         """Register, and again whenever it is needed, for ever."""
@@ -79,8 +85,7 @@ class Registration:
             except KubeletError as error:
                 self._failures += 1
                 log.warning("not registered failures=%d error=%s", self._failures, error)
-                first, longest = BACKOFF_SECONDS
-                await asyncio.sleep(min(longest, first * 2.0 ** min(self._failures, 10)))
+                await self._pause()
 
     async def _registered_once(self) -> None:
         """Serve and register; returns when that registration is over. Raises `KubeletError`."""
@@ -111,16 +116,26 @@ class Registration:
         except grpc.aio.AioRpcError as error:
             raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
 
+    async def _pause(self) -> None:
+        """Back off; another kubelet is not to blame for what the last one did."""
+        first, longest = BACKOFF_SECONDS
+        seconds = min(longest, first * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+        ends_at, refused = time.monotonic() + seconds, self._kubelet_or_none()
+        while time.monotonic() < ends_at:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._kubelet_or_none() != refused:
+                self._failures = 0
+                return
+
     async def _until_over(self, kubelet: tuple[int, int], socket: Path) -> None:
         """Look at kubelet's socket and ours until this registration counts no more."""
-        heard_at = time.monotonic()
-        while True:
+        heard_at, self._is_wanted_anew = time.monotonic(), False
+        while not self._is_wanted_anew:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
-                is_same = self._kubelet() == kubelet
-            except KubeletError:
+            now = self._kubelet_or_none()
+            if now is None:
                 continue  # between two kubelets there is none; the next one makes its socket
-            if not is_same or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
+            if now != kubelet or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
                 log.info("kubelet was restarted socket=%s", socket.name)
                 return
             if self._plugin.streams:
@@ -146,3 +161,8 @@ class Registration:
         except OSError as error:
             raise KubeletError(f"{self._folder / 'kubelet.sock'}: {error.strerror}") from error
         return found.st_ino, found.st_ctime_ns
+
+    def _kubelet_or_none(self) -> tuple[int, int] | None:
+        with suppress(KubeletError):
+            return self._kubelet()
+        return None

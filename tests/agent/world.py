@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -52,6 +53,12 @@ class World:
         self.agent: Agent
         self._running: asyncio.Task[None] | None = None
         self._client: Api | None = None
+        self._lines = _Lines()
+        logging.getLogger("agent").addHandler(self._lines)
+        logging.getLogger("agent").setLevel(logging.INFO)
+
+    def close(self) -> None:
+        logging.getLogger("agent").removeHandler(self._lines)
 
     async def start_agent(self) -> None:
         """Start it and wait until it is registered."""
@@ -79,6 +86,23 @@ class World:
         if self._client is not None:
             await self._client.close()
         self._running = self._client = None
+
+    async def stop_agent(self) -> None:
+        """As SIGTERM does it: everything is taken back in order."""
+        self.agent.stop()
+        if self._running is not None:
+            async with asyncio.timeout(10):
+                await self._running
+        await self.kill_agent()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    @property
+    def log_text(self) -> str:
+        """What the agent has logged so far."""
+        return "\n".join(self._lines.said)
 
     def bound(self, name: str, *, card: int = 0, units: int = 4, room: Node | None = None, **fields: Any) -> Pod:  # noqa: ANN401 - the builder's own
         """A pod that the extender bound to one card of this node; kubelet has not heard of it yet."""
@@ -112,6 +136,11 @@ class World:
         annotations: Mapping[str, str] = self.api.get("nodes", NODE)["metadata"].get("annotations") or {}
         return annotations.get(key)
 
+    def node_has(self, capacity: Mapping[str, str], *, allocatable: Mapping[str, str] | None = None) -> None:
+        """What kubelet reports of the node's resources, from now on."""
+        status = {"capacity": dict(capacity), "allocatable": dict(capacity if allocatable is None else allocatable)}
+        self.api.patch("nodes", NODE, {"status": status}, is_status=True)
+
     def healthy(self) -> dict[str, bool]:
         """By uuid, as the node says it."""
         return {card["uuid"]: card["healthy"] for card in json.loads(self.says() or '{"cards":[]}')["cards"]}
@@ -125,6 +154,17 @@ class World:
     def counted(self, name: str, **labels: str) -> float:
         """A sample of the agent's metrics."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+class _Lines(logging.Handler):
+    """Keeps the log of one world."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
 
 
 @asynccontextmanager
@@ -142,3 +182,4 @@ async def a_world(*gpus: int, seed: int = 1, starts: bool = True, **settings: An
                 yield world
             finally:
                 await world.kill_agent()
+                world.close()

@@ -1,0 +1,200 @@
+"""The plugin's life with kubelet: on a kubelet that really dials, restarts, refuses and hangs up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from agent import registration, rivals
+from tests.agent.world import World, a_world
+from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
+
+SLOTS = 15  # floor(16130 / 1024)
+
+
+def sockets(world: World) -> set[str]:
+    """Our own, beside kubelet's."""
+    return {path.name for path in world.kubelet.plugins_folder.glob("vrampack-*.sock")}
+
+
+def endpoints(world: World) -> list[str]:
+    return [each.endpoint for each in world.kubelet.history.registrations]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_it_serves_before_it_registers() -> None:
+    """Kubelet dials back and asks for options while Register is still pending: it would time out otherwise."""
+    async with a_world(starts=False) as world:
+        world.kubelet.doors.register_answer.hold()
+        await world.launch_agent()
+        await world.kubelet.doors.register_answer.reached()
+        await world.kubelet.registered(MEMORY)
+        assert not world.agent.not_ready().startswith("stopping")
+        assert world.agent.not_ready() == "not registered with kubelet"
+        world.kubelet.doors.register_answer.release()
+        await world.until(lambda: world.agent.not_ready() == "")
+
+
+async def test_it_registers_what_the_node_has() -> None:
+    async with a_world() as world:
+        assert world.kubelet.allocatable(MEMORY) == SLOTS
+        assert world.kubelet.healthy_ids(MEMORY) == {f"GPU-0::{number}" for number in range(SLOTS)}
+
+
+@pytest.mark.timeout(300)
+async def test_fifty_restarts_of_kubelet_each_within_two_seconds_and_nothing_leaks() -> None:
+    async with a_world() as world:
+        await restarted(world)  # what is made once is made now
+        files, threads = open_files(), threading.active_count()
+        waits = [await restarted(world) for _ in range(50)]
+        assert max(waits) < 2
+        assert len(set(endpoints(world))) == 52  # each registration a name of its own
+        assert sockets(world) == {endpoints(world)[-1]}
+        assert threading.active_count() <= threads
+        gc.collect()
+        await world.until(lambda: open_files() <= files + 4)
+
+
+async def restarted(world: World) -> float:
+    """Seconds from kubelet's new socket until it has our devices again."""
+    times = len(world.kubelet.history.registrations)
+    await world.kubelet.restart()
+    begun = time.monotonic()
+    await world.kubelet.registered(MEMORY, times=times + 1)
+    await world.until(lambda: world.agent.not_ready() == "")
+    return time.monotonic() - begun
+
+
+async def test_kubelet_that_comes_back_late_is_found_within_two_seconds_too() -> None:
+    """However long it was away, and however often it was looked for in vain."""
+    async with a_world(starts=False) as world:
+        world.kubelet.doors.register.refuse("not yet", times=100)
+        await world.launch_agent()
+        await world.until(lambda: "failures=4" in world.log_text, seconds=20)
+        world.kubelet.doors.register.refuse("", times=0)
+        assert await restarted(world) < 2
+
+
+async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    async with a_world(starts=False) as world:
+        world.kubelet.doors.register.refuse("no room", times=3)
+        await world.start_agent()
+        assert world.log_text.count("not registered failures=") == 3
+        assert "no room" in world.log_text
+        assert len(endpoints(world)) == 1
+        assert sockets(world) == set(endpoints(world))  # those of the refused ones are gone
+
+
+async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.3)
+    monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
+    async with a_world(starts=False) as world:
+        world.kubelet.doors.register.hold()
+        await world.launch_agent()
+        await world.until(lambda: "DEADLINE_EXCEEDED" in world.log_text)
+        world.kubelet.doors.register.release()
+        await world.kubelet.registered(MEMORY)
+        await world.until(lambda: world.agent.not_ready() == "")
+
+
+async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_registration() -> None:
+    async with a_world() as world:
+        await world.kubelet.cut(MEMORY)
+        await world.kubelet.registered(MEMORY, times=2)
+        assert world.counted("vrampack_agent_streams_closed_total") == 1
+
+
+async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but nobody counts it."""
+    monkeypatch.setattr(rivals, "LOST_SECONDS", (0.2, 600))
+    monkeypatch.setattr(rivals, "LOOK_SECONDS", 0.05)
+    async with a_world() as world:
+        async with ScriptedPlugin(world.kubelet.plugins_folder, ["other::0"], name="other.sock") as other:
+            await other.register()
+            await world.kubelet.registered(MEMORY, times=2)
+        await world.kubelet.until(lambda: world.kubelet.allocatable(MEMORY) == 0)
+        world.node_has({MEMORY: str(SLOTS)}, allocatable={MEMORY: "0"})  # as kubelet says it 10 s later
+        await world.kubelet.until(lambda: world.kubelet.allocatable(MEMORY) == SLOTS, timeout_seconds=20)
+
+
+async def test_our_socket_taken_away_leads_to_another_registration() -> None:
+    async with a_world() as world:
+        for name in sockets(world):
+            (world.kubelet.plugins_folder / name).unlink()
+        await world.kubelet.registered(MEMORY, times=2)
+
+
+async def test_a_clean_stop_leaves_no_socket() -> None:
+    async with a_world() as world:
+        await world.stop_agent()
+        assert sockets(world) == set()
+        await world.until(lambda: world.kubelet.allocatable(MEMORY) == 0)
+
+
+async def test_the_gap_of_a_restart_is_under_three_seconds() -> None:
+    """From the moment the agent is told to stop until kubelet has its devices again."""
+    async with a_world() as world:
+        begun = time.monotonic()
+        await world.stop_agent()
+        await world.start_agent()
+        assert time.monotonic() - begun < 3
+        assert world.kubelet.allocatable(MEMORY) == SLOTS
+
+
+async def test_a_node_without_cards_is_idle_and_ready() -> None:
+    async with a_world(starts=False) as world:
+        world.driver.present = ()
+        await world.launch_agent()
+        await world.until(lambda: world.agent.not_ready() == "")
+        assert "idle" in world.log_text
+        assert endpoints(world) == []
+        assert world.says() is None  # a node that never had cards says nothing
+        assert world.is_running
+
+
+async def test_cards_that_come_later_are_registered_then() -> None:
+    async with a_world(starts=False) as world:
+        present, world.driver.present = world.driver.present, ()
+        await world.launch_agent()
+        await world.until(lambda: world.agent.not_ready() == "")
+        world.driver.present = present
+        await world.kubelet.registered(MEMORY)
+
+
+async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often kubelet's socket is looked at."""
+    looks = 0
+    look = registration.Registration._kubelet_or_none
+
+    def counted(self: registration.Registration) -> tuple[int, int] | None:
+        nonlocal looks
+        looks += 1
+        return look(self)
+
+    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(registration.Registration, "_kubelet_or_none", counted)
+    async with a_world() as world:
+        await world.until(lambda: looks > 50)
+        assert len(endpoints(world)) == 1
+        assert world.counted("vrampack_agent_registrations_total") == 1
+
+
+async def test_register_says_what_kubelet_needs_to_call_back() -> None:
+    async with a_world() as world:
+        async with grpc.aio.insecure_channel(f"unix:{world.kubelet.plugins_folder / endpoints(world)[0]}") as channel:
+            async with asyncio.timeout(5):
+                await channel.channel_ready()
+        options = world.kubelet.life.registrar.endpoints[MEMORY].options
+        assert options is not None
+        assert options.pre_start_required
+        assert options.get_preferred_allocation_available
