@@ -16,6 +16,7 @@ from cli.version import VERSION
 COMMANDS = {
     "agent": ("cli.agent", "run the agent of a GPU node"),
     "card": ("cli.card.main", "take one card of a node out of use, or back"),
+    "certificates": ("cli.certificates.main", "make or renew the certificate of the admission webhook"),
     "demo": ("cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("cli.reading", "show who holds how much of which card"),
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _help() -> str:
     table = {**{name: text for name, (_, text) in COMMANDS.items()}, "version": "print the version"}
-    lines = [f"  {name:<9}{text}" for name, text in table.items()]
+    lines = [f"  {name:<14}{text}" for name, text in table.items()]
     return "\n".join(
         [
             "vrampack packs pods onto GPU cards by memory.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -19,12 +20,16 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
-from kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, Status
+from kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
 
 Resource = Literal["pods", "nodes"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
+MERGE = "application/merge-patch+json"
+BY_NAME = "application/strategic-merge-patch+json"
+"""Lists are merged by name, so that one webhook of several can be changed."""
+TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
 _SPOILED = (TypeError, ValueError, KeyError, AttributeError)
@@ -226,6 +231,41 @@ class Api:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
 
+    async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
+        """One Secret; None when there is none."""
+        path = _secrets_path(namespace) + f"/{quote(name, safe='')}"
+        try:
+            body = await self._call("GET", path, verb="get", resource="secrets", seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
+        try:
+            return msgspec.json.decode(body, type=SecretObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get secret {namespace}/{name}: {error}") from error
+
+    async def write_secret(
+        self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
+    ) -> None:
+        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: somebody was faster."""
+        metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
+        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}
+        path = _secrets_path(namespace) + (f"/{quote(name, safe='')}" if version else "")
+        method, verb = ("PUT", "update") if version else ("POST", "create")
+        await self._call(method, path, verb=verb, resource="secrets", body=body, seconds=timeout_seconds)
+
+    async def trust_webhook(self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float) -> None:
+        """Tell the API server which authorities (PEM) sign the server of one mutating webhook."""
+        trusted = {"name": webhook, "clientConfig": {"caBundle": base64.b64encode(bundle).decode()}}
+        resource = "mutatingwebhookconfigurations"
+        path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{quote(configuration, safe='')}"
+        body = {"webhooks": [trusted]}
+        await self._call(
+            "PATCH", path, verb="patch", resource=resource, body=body, seconds=timeout_seconds, patch=BY_NAME
+        )
+
     async def _call(  # noqa: PLR0913 - an HTTP call
         self,
         method: str,
@@ -236,12 +276,13 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        patch: str = MERGE,
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         started = time.monotonic()
         code = 0
         try:
-            response = await self._send(method, path, query or {}, body, timeout)
+            response = await self._send(method, path, query or {}, body, timeout, patch)
             async with response:
                 code = response.status
                 answer = await response.read()
@@ -261,12 +302,13 @@ class Api:
         query: Mapping[str, str],
         body: Mapping[str, object] | None,
         limits: aiohttp.ClientTimeout,
+        patch: str = MERGE,
     ) -> aiohttp.ClientResponse:
         headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
         for setting in (await self._configuration.auth_settings()).values():
             headers["Authorization"] = setting["value"]  # type: ignore[index]  # the client's own type says object
         if method == "PATCH":
-            headers["Content-Type"] = "application/merge-patch+json"
+            headers["Content-Type"] = patch
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
         answer = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=limits
@@ -291,6 +333,10 @@ def _exists(kubeconfig: Path) -> bool:
 
 def _selected(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
+
+
+def _secrets_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
 
 
 def _pod_path(namespace: str, name: str) -> str:

@@ -55,6 +55,13 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     nominated_node_name: str | None = None
 
 
+class SecretObject(msgspec.Struct, frozen=True):
+    """A v1.Secret."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, bytes] | None = None
+
+
 class PodObject(msgspec.Struct, frozen=True):
     """A v1.Pod."""
 

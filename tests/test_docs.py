@@ -14,6 +14,7 @@ from cards import keys
 from cards.fit import Reason
 from cli import serve
 from cli.card import main as card
+from cli.certificates import main as certificates
 from cli.demo import main as demo
 from cli.explain import main as explain
 from cli.main import COMMANDS
@@ -64,7 +65,12 @@ def test_every_flag_of_serve_is_documented() -> None:
 
 @pytest.mark.parametrize(
     ("parser", "page", "heading"),
-    [(card.parser, "cli.md", "##"), (demo.parser, "cli.md", "##"), (explain.parser, "explain.md", "#")],
+    [
+        (card.parser, "cli.md", "##"),
+        (certificates.parser, "cli.md", "##"),
+        (demo.parser, "cli.md", "##"),
+        (explain.parser, "explain.md", "#"),
+    ],
 )
 def test_every_flag_of_a_command_is_documented_and_no_other(
     parser: Callable[[], argparse.ArgumentParser], page: str, heading: str
