@@ -5,6 +5,7 @@
              notices    '--room--> kicker <' refusals
                    '--> events
     reloader --another policy--> engine, ledger
+    certificates --another pair--> admission listener, where there is one
 
 It starts answering health at once and verbs when both lists are complete. On SIGTERM it says unready, refuses new
 binds, waits for those under way, and exits.
@@ -24,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from configuration.errors import SettingsError
+from extender.admission import Reviewer
+from extender.certificates import Certificates
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
 from extender.parts import assemble
 from extender.reload import Reloader
-from extender.routes import Service, health_app, verbs_app
+from extender.routes import Service, admission_app, health_app, verbs_app
 from extender.scheduler_config import check_scheduler
 from extender.server import Server, listen, make_server
 from extender.settings import ExtenderConfiguration
@@ -96,6 +99,9 @@ class Extender:
             self._view,
             options.version,
         )
+        self._certificates = (
+            Certificates(settings.admission, metrics, now=time.time) if settings.listen.admission else None
+        )
         self._reloader = None
         if options.config is not None:
             self._reloader = Reloader(
@@ -103,7 +109,7 @@ class Extender:
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
-        """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
+        """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health` and `admission`."""
         settings = self._settings
         receive = settings.deadlines.receive_seconds
         verbs = verbs_app(self._service, settings.listen.url_prefix)
@@ -112,6 +118,10 @@ class Extender:
         if "health" in listeners:
             server = make_server(health_app(self._service), tls=None, receive_seconds=receive)
             servers.append((server, listeners["health"]))
+        if self._certificates is not None:
+            app = admission_app(Reviewer(settings, self._metrics))
+            server = make_server(app, tls=self._certificates.context, receive_seconds=receive)
+            servers.append((server, listeners["admission"]))
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(task) for task in self._background()]
             serving = [group.create_task(server.serve(sockets=[at])) for server, at in servers]
@@ -129,6 +139,8 @@ class Extender:
         own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
         if self._reloader is not None:
             own.append(self._reloader.run())
+        if self._certificates is not None:
+            own.append(self._certificates.run())
         return [follow(pods, nodes, self._freshness), self._tidy(), self._device_classes.run(), *own]
 
     async def _tidy(self) -> None:
@@ -178,6 +190,8 @@ async def serve(options: Options) -> None:
     listeners = {"verbs": listen(settings.listen.verbs)}
     if settings.listen.health:
         listeners["health"] = listen(settings.listen.health)
+    if settings.listen.admission:
+        listeners["admission"] = listen(settings.listen.admission)
     api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
     try:
         extender = Extender(options, api, metrics)
@@ -185,10 +199,11 @@ async def serve(options: Options) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, extender.stop)
         log.info(
-            "serving version=%s verbs=%s health=%s prefix=%s policy=%s",
+            "serving version=%s verbs=%s health=%s admission=%s prefix=%s policy=%s",
             options.version,
             settings.listen.verbs,
             settings.listen.health or "-",
+            settings.listen.admission or "-",
             settings.listen.url_prefix,
             settings.policy.default,
         )

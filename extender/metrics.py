@@ -136,6 +136,23 @@ class Metrics:
             "Changes of the configuration file that could not be read; what was in force stayed.",
             registry=self.registry,
         )
+        self.admission_seconds = Histogram(
+            "vrampack_admission_request_duration_seconds",
+            "Time of a call of the admission webhook, by result: changed, unchanged, refused, malformed, error.",
+            ["result"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.certificate_expiry = Gauge(
+            "vrampack_admission_certificate_expiry_timestamp_seconds",
+            "When the certificate that the admission webhook shows ends; 0 without that listener.",
+            registry=self.registry,
+        )
+        self.certificate_failures = Counter(
+            "vrampack_admission_certificate_reload_failures_total",
+            "Changes of the certificate's files that could not be used; what was shown stayed.",
+            registry=self.registry,
+        )
         Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
         for verb in VERBS:
             self.in_flight.labels(verb)

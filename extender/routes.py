@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from cards.inspection import inspection
+from extender.admission import Reviewer
 from extender.door import MAX_BODY_BYTES, Decision, Deliberation, VerbDoor
 from extender.ledger import Ledger
 from extender.metrics import Metrics, View
@@ -53,6 +54,18 @@ def health_app(service: Service) -> FastAPI:
     """The application of the health listener: no verb can be reached through it."""
     app = _bare_app()
     app.include_router(_health_routes(service))
+    return app
+
+
+def admission_app(reviewer: Reviewer) -> FastAPI:
+    """The application of the admission listener. Whoever reaches it may ask: it answers from the call alone."""
+    app = _bare_app()
+
+    @app.post("/mutate")
+    async def mutate(request: Request) -> Response:
+        answer = reviewer(await request.body())
+        return Response(answer.body, answer.status, media_type="application/json")
+
     return app
 
 

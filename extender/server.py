@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from configuration.addresses import parse_address
-from extender.settings import Tls
+from extender.settings import Admission, Tls
 
 KEEP_ALIVE_SECONDS = 120
 """More than the 90 s after which Go's client closes an idle connection."""
@@ -72,10 +72,16 @@ def listen(address: str) -> socket.socket:
 
 
 def make_server(
-    app: ASGIApp, *, tls: Tls | None, receive_seconds: float, protocol: type[HttpToolsProtocol] | None = None
+    app: ASGIApp,
+    *,
+    tls: Tls | ssl.SSLContext | None,
+    receive_seconds: float,
+    protocol: type[HttpToolsProtocol] | None = None,
 ) -> Server:
     """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
-    context = tls_context(tls) if tls is not None and tls.cert_file is not None else None
+    if isinstance(tls, Tls):
+        tls = tls_context(tls) if tls.cert_file is not None else None
+    context = tls
 
     class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
         receive_deadline_seconds = receive_seconds
@@ -101,17 +107,24 @@ def make_server(
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unusable file."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = server_context("tls", tls)
     context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
-    except OSError as error:
-        raise OSError(f"tls.cert_file {tls.cert_file}, tls.key_file {tls.key_file}: {error}") from error
     try:
         context.load_verify_locations(str(tls.client_ca_file))
     except OSError as error:
         raise OSError(f"tls.client_ca_file {tls.client_ca_file}: {error}") from error
+    return context
+
+
+def server_context(section: str, files: Tls | Admission) -> ssl.SSLContext:
+    """TLS with the certificate that a section of the settings names. Raises `OSError` naming its files."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(str(files.cert_file), str(files.key_file))
+    except OSError as error:
+        names = f"{section}.cert_file {files.cert_file}, {section}.key_file {files.key_file}"
+        raise OSError(f"{names}: {error}") from error
     # Go offers h2 where ALPN allows it; this server speaks HTTP/1.1.
     context.set_alpn_protocols(["http/1.1"])
     return context

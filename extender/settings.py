@@ -48,6 +48,9 @@ class Listen(Strict):
     health: OptionalAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
+    admission: OptionalAddress = ""
+    """The admission webhook, over TLS. 0.0.0.0:12348 where the cluster is older than 1.36; empty for none."""
+
     url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
     """The path of `urlPrefix` in the scheduler's configuration."""
 
@@ -70,6 +73,19 @@ class Tls(Strict):
         if any(given) and not all(given):
             raise ValueError("give cert_file, key_file and client_ca_file together")
         return self
+
+
+class Admission(Strict):
+    """The admission webhook, where `listen.admission` is given."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM certificate chain of the webhook's Service. It is read again when it changes."""
+
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM key of it."""
+
+    scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
 
 
 class Deadlines(Strict):
@@ -131,6 +147,7 @@ class ExtenderConfiguration(Strict):
     resources: Resources = Resources()
     listen: Listen = Listen()
     tls: Tls = Tls()
+    admission: Admission = Admission()
     deadlines: Deadlines = Deadlines()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
@@ -146,6 +163,11 @@ class ExtenderConfiguration(Strict):
             raise ValueError(
                 f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
                 "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1"
+            )
+        if self.listen.admission and not (self.admission.cert_file and self.admission.key_file):
+            raise ValueError(
+                "listen.admission: an API server calls webhooks by TLS only; "
+                "give admission.cert_file and admission.key_file"
             )
         return self
 

@@ -24,7 +24,7 @@ def serving(
     app: ASGIApp,
     *,
     receive_seconds: float,
-    tls: Tls | None = None,
+    tls: Tls | ssl.SSLContext | None = None,
     protocol: type[HttpToolsProtocol] | None = None,
 ) -> Iterator[Address]:
     """Serve `app` on a free port of loopback until the block ends."""

@@ -1,0 +1,116 @@
+"""The certificate that the admission listener shows, followed while the service runs.
+
+    look, every 10 s --the same files--> nothing, but for a word when the certificate ends soon
+                     --other files--> a new context --good--> shown to every new connection
+                                                    --bad--> one ERROR line, and the old one stays
+
+Connections that are open keep what they were shown. A new pair is loaded into a context of its own, never into the
+one in use: a certificate that arrives a moment before its key would leave that one with neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from extender.metrics import Metrics
+from extender.server import server_context
+from extender.settings import Admission
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""Kubelet brings a changed Secret within a minute or two; whoever edits a file by hand waits for it."""
+SAY_AGAIN_SECONDS = 3600.0
+LAST_PART = 6
+"""One sixth of its life left: a certificate that is rotated at a third of it should have been long ago."""
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Inode, time and size of each file; empty when one of them is not to be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate in use, and its life in Unix seconds."""
+
+    context: ssl.SSLContext
+    begins: float
+    ends: float
+
+
+class Certificates:
+    """Shows the newest usable pair. Raises `OSError` naming the files when there is none at the start."""
+
+    def __init__(self, files: Admission, metrics: Metrics, *, now: Callable[[], float]) -> None:
+        self._files = files
+        self._metrics = metrics
+        self._now = now
+        self._stamp = _stamp(files)
+        self._take(_load(files))
+        self.context = server_context("admission", files)
+        """For the listener. Its own certificate is never shown: each handshake is given the newest one."""
+        self.context.sni_callback = self._show
+
+    async def run(self) -> None:
+        """Look for ever, until cancelled."""
+        while True:
+            self.warn()
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look once, and load what is another pair than at the last look."""
+        stamp = await asyncio.to_thread(_stamp, self._files)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp  # from before reading: what is written meanwhile is seen by the next look
+        try:
+            loaded = await asyncio.to_thread(_load, self._files)
+        except (OSError, ValueError) as error:
+            self._metrics.certificate_failures.inc()
+            log.error("admission certificate not read, the old one stays error=%s", error)  # noqa: TRY400 - the message says it all
+            return
+        self._take(loaded)
+        log.info("admission certificate read path=%s ends=%d", self._files.cert_file, loaded.ends)
+
+    def _show(self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:  # noqa: ARG002 - ssl's own signature
+        connection.context = self._pair.context
+
+    def _take(self, pair: Pair) -> None:
+        self._pair = pair
+        self._said_at = 0.0
+        self._metrics.certificate_expiry.set(pair.ends)
+
+    def warn(self) -> None:
+        """Say that the end is near, or past."""
+        now, pair = self._now(), self._pair
+        if pair.ends - now > (pair.ends - pair.begins) / LAST_PART or now - self._said_at < SAY_AGAIN_SECONDS:
+            return
+        self._said_at = now
+        if now >= pair.ends:
+            log.error("admission certificate has ended, no pod that asks is created path=%s", self._files.cert_file)
+        else:
+            seconds = int(pair.ends - now)
+            log.warning("admission certificate ends soon path=%s seconds=%d", self._files.cert_file, seconds)
+
+
+def _load(files: Admission) -> Pair:
+    from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without this listener is spared
+
+    context = server_context("admission", files)
+    if files.cert_file is None:
+        raise ValueError("admission.cert_file is not given")
+    leaf = x509.load_pem_x509_certificate(files.cert_file.read_bytes())
+    return Pair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
+
+
+def _stamp(files: Admission) -> Stamp:
+    paths = [path for path in (files.cert_file, files.key_file) if path is not None]
+    try:
+        found = [path.stat() for path in paths]
+    except OSError:
+        return ()  # reading them says why
+    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)

@@ -1,0 +1,190 @@
+"""The certificate of the admission listener: changed while connections stand, never for a worse one, never ended in silence."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cli.certificates.pairs import Signed, renewed
+from extender.admission import Reviewer
+from extender.certificates import SAY_AGAIN_SECONDS, Certificates
+from extender.metrics import Metrics
+from extender.routes import admission_app
+from extender.settings import Admission
+from tests.wire.listener import Address, connected, read_reply, request, serving
+from tests.wire.service import CONFIGURATION
+
+NAME = "vrampack-admission.vrampack-system.svc"
+LIFE = timedelta(days=90)
+CALL = request("/mutate", b"{}")
+
+
+class Files:
+    """Where a pair lies, as kubelet would have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = Admission(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
+        self._written = 0
+
+    def write(self, made: Signed) -> None:
+        self.put("tls.crt", made.certificate)
+        self.put("tls.key", made.key)
+
+    def put(self, name: str, content: bytes) -> None:
+        """In one step, as another file: times may not tell two writes apart."""
+        self._written += 1
+        path = self.settings.cert_file
+        assert path is not None
+        fresh = path.with_name(f"{self._written}")
+        fresh.write_bytes(content)
+        fresh.replace(path.with_name(name))
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("test")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def pairs(now: datetime) -> tuple[Signed, Signed]:
+    """The first one lies there at the start; the second is signed by the same authority."""
+    first = renewed(None, [NAME], LIFE, now)
+    return first, renewed(first, [NAME], 4 * LIFE, now)
+
+
+@pytest.fixture
+def first(pairs: tuple[Signed, Signed]) -> Signed:
+    return pairs[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path, first: Signed) -> Files:
+    made = Files(tmp_path)
+    made.write(first)
+    return made
+
+
+@pytest.fixture
+def certificates(files: Files, metrics: Metrics, now: datetime) -> Certificates:
+    return Certificates(files.settings, metrics, now=now.timestamp)
+
+
+@pytest.fixture
+def address(certificates: Certificates, metrics: Metrics) -> Iterator[Address]:
+    app = admission_app(Reviewer(CONFIGURATION, metrics))
+    with serving(app, receive_seconds=5, tls=certificates.context) as at:
+        yield at
+
+
+def wrapped(address: Address, trusted: Signed) -> ssl.SSLSocket:
+    """A handshake as the API server makes it, by the name of the Service, and strictly."""
+    context = ssl.create_default_context(cadata=trusted.authorities.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context.wrap_socket(connected(address), server_hostname=NAME)
+
+
+def shown(address: Address, trusted: Signed) -> str:
+    with closing(wrapped(address, trusted)) as client:
+        return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
+
+
+def sample(metrics: Metrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"vrampack_admission_certificate_{name}")
+
+
+async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
+    address: Address,
+    certificates: Certificates,
+    files: Files,
+    metrics: Metrics,
+    pairs: tuple[Signed, Signed],
+    now: datetime,
+) -> None:
+    first, second = pairs
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "expiry_timestamp_seconds") == (now + LIFE).timestamp()
+    with wrapped(address, first) as standing:
+        standing.sendall(CALL)
+        assert read_reply(standing)[0] == 400
+        files.write(second)
+        await certificates.look()
+        assert shown(address, first) == second.certificate.decode()
+        assert sample(metrics, "expiry_timestamp_seconds") == (now + 4 * LIFE).timestamp()
+        standing.sendall(CALL)
+        assert read_reply(standing)[0] == 400
+
+
+async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
+    address: Address,
+    certificates: Certificates,
+    files: Files,
+    metrics: Metrics,
+    pairs: tuple[Signed, Signed],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = pairs
+    files.put("tls.crt", second.certificate)
+    await certificates.look()
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "reload_failures_total") == 1
+    assert "admission certificate not read, the old one stays" in caplog.text
+    await certificates.look()
+    assert sample(metrics, "reload_failures_total") == 1
+    files.put("tls.key", second.key)
+    await certificates.look()
+    assert shown(address, first) == second.certificate.decode()
+
+
+@pytest.mark.parametrize("content", [b"", b"not PEM"])
+async def test_what_is_no_certificate_keeps_the_old_one(
+    address: Address, certificates: Certificates, files: Files, metrics: Metrics, first: Signed, content: bytes
+) -> None:
+    files.put("tls.crt", content)
+    await certificates.look()
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "reload_failures_total") == 1
+
+
+def test_without_a_usable_pair_there_is_no_start(files: Files, metrics: Metrics, now: datetime) -> None:
+    files.put("tls.key", b"not PEM")
+    with pytest.raises(OSError, match=r"admission\.cert_file .*tls\.crt, admission\.key_file .*tls\.key"):
+        Certificates(files.settings, metrics, now=now.timestamp)
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "text"),
+    [
+        (74, None, ""),  # 90 / 6 = 15 days are left from day 75 on
+        (76, logging.WARNING, "ends soon"),
+        (91, logging.ERROR, "has ended, no pod that asks is created"),
+    ],
+)
+def test_its_end_is_said_in_time_and_once_an_hour(
+    files: Files,
+    now: datetime,
+    caplog: pytest.LogCaptureFixture,
+    days: int,
+    level: int | None,
+    text: str,
+) -> None:
+    clock = now.timestamp() + days * 86_400
+    made = Certificates(files.settings, Metrics("test"), now=lambda: clock)
+    said = 0 if level is None else 1
+    made.warn()
+    made.warn()
+    assert [record.levelno for record in caplog.records] == [level] * said
+    assert text in caplog.text
+    clock += SAY_AGAIN_SECONDS
+    made.warn()
+    assert len(caplog.records) == 2 * said
