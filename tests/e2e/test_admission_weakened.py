@@ -185,7 +185,7 @@ WITHOUT_INJECTION: dict[str, tuple[Edit, Attack]] = {
     "validation 0, envFrom": (without_validation(0), sibling_from_config_map),
     "validation 0, init": (without_validation(0), sibling_with_variable("NVIDIA_VISIBLE_DEVICES", init=True)),
     "too many entries": (
-        with_text("variables.found[i].size() != variables.expected[i].size()", "false"),
+        with_text("c.found.size() != c.expected.size()", "false"),
         written_by_hand_with("NVIDIA_VISIBLE_DEVICES"),
     ),
     "request not named": (
