@@ -1,4 +1,7 @@
-"""A container's environment: what the policies make of it, whoever writes it, and whom they leave alone."""
+"""A container's environment: what the policies make of it, whoever writes it, and whom they leave alone.
+
+Every test runs twice: with the mutating policies, and with the webhook in their place.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
+from tests.e2e import admission_bench, webhook
 from tests.e2e.admission_attacks import (
     ALLOCATION,
     Attack,
@@ -41,7 +44,7 @@ from tests.e2e.admission_pods import (
     own,
     variable,
 )
-from tests.e2e.admission_policies import SHIPPED, injector, installed, switched_off, weakened
+from tests.e2e.admission_policies import injector, installed
 from tests.e2e.cluster import Cluster, Json
 
 NAMES = (*GUARDED, "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_ANYTHING")
@@ -79,8 +82,19 @@ HOSTILE: dict[str, Attack] = {
 LONGEST_NAME = "c" * 63
 
 
+@pytest.fixture(scope="module", params=["policies", "webhook"])
+def form(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[webhook.Form]:
+    if request.param == "policies":
+        yield webhook.Policies(cluster)
+        return
+    with webhook.installed(cluster, tmp_path_factory.mktemp("mounted")) as made:
+        yield made
+
+
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
+def bench(cluster: Cluster, form: webhook.Form) -> Iterator[Bench]:
     with admission_bench.bench(cluster) as made:
         yield made
 
@@ -215,7 +229,7 @@ def test_pods_that_ask_for_nothing_are_never_touched(bench: Bench) -> None:
         assert made["spec"]["schedulerName"] == "default-scheduler", what
 
 
-def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(bench: Bench) -> None:
+def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(bench: Bench, form: webhook.Form) -> None:
     """What the API server would store, once with every policy and once with none that touches pods."""
     exporter = a_pod(
         a_container(
@@ -239,7 +253,7 @@ def test_dcgm_exporter_is_the_same_byte_for_byte_without_our_policies(bench: Ben
 
     with_policies = stored()
     touching = ("vrampack-environment-inject", "vrampack-environment-guard", "vrampack-requests", "vrampack-records")
-    with weakened(bench.cluster, SHIPPED, dict.fromkeys(touching, switched_off)):
+    with form.without(*touching):
         bench.cluster.wait(is_bare, what="the policies are off")
         assert stored() == with_policies
     bench.cluster.wait(lambda: not is_bare() and _is_as_shipped(bench), what="the policies are in force again")
@@ -280,12 +294,12 @@ def test_an_ephemeral_container_may_say_void_itself(bench: Bench) -> None:
     assert [made["env"] for made in bench.ephemeral(name)] == [env]
 
 
-def test_ephemeral_containers_from_before_the_policies_are_never_touched(bench: Bench) -> None:
+def test_ephemeral_containers_from_before_the_policies_are_never_touched(bench: Bench, form: webhook.Form) -> None:
     """They cannot be changed: to put the entry in, or to ask for it, would refuse every later one."""
     name = bench.bound_pod()
     old = [a_container("image"), a_container("names", env=[variable("NVIDIA_VISIBLE_DEVICES")], env_from="any")]
     ours = ("vrampack-environment-ephemeral", "vrampack-environment-guard")
-    with weakened(bench.cluster, SHIPPED, dict.fromkeys(ours, switched_off)):
+    with form.without(*ours):
         bench.cluster.wait(lambda: debugged_with(env_from="any")(bench), what="the guard is off")
         bench.cluster.wait(lambda: debugged_with()(bench), what="the mutation is off")
         status, answer = bench.debug(name, *old)

@@ -1,0 +1,177 @@
+"""The webhook form on a real API server: what it does beside the table of `test_admission_environment`, and without an answer."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from http.client import HTTPConnection
+
+import pytest
+
+from cli.certificates.pairs import Signed, renewed
+from tests.e2e import admission_bench
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import VOID, a_container, a_pod, has_exact_environment, init_asks, variable
+from tests.e2e.cluster import Cluster, Json
+from tests.e2e.processes import LOOPBACK
+from tests.e2e.refusals import NAMESPACE
+from tests.e2e.webhook import CONFIGURATION, PORT, Webhook, installed
+from tests.wire.listener import connected
+
+NAME = "vrampack-admission.vrampack-system.svc"
+OTHERS = {
+    "nothing": a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")])),
+    "zero": a_pod(a_container(units=0), init=[a_container("init", units="0")]),
+    "whole cards": a_pod({**a_container(), "resources": {"limits": {"nvidia.com/gpu": "1"}}}),
+}
+"""Pods that do not ask for GPU memory."""
+
+
+@pytest.fixture(scope="module")
+def webhook(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
+    with installed(cluster, tmp_path_factory.mktemp("mounted")) as made:
+        yield made
+
+
+@pytest.fixture
+def bench(cluster: Cluster, webhook: Webhook) -> Iterator[Bench]:
+    with admission_bench.bench(cluster) as made:
+        yield made
+
+
+def shown(authorities: bytes) -> str:
+    """The certificate of a new connection, checked as strictly as Python 3.13 does."""
+    context = ssl.create_default_context(cadata=authorities.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with closing(context.wrap_socket(connected((LOOPBACK, PORT)), server_hostname=NAME)) as client:
+        return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
+
+
+def sample(webhook: Webhook, series: str) -> float:
+    """One series of the extender's metrics page; 0 when it is not there."""
+    address = webhook.extender.health_url.removeprefix("http://")
+    with closing(HTTPConnection(address, timeout=10)) as client:
+        client.request("GET", "/metrics")
+        lines = client.getresponse().read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{series} "))
+
+
+@pytest.mark.parametrize("given", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str)
+def test_a_pod_that_chose_no_scheduler_gets_ours(bench: Bench, given: Json) -> None:
+    for pod in (a_pod(**given), {**init_asks(), "spec": {**init_asks()["spec"], **given}}):
+        made = bench.read(bench.pod(pod))
+        assert made["spec"]["schedulerName"] == "vrampack"
+        assert has_exact_environment(made)
+
+
+def test_only_pods_that_ask_are_sent(bench: Bench, webhook: Webhook) -> None:
+    """The API server's own match conditions: nobody waits for us who has no business with us."""
+    count = "vrampack_admission_request_duration_seconds_count"
+    before = {result: sample(webhook, f'{count}{{result="{result}"}}') for result in ("changed", "unchanged")}
+    for what, pod in OTHERS.items():
+        name = bench.pod(pod)
+        status, answer = bench.debug(name, a_container("debugger"))
+        assert status == HTTPStatus.OK, (what, answer)
+    assert {result: sample(webhook, f'{count}{{result="{result}"}}') for result in before} == before
+    bench.pod()
+    assert sample(webhook, f'{count}{{result="changed"}}') > before["changed"]
+
+
+def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(bench: Bench, webhook: Webhook) -> None:
+    running = bench.bound_pod()
+    webhook.extender.process.kill()
+    try:
+        status, answer = bench.create(a_pod())
+        assert status == HTTPStatus.INTERNAL_SERVER_ERROR
+        assert 'failed calling webhook "environment.vrampack.dev"' in answer["message"]
+        status, answer = bench.debug(running, a_container("debugger"))
+        assert status == HTTPStatus.INTERNAL_SERVER_ERROR
+        assert bench.ephemeral(running) == []
+        for pod in OTHERS.values():
+            bench.debug(bench.pod(pod), a_container("debugger"))
+        ours = a_pod(a_container(units=4))
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+        status, answer = bench.cluster.request("POST", path, ours)
+        assert "webhook" not in answer["message"], "our own namespace is never sent"
+        status, answer = bench.patch(running, {"metadata": {"labels": {"a": "b"}}})
+        assert status == HTTPStatus.OK, answer
+    finally:
+        webhook.start()
+    assert bench.debug(running, a_container("debugger"))[0] == HTTPStatus.OK
+    assert [made["env"] for made in bench.ephemeral(running)] == [VOID]
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trust_it_anew(
+    bench: Bench, webhook: Webhook
+) -> None:
+    before, pid = webhook.secret(), webhook.extender.process.pid
+    trusted = bench.cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
+    assert shown(before["ca.crt"]) == before["tls.crt"].decode()
+    assert "nothing to renew" in webhook.renew()
+    assert webhook.secret() == before
+    assert "certificate made" in webhook.renew("--days", "300")  # of which less than a third is left
+    after = webhook.secret()
+    assert after["ca.crt"] == before["ca.crt"]
+    assert after["tls.crt"] != before["tls.crt"]
+    assert bench.cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == trusted
+    webhook.mount()
+    bench.cluster.wait(lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown")
+    assert has_exact_environment(bench.read(bench.pod()))
+    assert (webhook.extender.process.pid, webhook.extender.process.is_running) == (pid, True)
+
+
+def test_an_ended_certificate_is_refused_and_said(bench: Bench, webhook: Webhook) -> None:
+    """By the API server to whoever creates a pod, and by the extender in its log and metrics. The next good one helps."""
+    good = webhook.secret()
+    now = datetime.now(UTC)
+    kept = Signed(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
+    ended = renewed(kept, [NAME], timedelta(days=1), now - timedelta(days=2))
+    webhook.mount({"tls.crt": ended.certificate, "tls.key": ended.key})
+    webhook.extender.process.kill()  # a connection that stands is not asked again
+    webhook.start(wait=False)
+    try:
+        status, answer = bench.create(a_pod())
+        assert status == HTTPStatus.INTERNAL_SERVER_ERROR
+        assert "certificate has expired" in answer["message"]
+        expiry = "vrampack_admission_certificate_expiry_timestamp_seconds"
+        assert sample(webhook, expiry) == int((now - timedelta(days=1)).timestamp())
+        bench.cluster.wait(lambda: "admission certificate has ended" in webhook.extender.process.log_tail())
+    finally:
+        webhook.mount(good)
+    bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.CREATED, 20, what="the good one is shown")
+
+
+def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(webhook: Webhook) -> None:
+    """The authority is in the Secret, so nothing has to be made anew."""
+    cluster, before = webhook.cluster, webhook.secret()
+    lost = cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
+    patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    cluster.must("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
+    assert "nothing to renew" in webhook.renew()
+    assert cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == lost
+    assert webhook.secret() == before
+    cluster.wait(cluster.admits_as_shipped, what="the webhook answers")
+
+
+def test_the_account_may_do_what_it_does_and_no_more(webhook: Webhook) -> None:
+    """Asked of the API server itself."""
+    user = webhook.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
+
+    def may(verb: str, what: str, *flags: str) -> bool:
+        return (
+            webhook.cluster.kubectl("auth", "can-i", verb, what, *flags, check=False, kubeconfig=user).returncode == 0
+        )
+
+    here = ("-n", NAMESPACE)
+    kind = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+    assert may("patch", f"{kind}/vrampack-environment")
+    assert all(may(verb, "secrets/vrampack-admission", *here) for verb in ("get", "update"))
+    assert may("create", "secrets", *here)
+    assert not any(may(verb, f"{kind}/another") for verb in ("get", "patch", "delete"))
+    assert not any(may(verb, "secrets/another", *here) for verb in ("get", "update", "delete"))
+    assert not any(may(verb, "secrets", "-n", "default") for verb in ("create", "get", "list"))
+    assert not any(may(verb, "secrets", *here) for verb in ("list", "watch", "delete"))
+    assert not may("get", "pods", "-A")

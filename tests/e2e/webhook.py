@@ -1,0 +1,163 @@
+"""The two forms of the mutations: policies, as the install for 1.36 has them, and the webhook of `manifests/webhook`.
+
+The webhook is installed as it ships, in place of the mutating policies, and answered over TLS by a real extender with a
+certificate that `vrampack certificates` made under its own account. What differs has its reason beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+
+from tests.e2e import in_cluster
+from tests.e2e.admission_pods import a_pod
+from tests.e2e.admission_policies import SECOND_SCHEDULER, SHIPPED, Edit, switched_off, weakened
+from tests.e2e.cluster import Cluster, Json
+from tests.e2e.in_cluster import Extender
+from tests.e2e.processes import LOOPBACK, REPOSITORY, free_ports
+from tests.e2e.refusals import NAMESPACE
+from tests.e2e.render import render
+from tests.manifests.kustomization import MANIFESTS, rendered
+
+SHAPE = MANIFESTS / "webhook" / "second-scheduler"
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vrampack-environment"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/vrampack-admission"
+MUTATING = ("vrampack-environment-inject", "vrampack-environment-ephemeral", "vrampack-scheduler-set")
+"""The first two stand for the rules of the webhook, in its order."""
+PORT = 12348
+MOUNTED = "/etc/vrampack/admission"
+LEFT_OUT = {"Deployment", "PodDisruptionBudget", "Job", "CronJob", "ConfigMap"}
+"""Nothing runs pods here, and the extender is handed its configuration."""
+
+
+class Form(Protocol):
+    """What makes the environment of containers."""
+
+    def without(self, *names: str) -> AbstractContextManager[None]:
+        """These policies, or what stands in for them, are switched off inside; soon in force again afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """As shipped for 1.36: nothing to do."""
+
+    cluster: Cluster
+
+    def without(self, *names: str) -> AbstractContextManager[None]:
+        return weakened(self.cluster, SHIPPED, dict.fromkeys(names, switched_off))
+
+
+@dataclass(slots=True)
+class Webhook:
+    """The webhook in force. `folder` is what kubelet would mount of the Secret."""
+
+    cluster: Cluster
+    folder: Path
+    configuration: str
+    """Of the extender."""
+    extender: Extender = field(init=False)
+
+    @contextmanager
+    def without(self, *names: str) -> Iterator[None]:
+        guards: dict[str, Edit] = dict.fromkeys((name for name in names if name not in MUTATING), switched_off)
+        # A pod that nobody wires is given no scheduler either: the webhook does both.
+        schedulers: dict[str, Edit] = (
+            {"vrampack-scheduler-guard": switched_off} if "vrampack-environment-inject" in names else {}
+        )
+        shipped = self.cluster.must("GET", CONFIGURATION)["webhooks"][0]["rules"]
+        self._look_at([rule for rule, policy in zip(shipped, MUTATING, strict=False) if policy not in names])
+        try:
+            with weakened(self.cluster, SECOND_SCHEDULER, schedulers), weakened(self.cluster, SHIPPED, guards):
+                yield
+        finally:
+            self._look_at(shipped)
+
+    def start(self, *, wait: bool = True) -> None:
+        """An extender with what is mounted now; `wait` until it answers the API server."""
+        (port,) = free_ports(1)
+        self.extender = in_cluster.start_extender(self.cluster, port=port, configuration=self.configuration)
+        if wait:
+            self.cluster.wait(self.cluster.admits_as_shipped, what="the webhook answers")
+
+    def renew(self, *flags: str) -> str:
+        """`vrampack certificates` once, under the shipped account; what it says."""
+        kubeconfig = self.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
+        command = [sys.executable, "-m", "cli", "certificates", "--kubeconfig", str(kubeconfig), *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)
+        if done.returncode:
+            raise RuntimeError(f"vrampack certificates: {done.stderr}")
+        return done.stdout
+
+    def secret(self) -> dict[str, bytes]:
+        data = self.cluster.must("GET", SECRET)["data"]
+        return {name: base64.b64decode(text) for name, text in data.items()}
+
+    def mount(self, files: dict[str, bytes] | None = None) -> None:
+        """As kubelet does: a new folder, and a link to it that is swapped."""
+        content = files or self.secret()
+        fresh = self.folder / f"..{len(list(self.folder.iterdir()))}"
+        fresh.mkdir()
+        for name in ("tls.crt", "tls.key"):
+            (fresh / name).write_bytes(content[name])
+            if not (self.folder / name).is_symlink():
+                (self.folder / name).symlink_to(Path("..data") / name)
+        swapped = self.folder / "..data_tmp"
+        swapped.symlink_to(fresh.name)
+        swapped.replace(self.folder / "..data")
+
+    def _look_at(self, rules: list[Json]) -> None:
+        patch = [{"op": "replace", "path": "/webhooks/0/rules", "value": rules}]
+        self.cluster.must("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
+
+
+@contextmanager
+def installed(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
+    """The webhook instead of the mutating policies; afterwards those are in force again."""
+    items = list(yaml.safe_load_all(render(SHAPE)))
+    applied = [_reachable(item) for item in items if item["kind"] not in LEFT_OUT]
+    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": applied})
+    (text,) = [item["data"]["extender.yaml"] for item in items if "extender.yaml" in item.get("data", {})]
+    text = text.replace(MOUNTED, str(folder)).replace(f"0.0.0.0:{PORT}", f"{LOOPBACK}:{PORT}")
+    made = Webhook(cluster, folder, text)
+    try:
+        cluster.kubectl("delete", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", *MUTATING)
+        cluster.wait(lambda: _creates(cluster) == HTTPStatus.UNPROCESSABLE_ENTITY, what="the mutating policies are off")
+        cluster.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
+        made.renew()
+        made.mount()
+        made.start()
+        yield made
+    finally:
+        if hasattr(made, "extender"):
+            made.extender.process.kill()
+        ours = {_identity(item) for item in rendered("second-scheduler")}
+        extra = [item for item in applied if _identity(item) not in ours]
+        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": extra})
+        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=gone)
+        cluster.request("DELETE", SECRET)
+        cluster.install_manifests()
+
+
+def _reachable(item: Json) -> Json:
+    """No kube-proxy runs here, so the Service names the extender's own address; its name and port are as shipped."""
+    if item["kind"] != "Service" or item["metadata"]["name"] != "vrampack-admission":
+        return item
+    return {**item, "spec": {"type": "ExternalName", "externalName": LOOPBACK}}
+
+
+def _identity(item: Json) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _creates(cluster: Cluster) -> int:
+    return cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", a_pod())[0]
