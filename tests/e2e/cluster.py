@@ -42,7 +42,14 @@ REQUEST_TIMEOUT_SECONDS = 30
 class Cluster:
     """One control plane; see the module for how to use it. `stop` leaves no process behind."""
 
-    def __init__(self, site: components.Site, *, etcd_ports: tuple[int, int], controller_port: int) -> None:
+    def __init__(
+        self,
+        site: components.Site,
+        *,
+        etcd_ports: tuple[int, int],
+        controller_port: int,
+        emulated_version: str | None = None,
+    ) -> None:
         self._site = site
         self._kubectl = site.binaries["kubectl"]
         self.api_host, self.api_port = LOOPBACK, site.api_port
@@ -55,7 +62,7 @@ class Cluster:
         self.binaries = site.binaries
         self.refusals = refusals.RefusalLog(components.audit_log(site))
         self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
-        self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0])
+        self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0], emulated_version=emulated_version)
         self.controller_manager = components.controller_manager(
             site, port=controller_port, kubeconfig=self.admin_kubeconfig
         )
@@ -64,8 +71,11 @@ class Cluster:
         self.tls.verify_flags |= ssl.VERIFY_X509_STRICT
 
     @classmethod
-    def start(cls, directory: Path) -> Self:
-        """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`."""
+    def start(cls, directory: Path, *, emulated_version: str | None = None) -> Self:
+        """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`.
+
+        With `emulated_version` its API server is an older one, as far as a newer one can play it.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         api_port, client_port, peer_port, controller_port = free_ports(4)
         site = components.Site(
@@ -75,7 +85,8 @@ class Cluster:
             api_port=api_port,
             admin_token=secrets.token_hex(16),
         )
-        cluster = cls(site, etcd_ports=(client_port, peer_port), controller_port=controller_port)
+        ports = (client_port, peer_port)
+        cluster = cls(site, etcd_ports=ports, controller_port=controller_port, emulated_version=emulated_version)
         try:
             cluster._boot()
         except BaseException:

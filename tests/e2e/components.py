@@ -94,7 +94,8 @@ def etcd(site: Site, *, client_port: int, peer_port: int) -> Process:
     return Process("etcd", command, directory=site.directory)
 
 
-def apiserver(site: Site, *, etcd_port: int) -> Process:
+def apiserver(site: Site, *, etcd_port: int, emulated_version: str | None = None) -> Process:
+    """`emulated_version`: an older minor version, whose kinds and words of CEL are all that this server then knows."""
     serving = site.authority.issue("kube-apiserver")
     accounts = site.authority.issue("service-accounts")
     tokens = site.directory / "tokens.csv"
@@ -130,6 +131,8 @@ def apiserver(site: Site, *, etcd_port: int) -> Process:
         f"--audit-log-path={audit_log(site)}",
         "--audit-log-maxsize=4096",  # MiB; it is read from where the last test stopped, so it must not be rotated
     ]
+    if emulated_version is not None:
+        command.append(f"--emulated-version={emulated_version}")
     return Process("kube-apiserver", command, directory=site.directory)
 
 

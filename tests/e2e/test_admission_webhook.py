@@ -19,6 +19,7 @@ from tests.e2e.cluster import Cluster, Json
 from tests.e2e.processes import LOOPBACK
 from tests.e2e.refusals import NAMESPACE
 from tests.e2e.webhook import CONFIGURATION, PORT, Webhook, installed
+from tests.manifests.kustomization import MANIFESTS
 from tests.wire.listener import connected
 
 NAME = "vrampack-admission.vrampack-system.svc"
@@ -154,6 +155,15 @@ def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(
     assert cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == lost
     assert webhook.secret() == before
     cluster.wait(cluster.admits_as_shipped, what="the webhook answers")
+
+
+@pytest.mark.parametrize("shape", ["second-scheduler", "kubeadm"])
+def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: Webhook, shape: str) -> None:
+    """Jobs and pods too, which no test runs: as whoever installs it sends them."""
+    done = webhook.cluster.kubectl("apply", "--dry-run=server", "-k", MANIFESTS / "webhook" / shape)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning")]
+    # In a dry run the namespace stays the second scheduler's, which has no pods on the network of hosts.
+    assert [line for line in warnings if shape == "second-scheduler" or "hostNetwork=true" not in line] == []
 
 
 def test_the_account_may_do_what_it_does_and_no_more(webhook: Webhook) -> None:

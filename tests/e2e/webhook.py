@@ -36,8 +36,8 @@ MUTATING = ("vrampack-environment-inject", "vrampack-environment-ephemeral", "vr
 """The first two stand for the rules of the webhook, in its order."""
 PORT = 12348
 MOUNTED = "/etc/vrampack/admission"
-LEFT_OUT = {"Deployment", "PodDisruptionBudget", "Job", "CronJob", "ConfigMap"}
-"""Nothing runs pods here, and the extender is handed its configuration."""
+WORKLOADS = {"Deployment", "PodDisruptionBudget", "Job", "CronJob"}
+"""Nothing runs pods here."""
 
 
 class Form(Protocol):
@@ -123,29 +123,43 @@ class Webhook:
 @contextmanager
 def installed(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
     """The webhook instead of the mutating policies; afterwards those are in force again."""
-    items = list(yaml.safe_load_all(render(SHAPE)))
-    applied = [_reachable(item) for item in items if item["kind"] not in LEFT_OUT]
-    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": applied})
-    (text,) = [item["data"]["extender.yaml"] for item in items if "extender.yaml" in item.get("data", {})]
-    text = text.replace(MOUNTED, str(folder)).replace(f"0.0.0.0:{PORT}", f"{LOOPBACK}:{PORT}")
-    made = Webhook(cluster, folder, text)
     try:
         cluster.kubectl("delete", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", *MUTATING)
         cluster.wait(lambda: _creates(cluster) == HTTPStatus.UNPROCESSABLE_ENTITY, what="the mutating policies are off")
-        cluster.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
-        made.renew()
-        made.mount()
+        with applied(cluster, folder) as made:
+            yield made
+    finally:
+        ours = {_identity(item) for item in rendered("second-scheduler")}
+        extra = [item for item in _objects() if _identity(item) not in ours]
+        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=_list(extra))
+        cluster.request("DELETE", SECRET)
+        cluster.install_manifests()
+
+
+@contextmanager
+def applied(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
+    """The shape applied as it ships, its certificate made and an extender started; it ends with the block."""
+    cluster.kubectl("apply", "--warnings-as-errors", "-f", "-", input=_list(_objects()))
+    (text,) = [item["data"]["extender.yaml"] for item in _objects() if "extender.yaml" in item.get("data", {})]
+    text = text.replace(MOUNTED, str(folder)).replace(f"0.0.0.0:{PORT}", f"{LOOPBACK}:{PORT}")
+    made = Webhook(cluster, folder, text)
+    made.renew()
+    made.mount()
+    try:
         made.start()
         yield made
     finally:
         if hasattr(made, "extender"):
             made.extender.process.kill()
-        ours = {_identity(item) for item in rendered("second-scheduler")}
-        extra = [item for item in applied if _identity(item) not in ours]
-        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": extra})
-        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=gone)
-        cluster.request("DELETE", SECRET)
-        cluster.install_manifests()
+
+
+def _objects() -> list[Json]:
+    items = yaml.safe_load_all(render(SHAPE))
+    return [_reachable(item) for item in items if item["kind"] not in WORKLOADS]
+
+
+def _list(items: list[Json]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _reachable(item: Json) -> Json:

@@ -1,0 +1,59 @@
+"""The webhook form on the oldest API server that ours can play: 1.33, which has no policies that change pods.
+
+What it plays are the kinds that it serves and the words of CEL that it takes; the code is the pinned version's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e import admission_bench, test_admission_requests, webhook
+from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_pods import a_container, a_pod, container_of, environment, has_exact_environment
+from tests.e2e.cluster import Cluster
+from tests.e2e.test_admission_environment import HOSTILE
+
+OLDEST = "1.33"
+NEED_A_MUTATING_POLICY = ("a sidecar that sees everything", "an ephemeral container stripped by another plugin")
+"""The other plugin of these attacks is one."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Instead of the suite's own: older, and with the webhook form from the start."""
+    files, mounted = (tmp_path_factory.mktemp(name) for name in ("older", "mounted"))
+    with Cluster.start(files, emulated_version=OLDEST) as running, webhook.applied(running, mounted):
+        yield running
+
+
+@pytest.fixture
+def bench(cluster: Cluster) -> Iterator[Bench]:
+    with admission_bench.bench(cluster) as made:
+        yield made
+
+
+def test_it_knows_no_policies_that_change_pods(cluster: Cluster) -> None:
+    served = cluster.must("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]
+    names = {kind["name"] for kind in served}
+    assert "validatingadmissionpolicies" in names
+    assert "mutatingadmissionpolicies" not in names
+
+
+def test_no_hostile_environment_gets_through(bench: Bench) -> None:
+    attacks = {what: attack for what, attack in HOSTILE.items() if what not in NEED_A_MUTATING_POLICY}
+    assert len(attacks) == len(HOSTILE) - 2
+    assert [what for what, attack in attacks.items() if attack(bench)] == []
+
+
+def test_a_pod_gets_its_environment_and_scheduler(bench: Bench) -> None:
+    made = bench.read(bench.pod(a_pod(a_container(units=4), init=[a_container("init")])))
+    assert has_exact_environment(made)
+    assert sorted(container_of(made, "main")["env"], key=repr) == sorted(environment("main", 4), key=repr)
+    assert made["spec"]["schedulerName"] == "vrampack"
+
+
+def test_what_can_never_fit_is_refused_with_field_and_cure(bench: Bench) -> None:
+    for pod, field, cure in test_admission_requests.REFUSED.values():
+        test_admission_requests.test_it_is_refused_with_field_and_cure(bench, pod, field, cure)
