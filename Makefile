@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations shim-test e2e soak bench plugin hook render image clean
+.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e and not image and not mutation and not shim" tests
+	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation and not shim" tests
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .

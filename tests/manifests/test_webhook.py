@@ -11,7 +11,8 @@ import yaml
 from cards.keys import MEMORY_RESOURCE
 from cli.certificates import main as certificates
 from cli.version import VERSION
-from extender.settings import ExtenderConfiguration, load_settings, parse_address
+from configuration.addresses import parse_address
+from extender.settings import ExtenderConfiguration, load_settings
 from tests.manifests.kustomization import MANIFESTS, Json, documents, read, rendered
 
 WEBHOOK = MANIFESTS / "webhook"
