@@ -1,0 +1,67 @@
+"""The calls of `vrampack certificates`: one Secret, and the authorities of one webhook."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kube.errors import NoAnswerError, RefusedError
+from tests.fakes.upstream import Upstream, a_reply
+from tests.kube.calls import Calls, an_api
+
+SOON = 5.0
+SECRETS = "/api/v1/namespaces/system/secrets"
+
+
+def sent(upstream: Upstream) -> tuple[str, bytes, Any]:
+    """First line, head and body of the one request."""
+    (whole,) = upstream.requests
+    head, _, body = whole.partition(b"\r\n\r\n")
+    return head.split(b"\r\n")[0].decode(), head.lower(), json.loads(body or b"null")
+
+
+async def test_a_secret_is_read_and_its_data_decoded() -> None:
+    reply = a_reply(b'{"metadata":{"resourceVersion":"7"},"data":{"tls.crt":"UEVN"}}')
+    async with Upstream(replies=[reply]) as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+        found = await api.get_secret("system", "a", timeout_seconds=SOON)
+        assert found is not None
+        assert (found.metadata.resource_version, found.data) == ("7", {"tls.crt": b"PEM"})
+        assert sent(upstream)[0] == f"GET {SECRETS}/a HTTP/1.1"
+
+
+async def test_a_secret_that_is_not_there_is_none_and_another_no_is_an_error() -> None:
+    replies = [a_reply(status=404), a_reply(status=403), a_reply(b'{"data":{"a":"?"}}')]
+    async with Upstream(replies=replies) as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+        assert await api.get_secret("system", "a", timeout_seconds=SOON) is None
+        with pytest.raises(RefusedError):
+            await api.get_secret("system", "a", timeout_seconds=SOON)
+        with pytest.raises(NoAnswerError, match="get secret system/a"):
+            await api.get_secret("system", "a", timeout_seconds=SOON)
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "verb"),
+    [("", f"POST {SECRETS} HTTP/1.1", "create"), ("7", f"PUT {SECRETS}/a HTTP/1.1", "update")],
+)
+async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(version: str, line: str, verb: str) -> None:
+    calls = Calls()
+    async with Upstream() as upstream, an_api(f"http://127.0.0.1:{upstream.port}", calls) as api:
+        await api.write_secret("system", "a", {"tls.crt": b"PEM"}, version=version, timeout_seconds=SOON)
+        first, _, body = sent(upstream)
+    assert first == line
+    assert (body["type"], body["data"]) == ("kubernetes.io/tls", {"tls.crt": "UEVN"})
+    assert body["metadata"].get("resourceVersion", "") == version
+    assert calls.made == [(verb, "secrets", 200)]
+
+
+async def test_the_authorities_of_one_webhook_are_written_and_nothing_else_of_it() -> None:
+    """Merged by name: a plain merge would replace the list, and with it all that the webhook is."""
+    async with Upstream() as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+        await api.trust_webhook("configuration", "webhook", b"PEM", timeout_seconds=SOON)
+        first, head, body = sent(upstream)
+    group = "/apis/admissionregistration.k8s.io/v1"
+    assert first == f"PATCH {group}/mutatingwebhookconfigurations/configuration HTTP/1.1"
+    assert b"content-type: application/strategic-merge-patch+json" in head
+    assert body == {"webhooks": [{"name": "webhook", "clientConfig": {"caBundle": "UEVN"}}]}
