@@ -211,6 +211,8 @@ class Agent:
 
     async def _registered(self) -> None:
         """Until a moment ago kubelet asked nobody: who started meanwhile is counted now."""
+        if not self._fence.unknown(self._pods.all()):
+            return
         held = await self._books_of_kubelet()
         for pod in self._fence.restore(self._pods.all(), held, self._cards()):
             self._metrics.unfenced.inc()
@@ -251,6 +253,8 @@ class Agent:
                     await self._pods.next_change()
             except TimeoutError:
                 log.debug("looking for pods without a record")
+            if self._registration.is_registered:
+                await self._registered()  # what started before the registration may be seen after it
             cards = self._cards()
             pods = [pod for pod in self._pods.all() if needs_observing(pod, cards)]
             if not pods and self._own_node.says("annotations", keys.NODE_OBSERVED) is None:

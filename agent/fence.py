@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.devices import seen_units, units_by_card
 from agent.errors import RefusedStartError
@@ -79,8 +79,10 @@ class Fence:
         return total
 
     def known(self, held: Held) -> Passed | None:
-        """The leave that this very container was given before."""
-        return self._starts.get(held)
+        """The leave that this very container was given before. An init container's name may be left open."""
+        if held.container:
+            return self._starts.get(held)
+        return next((leave for each, leave in self._starts.items() if replace(each, container="") == held), None)
 
     def allocated(self, ids: Iterable[str]) -> None:
         """Kubelet hands these ids to a container it has not started yet: whoever had them before is not meant."""
@@ -101,6 +103,8 @@ class Fence:
         """
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
+        if pod.pod.uid in self._held:
+            return _again(pod, start.held)
         ids = units_by_card(start.held.ids)
         if ids is None:
             _recorded(pod)
@@ -108,15 +112,17 @@ class Fence:
         if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
-        grant = _granted(pod, start.held.container, _recorded(pod), by_uuid)
-        self._check_room(pod.pod.uid, _resolved(_recorded(pod), by_uuid), by_uuid)
+        # All its containers, at the first of them: the others start without another look at the node's cards.
+        names = [start.held.container, *(each.name for each in pod.pod.ask.containers)]
+        grant = {name: _granted(pod, name, _recorded(pod), by_uuid) for name in names}[start.held.container]
+        self._check_room(_resolved(_recorded(pod), by_uuid), by_uuid)
         return Passed(pod.pod.uid, grant, ids_differ=ids != dict(grant.units))
 
     def enter(self, start: Start, passed: Passed, cards: Iterable[CardFacts]) -> None:
         """Write into the book what `judge` allowed, in the same turn of the loop."""
-        by_uuid = {card.uuid or "": card for card in cards}
-        units = _resolved(_recorded(start.pod), by_uuid)
-        self._held.setdefault(passed.uid, Counter(units))
+        if passed.uid not in self._held:
+            units = _resolved(_recorded(start.pod), {card.uuid or "": card for card in cards})
+            self._held[passed.uid] = Counter(units)
         self._starts[start.held] = passed
 
     def withdraw(self, start: Start, passed: Passed) -> None:
@@ -124,6 +130,10 @@ class Fence:
         self._starts.pop(start.held, None)
         if not any(each.uid == passed.uid for each in self._starts.values()):
             self._held.pop(passed.uid, None)
+
+    def unknown(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
+        """Those of which an asking container was made and that never passed: nobody asked when it started."""
+        return [pod for pod in pods if pod.started & _asking(pod) and pod.pod.uid not in self._held]
 
     def restore(self, pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]) -> list[LocalPod]:
         """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
@@ -136,25 +146,19 @@ class Fence:
         of_pod: dict[tuple[str, str], list[Held]] = {}
         for each in held:
             of_pod.setdefault((each.namespace, each.pod), []).append(each)
-        found = []
-        for pod in pods:
-            asking = {each.name for each in pod.pod.ask.containers} if pod.pod.ask is not None else set()
-            if not pod.started & asking or pod.pod.uid in self._held:
-                continue
-            found.append(pod)
+        found = self.unknown(pods)
+        for pod in found:
             mine = of_pod.get((pod.pod.namespace, pod.pod.name), [])
             record = pod.pod.record
             shares = record.shares if isinstance(record, Record) else ()
             self._held[pod.pod.uid] = Counter(_resolved(shares, by_uuid) or _by_ids(mine))
             for each in mine:
                 if each.container in pod.started:
-                    self._starts[each] = _restored(pod, each)
+                    self._starts[each] = _again(pod, each)
         return found
 
-    def _check_room(self, uid: str, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
-        """Raises unless the cards have room for it beside all others that passed. It is counted once per pod."""
-        if uid in self._held:
-            return
+    def _check_room(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
+        """Raises unless the cards have room for it beside all others that passed."""
         held = self.units_held()
         for uuid, asked in units.items():
             if held[uuid] + asked > cards[uuid].units:
@@ -194,7 +198,7 @@ def _granted(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Ma
         text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
         raise RefusedStartError("unknown_card", text)
     _check_request(pod, container, grant, shares, cards)
-    _check_limits(grant, shares, cards)
+    _check_limits(grant, cards, is_whole=pod.pod.ask is not None and pod.pod.ask.request.whole)
     return grant
 
 
@@ -218,23 +222,28 @@ def _check_request(
         raise RefusedStartError("record", "its containers have other cards than the pod; recreate the pod")
 
 
-def _check_limits(grant: Grant, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]) -> None:
+def _check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
     """No limit above what the units stand for, and none missing."""
-    whole = {share.uuid for share in shares if share.units >= cards[share.uuid or ""].units}
     for uuid, units in grant.units.items():
         card = cards[uuid]
-        most = limit_mib(card.memory_mib, card.units if uuid in whole else units, max(card.units, 1))
+        most = limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
         if grant.limits_mib.get(uuid, most + 1) > most:
             text = f"its limit on card {uuid} is not at most {most} MiB, which its units stand for; recreate the pod"
             raise RefusedStartError("limit", text)
 
 
-def _restored(pod: LocalPod, held: Held) -> Passed:
+def _again(pod: LocalPod, held: Held) -> Passed:
+    """Leave for a container of a pod that passed, whatever became of the node's cards since."""
+    ids = units_by_card(held.ids)
     try:
         grant = read_grant(pod.annotations, held.container)
     except RecordError:
         return Passed(pod.pod.uid, None, is_older=True)
-    return Passed(pod.pod.uid, grant)
+    return Passed(pod.pod.uid, grant, is_older=ids is None, ids_differ=ids is not None and ids != dict(grant.units))
+
+
+def _asking(pod: LocalPod) -> set[str]:
+    return {each.name for each in pod.pod.ask.containers} if pod.pod.ask is not None else set()
 
 
 def _resolved(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:

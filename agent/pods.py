@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 GET_SECONDS = 5.0
 """Of the 30 s that kubelet waits for an answer before a container starts."""
+REMEMBERED = 500
+"""As many pods as a node has; an answer of the API server is overtaken by a few at most."""
 MIRROR = "kubernetes.io/config.mirror"
 
 
@@ -72,6 +75,8 @@ class LocalPods:
         self._ended = ended
         """Told the uid of each pod that holds nothing any more."""
         self._pods: dict[str, LocalPod] = {}
+        self._gone: deque[str] = deque(maxlen=REMEMBERED)
+        """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
         self._listed: set[str] | None = None
         self._has_listed = asyncio.Event()
         self._changed = asyncio.Event()
@@ -109,7 +114,7 @@ class LocalPods:
             obj = msgspec.json.decode(body, type=LocalPodObject)
         except UNDECODABLE as error:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
-        return local_pod(obj, self._resource)
+        return None if obj.metadata.uid in self._gone else local_pod(obj, self._resource)
 
     async def correct(self, pod: Pod, record: Mapping[str, str]) -> None:
         """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
@@ -141,6 +146,7 @@ class LocalPods:
             self._ended(pod.pod.uid)
 
     def gone(self, obj: LocalPodObject) -> None:
+        self._gone.append(obj.metadata.uid)
         self._forget(obj.metadata.uid)
 
     def heard(self) -> None:

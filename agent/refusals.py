@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -25,6 +26,10 @@ EVICT_CALL_SECONDS = 5.0
 LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 10.0
 """Between two tries to evict one pod: a disruption budget may not allow it yet."""
+
+
+GONE = (404, 409)
+"""The pod is not there any more, or another one has its name."""
 
 
 class Evicting(Protocol):
@@ -106,7 +111,10 @@ class Refusals:
             await self._api.evict(pod.namespace, pod.name, uid, timeout_seconds=EVICT_CALL_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             log.warning("pod not evicted pod=%s uid=%s error=%s", pod, uid, error)
+            if isinstance(error, RefusedError) and error.status in GONE:
+                self.ended(uid)
             return
+        refusal.next_look = math.inf  # it may take its time to end
         self._evicted()
         log.warning("evicted a pod that may not start pod=%s uid=%s", pod, uid)
         self._events.on_pod(

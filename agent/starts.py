@@ -94,7 +94,8 @@ class Starts:
             passed = self._fence.judge(start, self._cards(), needs_references=self._settling is None)
             self._fence.enter(start, passed, self._cards())  # in one turn of the loop with the judgement
         except RefusedStartError as error:
-            self._refusals.refused(start, error)
+            if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
+                self._refusals.refused(start, error)
             raise
         try:
             await self._correct(settled)

@@ -84,5 +84,5 @@ def _expect(annotations: Mapping[str, str], key: str, wanted: str, *, strip: str
     found = annotations.get(key)
     if found is None:
         raise RecordError(f"{key} is missing")
-    if (found.replace(strip, "") if strip else found) != wanted:
+    if ",".join(part.removeprefix(strip) for part in found.split(",")) != wanted:
         raise RecordError(f"{key} says {found[:200]!r}, the allocation {wanted[:200]!r}")

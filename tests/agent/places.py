@@ -1,0 +1,123 @@
+"""Pods of a `World`: bound by an extender or forged, run on its kubelet, reported, gone; and the books counted again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.fence import Fence
+from cards.records import Record
+from tests.agent.world import NODE, World
+from tests.fakes.kubelet.pods import Pod, a_pod
+from tests.fakes.kubelet.starting import Started, Waiting
+
+REPLICASET: Mapping[str, Any] = {"kind": "ReplicaSet", "controller": True, "name": "r", "apiVersion": "apps/v1"}
+OLD_IDS = "GPU-0-_-"
+"""As gpushare's plugin names devices."""
+
+
+def put(  # what a pod may be
+    world: World,
+    name: str,
+    *,
+    cards: Sequence[int] = (0,),
+    labels: Mapping[str, str] | None = None,
+    uid: str = "",
+    owner: Mapping[str, Any] | None = REPLICASET,
+    change: Mapping[str, str | None] | None = None,
+    bound_at: int = 1,
+    node: str = NODE,
+    is_recorded: bool = True,
+    **fields: Any,  # noqa: ANN401 - the builder's own
+) -> Pod:
+    """A pod bound to these cards, as the API server has it; `change` forges annotations, None takes one away."""
+    pod = a_pod(name, **fields)
+    metadata = pod.spec["metadata"]
+    metadata["labels"] = dict(labels or {})
+    metadata["uid"] = uid or f"uid-{name}"
+    metadata["ownerReferences"] = [dict(owner)] if owner else []
+    pod.spec["spec"]["nodeName"] = node
+    if is_recorded:
+        pod.annotations.update(world.record(pod, cards))
+        pod.annotations["ALIYUN_COM_GPU_MEM_ASSUME_TIME"] = str(bound_at)
+    for key, value in (change or {}).items():
+        pod.annotations[key] = value or ""
+        if value is None:
+            del pod.annotations[key]
+    world.api.restore({"apiVersion": "v1", "kind": "Pod", **pod.manifest()})
+    return pod
+
+
+async def run(world: World, pod: Pod, *containers: str) -> Started:
+    """Admit it and start these containers (`main` where none is named); what the last one got."""
+    assert await world.kubelet.admit(pod), pod.message
+    started = [await world.kubelet.start(pod, name) for name in containers or ("main",)]
+    report(world, pod)
+    return started[-1]
+
+
+async def refusal(world: World, pod: Pod, container: str = "main") -> str:
+    """Why it does not start."""
+    if pod.uid not in world.kubelet.pods:
+        assert await world.kubelet.admit(pod), pod.message
+    outcome = await world.kubelet.try_start(pod, container)
+    assert isinstance(outcome, Waiting), outcome
+    assert outcome.reason == "CreateContainerConfigError"
+    report(world, pod)
+    return outcome.message
+
+
+async def restarted(world: World, pod: Pod, container: str = "main") -> Started:
+    """The container ended and kubelet starts it again."""
+    world.kubelet.exit(pod, container)
+    return await world.kubelet.start(pod, container)
+
+
+def report(world: World, pod: Pod) -> None:
+    """What kubelet tells the API server of it."""
+    world.api.patch("pods", pod.name, {"status": pod.manifest()["status"]}, is_status=True)
+
+
+def remove(world: World, pod: Pod) -> None:
+    """Deleted, and its containers are gone."""
+    world.kubelet.remove(pod)
+    world.api.delete("pods", pod.name, grace_seconds=0)
+
+
+def fence_of(world: World) -> Fence:
+    return world.agent._fence
+
+
+def recounted(world: World) -> Counter[str]:
+    """Units by card of all pods of which a container was made, by what their records say."""
+    indices = {card.index: card.uuid or "" for card in world.node().cards}
+    total: Counter[str] = Counter()
+    for pod in world.agent._pods.all():
+        if pod.started and isinstance(pod.pod.record, Record):
+            for share in pod.pod.record.shares:
+                total[share.uuid or indices[share.index or 0]] += share.units
+    return total
+
+
+async def agrees(world: World) -> None:
+    """The fence's book becomes equal to a count from the API server's pods."""
+
+    def is_seen() -> bool:
+        shown = {pod.pod.uid: pod.started for pod in world.agent._pods.all()}
+        real = {
+            pod.uid: {name for name, state in pod.states.items() if state.container_id}
+            for pod in world.kubelet.pods.values()
+            if pod.is_active
+        }
+        return {uid: started for uid, started in shown.items() if started} == {
+            uid: started for uid, started in real.items() if started
+        }
+
+    await world.until(is_seen)
+    await world.until(lambda: fence_of(world).units_held() == recounted(world))
+
+
+def refused_for(world: World, reason: str) -> float:
+    """How often a start was refused for this reason."""
+    return world.counted("vrampack_agent_starts_total", result=reason)
