@@ -13,8 +13,6 @@ from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.kubelet.starting import Started, Waiting
 
 REPLICASET: Mapping[str, Any] = {"kind": "ReplicaSet", "controller": True, "name": "r", "apiVersion": "apps/v1"}
-OLD_IDS = "GPU-0-_-"
-"""As gpushare's plugin names devices."""
 
 
 def put(  # what a pod may be

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from tests.agent.places import agrees, put, refusal, refused_for, remove, run
 from tests.agent.world import World, a_world
 
-SOON = {"refused": {"after_seconds": 0.05}}
-KEPT = {"refused": {"after_seconds": 0.05, "action": "keep"}}
+SOON: Mapping[str, Any] = {"refused": {"after_seconds": 0.05}}
+KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}
 
 
 def is_leaving(world: World, name: str) -> bool:

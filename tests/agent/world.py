@@ -118,7 +118,7 @@ class World:
         node = room or self.node()
         ask = read_ask(
             container_specs(msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec, MEMORY),
-            {},
+            pod.spec["metadata"].get("labels") or {},
             {},
             resource=MEMORY,
         )
