@@ -34,7 +34,7 @@ from agent.plugin import OPTIONS, DevicePlugin
 log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.5
 """How often kubelet's socket is looked at: registered again within 2 s is the promise."""
 REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
@@ -62,6 +62,7 @@ class Registration:
         self._board = board
         self._metrics = metrics
         self._folder = folder
+        self._kubelet_socket = str(folder / "kubelet.sock")
         self._resource = resource
         self._registered = registered
         """Awaited after each registration: containers may have started before it, unasked."""
@@ -111,7 +112,7 @@ class Registration:
     async def _register(self, endpoint: str) -> None:
         request = RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=self._resource, options=OPTIONS)
         try:
-            async with grpc.aio.insecure_channel(f"unix:{self._folder / 'kubelet.sock'}") as channel:
+            async with grpc.aio.insecure_channel(f"unix:{self._kubelet_socket}") as channel:
                 await RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
@@ -148,7 +149,7 @@ class Registration:
     async def _answers(self) -> bool:
         """Whether kubelet runs at all: its socket outlives it."""
         try:
-            _, writer = await asyncio.open_unix_connection(self._folder / "kubelet.sock")
+            _, writer = await asyncio.open_unix_connection(self._kubelet_socket)
         except OSError:
             return False
         writer.close()
@@ -157,9 +158,9 @@ class Registration:
     def _kubelet(self) -> tuple[int, int]:
         """Which socket kubelet has now."""
         try:
-            found = os.stat(self._folder / "kubelet.sock")  # noqa: PTH116 - no Path is made four times a second
+            found = os.stat(self._kubelet_socket)  # noqa: PTH116 - no Path is made twice a second
         except OSError as error:
-            raise KubeletError(f"{self._folder / 'kubelet.sock'}: {error.strerror}") from error
+            raise KubeletError(f"{self._kubelet_socket}: {error.strerror}") from error
         return found.st_ino, found.st_ctime_ns
 
     def _kubelet_or_none(self) -> tuple[int, int] | None:

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 MODULES = {
     "verbs": "benchmarks.verbs",
     "no": "benchmarks.repeated_no",
+    "agent": "benchmarks.agent",
     "rebuild": "benchmarks.rebuild",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",

@@ -23,6 +23,7 @@ EXPECTED = {
         "verbs-15000-p99",
     ),
     "no": ("no-1000-p50", "no-1000-p99", "no-1000-client-p50", "no-1000-writes"),
+    "agent": ("agent-allocate-p99", "agent-rss", "agent-idle", "agent-node-writes"),
     "rebuild": ("rebuild-seconds", "rebuild-start-seconds", "rebuild-rss", "rebuild-peak-rss"),
     "scheduler": (
         "rate-none",

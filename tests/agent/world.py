@@ -115,17 +115,7 @@ class World:
 
     def record(self, pod: Pod, cards: Sequence[int], room: Node | None = None) -> dict[str, str]:
         """What the Binding of this pod to these cards carries."""
-        node = room or self.node()
-        ask = read_ask(
-            container_specs(msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec, MEMORY),
-            pod.spec["metadata"].get("labels") or {},
-            {},
-            resource=MEMORY,
-        )
-        if ask is None:
-            raise ValueError("the pod asks for nothing")
-        chosen = [each for each in node.cards if each.index in cards]
-        return write_record(allocate(node, chosen, ask), ask, node, now_ns=1)
+        return recorded(pod, room or self.node(), cards)
 
     def node(self) -> Node:
         gpus = self.driver.present
@@ -154,6 +144,16 @@ class World:
     def counted(self, name: str, **labels: str) -> float:
         """A sample of the agent's metrics."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def recorded(pod: Pod, node: Node, cards: Sequence[int]) -> dict[str, str]:
+    """What the Binding of this pod to these cards of the node carries, by index."""
+    spec = msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec
+    ask = read_ask(container_specs(spec, MEMORY), {}, {}, resource=MEMORY)
+    if ask is None:
+        raise ValueError("the pod asks for nothing")
+    chosen = [each for each in node.cards if each.index in cards]
+    return write_record(allocate(node, chosen, ask), ask, node, now_ns=1)
 
 
 class _Lines(logging.Handler):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import rebuild, repeated_no, verbs
+from benchmarks import agent, rebuild, repeated_no, verbs
 from benchmarks.options import Options
 from benchmarks.rows import Row
 from benchmarks.table import EXPECTED, OF_SIZE
 
-GROUPS = {"verbs": verbs.rows, "no": repeated_no.rows, "rebuild": rebuild.rows}
+GROUPS = {"verbs": verbs.rows, "no": repeated_no.rows, "agent": agent.rows, "rebuild": rebuild.rows}
 
 
 DOCS = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()

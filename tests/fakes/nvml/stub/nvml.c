@@ -4,10 +4,12 @@
  */
 #include "nvml.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -489,9 +491,21 @@ static int next_xid(const struct state *state, const struct nvml_event_set *set,
 	return 0;
 }
 
+/* Each write of the state makes another file, sometimes with the number of one that is gone. */
+static unsigned long long state_file(void)
+{
+	char path[PATH_MAX];
+	struct stat found;
+
+	state_path(path, sizeof(path), "");
+	return stat(path, &found) ? 0 : found.st_ino ^ (unsigned long long)found.st_mtim.tv_nsec << 16;
+}
+
+/* Who waits costs next to nothing, as in the driver: the state is read again when it is another one. */
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
 {
-	for (unsigned int waited = 0;; waited += POLL_MS) {
+	for (unsigned int waited = 0;;) {
+		unsigned long long file = state_file();
 		struct state *state;
 		nvmlReturn_t ret = begin_call(__func__, NULL, &state);
 		int found = !ret && next_xid(state, set, data);
@@ -499,9 +513,12 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 		free(state);
 		if (ret || found)
 			return ret;
-		if (waited >= timeout_ms)
-			return NVML_ERROR_TIMEOUT;
-		nap();
+		do {
+			if (waited >= timeout_ms)
+				return NVML_ERROR_TIMEOUT;
+			nap();
+			waited += POLL_MS;
+		} while (state_file() == file);
 	}
 }
 
