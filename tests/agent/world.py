@@ -149,7 +149,7 @@ class World:
 def recorded(pod: Pod, node: Node, cards: Sequence[int]) -> dict[str, str]:
     """What the Binding of this pod to these cards of the node carries, by index."""
     spec = msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec
-    ask = read_ask(container_specs(spec, MEMORY), {}, {}, resource=MEMORY)
+    ask = read_ask(container_specs(spec, MEMORY), pod.spec["metadata"].get("labels") or {}, {}, resource=MEMORY)
     if ask is None:
         raise ValueError("the pod asks for nothing")
     chosen = [each for each in node.cards if each.index in cards]
