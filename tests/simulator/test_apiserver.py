@@ -234,7 +234,7 @@ NOT_SERVED: dict[str, tuple[str, str, str, int]] = {
     "an update": ("PUT", "/api/v1/nodes/n", "application/json", 405),
     "an update of the scale": ("PUT", "/apis/apps/v1/namespaces/a/deployments/d/scale", "application/json", 405),
     "deletion of a collection": ("DELETE", "/api/v1/namespaces/a/pods", "", 405),
-    "an eviction": ("POST", "/api/v1/namespaces/a/pods/p/eviction", "application/json", 404),
+    "a port-forward": ("POST", "/api/v1/namespaces/a/pods/p/portforward", "application/json", 404),
     "logs": ("GET", "/api/v1/namespaces/a/pods/p/log", "", 404),
     "namespaces": ("GET", "/api/v1/namespaces", "", 404),
     "replica sets": ("GET", "/apis/apps/v1/replicasets", "", 404),
