@@ -13,8 +13,6 @@ SEPARATOR = "::"
 GPUSHARE_SEPARATOR = "-_-"
 MAX_LIST_BYTES = 3 * 1024 * 1024
 """kubelet receives 4 MiB and drops a plugin that sends more; the rest is for what it adds."""
-_FRAME_BYTES = 6
-"""A tag and a length each: of the device, its id and its health."""
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
 
@@ -54,20 +52,9 @@ def device_list(cards: Iterable[CardFacts]) -> ListAndWatchResponse:
     )
 
 
-def list_bytes(cards: Iterable[CardFacts]) -> int:
-    """What `device_list` takes on the wire at most: reckoned, for to make a million devices takes seconds."""
-    return sum(
-        card.units * (len(f"{card.uuid}{SEPARATOR}") + len(UNHEALTHY) + _FRAME_BYTES)
-        + sum(
-            max(0, card.units - (10**digits if digits else 0)) for digits in range(7)
-        )  # of the numbers, 0 to units - 1
-        for card in cards
-    )
-
-
 def too_large(cards: Sequence[CardFacts], unit_mib: int) -> str:
     """Why kubelet could not take the list of these cards, and the unit that would do; empty when it can."""
-    size = list_bytes(cards)
+    size = sum(card.units * _device_bytes(card) for card in cards)
     if size <= MAX_LIST_BYTES:
         return ""
     unit = unit_mib
@@ -78,6 +65,12 @@ def too_large(cards: Sequence[CardFacts], unit_mib: int) -> str:
         f"unit_mib: {unit_mib} makes {count} devices, more than kubelet can be told in one message; set {unit} "
         "on every node and on the extender"
     )
+
+
+def _device_bytes(card: CardFacts) -> int:
+    """The most that one device of the card takes: a list of millions is not made to be measured."""
+    longest = Device(ID=f"{card.uuid}{SEPARATOR}{card.units}", health=UNHEALTHY)
+    return ListAndWatchResponse(devices=[longest]).ByteSize()
 
 
 def preferred(

@@ -1,0 +1,187 @@
+"""kubelet's own books: when they are read, for whom, and what a kubelet that is slow, busy or gone leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from agent import podresources
+from agent.errors import KubeletError
+from agent.podresources import PodResources
+from tests.agent.places import put, refused_for
+from tests.agent.world import a_world
+from tests.fakes.kubelet.pods import a_pod
+from tests.fakes.kubelet.rig import Rig, a_rig
+from tests.fakes.kubelet.scripted_plugin import MEMORY
+
+BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@asynccontextmanager
+async def some_books() -> AsyncIterator[tuple[Rig, PodResources]]:
+    """Of a kubelet with one pod, `p`."""
+    async with a_rig() as rig:
+        await rig.kubelet.admit(a_pod("p"))
+        yield rig, PodResources(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
+
+
+async def test_it_reads_who_has_which_ids() -> None:
+    async with some_books() as (rig, books):
+        (held,) = await books.held()
+        assert (held.namespace, held.pod, held.container) == ("default", "p", "main")
+        assert held.ids == rig.kubelet.device_ids(rig.kubelet.pods["uid-p"], "main")
+
+
+async def test_a_busy_kubelet_is_asked_again() -> None:
+    """It answers a hundred a second."""
+    async with some_books() as (rig, books):
+        rig.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=3)
+        assert len(await books.held()) == 1
+
+
+async def test_any_other_refusal_is_an_error_with_its_text() -> None:
+    async with some_books() as (rig, books):
+        rig.kubelet.doors.list_pods.refuse("not today")
+        with pytest.raises(KubeletError, match="pod-resources: UNKNOWN: not today"):
+            await books.held()
+
+
+async def test_who_asks_before_a_list_begins_shares_it() -> None:
+    async with some_books() as (rig, books):
+        rig.kubelet.doors.list_pods.hold()
+        first = asyncio.create_task(books.held())
+        await rig.kubelet.doors.list_pods.reached()
+        others = [asyncio.create_task(books.held()) for _ in range(20)]
+        await asyncio.sleep(0)
+        calls = count_lists(books)
+        rig.kubelet.doors.list_pods.release()
+        await asyncio.gather(first, *others)
+        assert calls == ["list"]
+        assert all(other.result() is others[0].result() for other in others)
+
+
+def count_lists(books: PodResources) -> list[str]:
+    """Lists that begin from now on."""
+    calls, real = [], books._list
+
+    async def counted() -> tuple[podresources.Held, ...]:
+        calls.append("list")
+        return await real()
+
+    books._list = counted  # type: ignore[method-assign] # a bell on it, for one test
+    return calls
+
+
+async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
+    """What was allocated after that list began may not be in it."""
+    async with some_books() as (rig, books):
+        rig.kubelet.doors.list_pods.hold()
+        first = asyncio.create_task(books.held())
+        await rig.kubelet.doors.list_pods.reached()
+        later = asyncio.create_task(books.held())
+        await asyncio.sleep(0)
+        rig.kubelet.doors.list_pods.release()
+        before = await first
+        assert {held.pod for held in before} == {"p"}
+        assert await later is not before
+
+
+async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
+    async with some_books() as (rig, books):
+        rig.kubelet.doors.list_pods.hold()
+        one, other = asyncio.create_task(books.held()), asyncio.create_task(books.held())
+        await rig.kubelet.doors.list_pods.reached()
+        one.cancel()
+        rig.kubelet.doors.list_pods.release()
+        assert len(await other) == 1
+
+
+async def test_a_kubelet_that_is_away_is_an_error(tmp_path: Path) -> None:
+    books = PodResources(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
+    with pytest.raises(KubeletError, match="pod-resources: UNAVAILABLE"):
+        await books.held()
+
+
+async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
+    async with a_world() as world:
+        pod = put(world, "p")
+        assert await world.kubelet.admit(pod)
+        world.kubelet.doors.list_pods.hold()
+        outcome = await world.kubelet.try_start(pod, "main")
+        assert "kubelet does not say whose devices these are: pod-resources: DEADLINE_EXCEEDED" in str(outcome)
+        assert refused_for(world, "unknown_ids") == 1
+        world.kubelet.doors.list_pods.release()
+        await world.kubelet.start(pod, "main")
+
+
+async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
+    async with a_world() as world:
+        pod = put(world, "p")
+        assert await world.kubelet.admit(pod)
+        world.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=1000)
+        assert "RESOURCE_EXHAUSTED" in str(await world.kubelet.try_start(pod, "main"))
+
+
+async def test_starts_at_once_are_each_found() -> None:
+    async with a_world(16130, 16130) as world:
+        pods = [put(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
+        for pod in pods:
+            assert await world.kubelet.admit(pod)
+        world.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=2)
+        started = await asyncio.gather(*(world.kubelet.start(pod, "main") for pod in pods))
+        for pod, each in zip(pods, started, strict=True):
+            assert each.env["NVIDIA_VISIBLE_DEVICES"] == pod.annotations["visible-devices.vrampack.dev/main"]
+
+
+async def test_ids_of_nobody_are_refused() -> None:
+    async with a_world() as world:
+        pod = put(world, "p")
+        assert await world.kubelet.admit(pod)
+        del world.kubelet.pods[pod.uid]
+        world.kubelet.life.books.write(world.kubelet.checkpoint)
+        world.kubelet.pods["uid-other"] = a_pod("other", units=0)
+        endpoint = world.kubelet.life.registrar.endpoints[MEMORY]
+        with pytest.raises(Exception, match="kubelet's own books have no container with these 4 devices"):
+            await endpoint.pre_start([f"GPU-0::{at}" for at in range(4)], 30)
+
+
+CHECKPOINTS = {
+    "no file": (None, ()),
+    "nothing allocated": ({"Data": {"PodDeviceEntries": None, "RegisteredDevices": {}}, "Checksum": 1}, ()),
+    "another resource": (
+        {"Data": {"PodDeviceEntries": [
+            {"PodUID": "u", "ContainerName": "c", "ResourceName": "x/y", "DeviceIDs": {"-1": ["a"]}, "AllocResp": ""}
+        ]}},
+        (),
+    ),
+    "ids on two NUMA nodes": (
+        {"Data": {"PodDeviceEntries": [
+            {"PodUID": "u", "ContainerName": "c", "ResourceName": MEMORY, "DeviceIDs": {"0": ["a"], "1": ["b"]}}
+        ]}},
+        (podresources.Noted("u", "c", frozenset("ab")),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "wanted"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+async def test_the_checkpoint_is_read(tmp_path: Path, body: object, wanted: tuple[podresources.Noted, ...]) -> None:
+    path = tmp_path / "checkpoint"
+    if body is not None:
+        path.write_text(json.dumps(body))
+    assert await PodResources(tmp_path / "s", path, resource=MEMORY).noted() == wanted
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"Data": 1}', '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}'])
+async def test_a_checkpoint_of_another_form_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_text(text)
+    with pytest.raises(KubeletError, match=r"/checkpoint: "):
+        await PodResources(tmp_path / "s", path, resource=MEMORY).noted()
