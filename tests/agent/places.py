@@ -50,9 +50,16 @@ def put(  # what a pod may be
 async def run(world: World, pod: Pod, *containers: str) -> Started:
     """Admit it and start these containers (`main` where none is named); what the last one got."""
     assert await world.kubelet.admit(pod), pod.message
-    started = [await world.kubelet.start(pod, name) for name in containers or ("main",)]
+    started = [await start(world, pod, name) for name in containers or ("main",)]
     report(world, pod)
     return started[-1]
+
+
+async def start(world: World, pod: Pod, container: str = "main") -> Started:
+    """It does start."""
+    outcome = await world.kubelet.try_start(pod, container)
+    assert isinstance(outcome, Started), outcome
+    return outcome
 
 
 async def refusal(world: World, pod: Pod, container: str = "main") -> str:
@@ -69,7 +76,7 @@ async def refusal(world: World, pod: Pod, container: str = "main") -> str:
 async def restarted(world: World, pod: Pod, container: str = "main") -> Started:
     """The container ended and kubelet starts it again."""
     world.kubelet.exit(pod, container)
-    return await world.kubelet.start(pod, container)
+    return await start(world, pod, container)
 
 
 def report(world: World, pod: Pod) -> None:

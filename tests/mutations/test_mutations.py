@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from tests.mutations.breaks import Break, joined
+from tests.mutations.in_agent import AGENT
 from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
 from tests.mutations.in_doors import DOORS
@@ -44,7 +45,7 @@ COPIED = [
 SECONDS = 60
 """A test takes less than one and its process two; more is a break that hangs."""
 
-BREAKS = joined(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS)
+BREAKS = joined(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS, AGENT)
 
 
 class Copy:

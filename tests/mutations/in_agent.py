@@ -1,0 +1,171 @@
+"""Breaks of the node agent: who may start, what it is told of its card, and what is counted as held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Break
+
+FORCED = "tests/agent/test_fence_forced.py"
+OLDER = "tests/agent/test_fence_older.py"
+FORGED = f"{OLDER}::test_a_forged_record_is_refused_and_what_is_wrong_is_named"
+AGAIN = "tests/agent/test_fence_again.py"
+KILLS = "tests/agent/test_fence_kills.py"
+PLUGIN = "tests/agent/test_plugin.py"
+GRANTS = "tests/cards/test_grants.py"
+
+AGENT: Mapping[str, Break] = {
+    "a pod of another node may start": Break(
+        "agent/fence.py",
+        "_check_origin(pod, self._node)",
+        "pass",
+        f"{OLDER}::test_a_pod_of_another_node_is_refused",
+    ),
+    "a full card takes another pod": Break(
+        "agent/fence.py",
+        "if held[uuid] + asked > cards[uuid].units:",
+        "if False:",
+        f"{FORCED}::test_both_started_at_once_one_gets_through",
+    ),
+    "who passed is judged again": Break(
+        "agent/fence.py",
+        "if pod.pod.uid in self._held:",
+        "if False:",
+        f"{AGAIN}::test_who_passed_passes_when_its_card_is_another_one",
+    ),
+    "a pod of before admission may start": Break(
+        "agent/fence.py",
+        "if pod.pod.ask is None or not pod.pod.ask.has_references:",
+        "if pod.pod.ask is None:",
+        f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
+    ),
+    "a leave stays with ids that are handed out anew": Break(
+        "agent/fence.py",
+        "handed = set(ids)",
+        "handed: set[str] = set()",
+        f"{AGAIN}::test_a_replacement_of_the_same_name_and_ids_is_judged_anew",
+    ),
+    "a record need not give what was asked": Break(
+        "agent/fence.py",
+        "_check_request(pod, container, grant, shares, cards)",
+        "pass",
+        f"{FORGED}[fewer units for the pod than asked]",
+    ),
+    "a container needs no limit": Break(
+        "agent/fence.py",
+        "if grant.limits_mib.get(uuid, most + 1) > most:",
+        "if grant.limits_mib.get(uuid, 0) > most:",
+        f"{FORGED}[no limit at all]",
+    ),
+    "a limit may be above the share": Break(
+        "agent/fence.py",
+        "if grant.limits_mib.get(uuid, most + 1) > most:",
+        "if uuid not in grant.limits_mib:",
+        f"{FORGED}[a limit above the share]",
+    ),
+    "a card may be of another node": Break(
+        "agent/fence.py", "if strangers:", "if False:", f"{FORGED}[a card that is not here]"
+    ),
+    "only the container that kubelet names is checked": Break(
+        "agent/fence.py",
+        "names = [start.held.container, *(each.name for each in pod.pod.ask.containers)]",
+        "names = [start.held.container]",
+        f"{OLDER}::test_a_forged_init_container_keeps_its_pod_from_starting",
+    ),
+    "what runs already holds nothing": Break(
+        "agent/fence.py",
+        "self._held[pod.pod.uid] = Counter(_resolved(shares, by_uuid) or _by_ids(mine))",
+        "self._held[pod.pod.uid] = Counter()",
+        f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+    ),
+    "a restarted agent begins with an empty book": Break(
+        "agent/app.py",
+        "self._fence.restore(self._pods.all(), await self._books_of_kubelet(), self._cards())",
+        "pass",
+        f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+    ),
+    "every start asks the API server": Break(
+        "agent/starts.py",
+        "passed = self._fence.known(held)",
+        "passed: Passed | None = None",
+        f"{AGAIN}::test_with_the_api_server_down_who_passed_restarts_and_nobody_else_starts",
+    ),
+    "a namesake on another node is evicted": Break(
+        "agent/starts.py",
+        'if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted',
+        "if True:",
+        f"{FORCED}::test_a_namesake_on_another_node_is_left_alone",
+    ),
+    "who cannot be limited holds its units all the same": Break(
+        "agent/starts.py",
+        "self._fence.withdraw(start, passed)",
+        "pass",
+        f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
+    ),
+    "Allocate gives cards to whoever has none": Break(
+        "agent/plugin.py",
+        'container_responses=[api.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": NO_CARD}) for _ in asked]',
+        "container_responses=[api.ContainerAllocateResponse(envs={}) for _ in asked]",
+        f"{PLUGIN}::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
+    ),
+    "Allocate tells the fence nothing": Break(
+        "agent/plugin.py",
+        "self._starts.allocated(ids)",
+        "pass",
+        f"{AGAIN}::test_a_replacement_of_the_same_name_and_ids_is_judged_anew",
+    ),
+    "a refusal is a yes": Break(
+        "agent/plugin.py",
+        "await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)",
+        "pass",
+        f"{FORCED}::test_both_started_at_once_one_gets_through",
+    ),
+    "kubelet is not told that it must ask": Break(
+        "agent/plugin.py",
+        "OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)",
+        "OPTIONS = api.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)",
+        f"{OLDER}::test_a_pod_without_a_record_is_refused",
+    ),
+    "the visible card may be another than the allocation's": Break(
+        "cards/grants.py",
+        '_expect(annotations, keys.VISIBLE_DEVICES_PREFIX + container, ",".join(grant.units), strip=f"{keys.CDI_KIND}=")',
+        "pass",
+        f"{GRANTS}::test_what_is_damaged_or_differs_is_named[all visible]",
+    ),
+    "the limit in the environment may be another": Break(
+        "cards/grants.py",
+        "if grant.limits_mib:",
+        "if False:",
+        f"{GRANTS}::test_what_is_damaged_or_differs_is_named[another limit]",
+    ),
+    "a pod that is gone holds units when the answer about it was late": Break(
+        "agent/pods.py",
+        "return None if obj.metadata.uid in self._gone else local_pod(obj, self._resource)",
+        "return local_pod(obj, self._resource)",
+        f"{AGAIN}::test_a_pod_whose_deletion_overtakes_the_answer_about_it_holds_nothing",
+    ),
+    "a pod is evicted although room came free": Break(
+        "agent/refusals.py",
+        "if now < refusal.next_look or not self._still_refused(refusal):",
+        "if now < refusal.next_look:",
+        f"{FORCED}::test_a_pod_for_which_room_came_free_is_not_evicted",
+    ),
+    "a leaving pod is evicted again and again": Break(
+        "agent/refusals.py",
+        "refusal.next_look = math.inf  # it may take its time to end",
+        "pass",
+        "tests/agent/test_refusals.py::test_once_evicted_it_is_not_evicted_again_while_it_ends",
+    ),
+    "an old list of kubelet's books is taken for a new one": Break(
+        "agent/podresources.py",
+        "self._waiting = None",
+        "pass",
+        "tests/agent/test_podresources.py::test_who_asks_while_a_list_is_on_its_way_gets_a_later_one",
+    ),
+    "ids of another plugin are taken for ours": Break(
+        "agent/devices.py",
+        "return uuid if separator and uuid and number.isascii() and number.isdecimal() else None",
+        "return uuid or None",
+        "tests/agent/test_devices.py::test_ids_of_another_plugin_are_not_ours[GPU-0::x]",
+    ),
+}
