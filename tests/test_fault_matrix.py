@@ -72,11 +72,44 @@ TRIED = {
         "e2e/test_two_extenders.py::test_of_sixty_four_binds_at_once_each_is_answered_truly",
     ),
     "F15 a paused leader goes on": ("e2e/test_leader_change.py::paused_while_binding",),
+    "F15 its late bind is fenced by the agent": (
+        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
+        "agent/test_fence_forced.py::test_both_started_at_once_one_gets_through",
+    ),
     "F16 leader change during a bind": ("e2e/test_leader_change.py::killed_while_binding",),
     "F17 stopped in order under load": ("e2e/kills.py::in_order", "e2e/test_leader_change.py::stopped_in_order"),
     "F18 node deleted, and back with other cards": (
         "e2e/test_deleted_meanwhile.py::test_a_node_deleted_during_a_bind_takes_the_place_with_it",
         "e2e/test_deleted_meanwhile.py::test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have",
+    ),
+    "F19 a card fails": (
+        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_discovery.py::test_an_xid_stops_its_cards_at_once",
+    ),
+    "F19 a card vanishes, cards are cut anew": (
+        "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
+        "agent/test_discovery.py::test_a_recut_drops_what_nobody_holds",
+        "agent/test_fence_again.py::test_who_passed_passes_when_its_card_is_another_one",
+    ),
+    "F20 kubelet restarts": (
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
+        "agent/test_fence_kills.py::test_a_container_that_started_while_nobody_was_asked_is_counted",
+    ),
+    "F21 agent killed": (
+        "agent/test_fence_kills.py::test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works",
+        "agent/test_fence_kills.py::test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent",
+        "agent/test_fence_kills.py::test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held",
+        "agent/test_fence_kills.py::test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it",
+    ),
+    "F22 node reboots": (
+        "agent/test_fence_kills.py::test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged",
+    ),
+    "F23 kubelet allocates in another order": (
+        "agent/test_fence_orders.py::test_a_thousand_shuffled_allocations_swap_no_two_cards",
+    ),
+    "F24 forged records on the node": (
+        "agent/test_fence_older.py::test_a_forged_record_is_refused_and_what_is_wrong_is_named",
+        "agent/test_fence_older.py::test_a_pod_without_a_record_is_refused",
     ),
     "F24 forged records, pods past the extender": (
         "e2e/test_admission_records.py::test_no_record_is_forged_on_any_of_the_four_ways",
@@ -96,25 +129,75 @@ TRIED = {
 }
 
 NOT_TRIED = {
-    "F19 a card fails": "needs the agent; what its annotation says of a card is in extender/test_ledger.py",
-    "F20 kubelet restarts": "needs the agent",
-    "F21 agent killed": "needs the agent",
-    "F22 node reboots": "needs the agent",
-    "F23 kubelet allocates in another order": "needs the agent",
     "F26 memory limit, slow disk": "wants a cgroup of its own; a process that hangs is F4",
     "F27 certificates rotated": "certificates are read at the start; expired ones are in extender/test_server_tls.py",
 }
+
+
+DEVICE_PLUGIN = {
+    "DP-1 a list that kubelet cannot take": (
+        "agent/test_devices.py::test_a_list_that_kubelet_cannot_take_is_refused",
+        "agent/test_devices.py::test_the_unit_that_is_advised_will_do",
+    ),
+    "DP-2 device ids": (
+        "agent/test_devices.py::test_ids_name_their_card_and_are_short",
+        "agent/test_devices.py::test_ids_are_the_same_after_every_start",
+    ),
+    "DP-3 registered again after kubelet's restart": (
+        "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
+    ),
+    "DP-4 the gap of a restart": (
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+    ),
+    "DP-5 Allocate gives no made-up card": (
+        "agent/test_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
+    ),
+    "DP-6 no card is exceeded, at PreStart": (
+        "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
+        "agent/test_fence_again.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
+    ),
+    "DP-7 one card fails, and heals": (
+        "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
+        "agent/test_devices.py::test_one_unhealthy_card_leaves_the_others_as_they_are",
+    ),
+    "DP-8 the environment, by references to annotations": (
+        "agent/test_containers.py::test_two_pods_share_a_card_and_each_is_told_its_part",
+        "agent/test_plugin.py::test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_image",
+    ),
+    "DP-9 rebuilt from pod-resources and the API server": (
+        "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
+        "agent/test_fence_kills.py::test_an_agent_that_starts_before_the_api_server_waits_for_it",
+        "agent/test_fence_older.py::test_one_that_runs_without_a_record_is_counted_by_its_ids",
+    ),
+    "DP-10 the checkpoint is read only, and only where nothing else says it": (
+        "agent/test_fence_again.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
+        "agent/test_podresources.py::test_a_checkpoint_of_another_form_is_an_error_that_names_it",
+    ),
+    "DP-11 MIG instances as cards, mixed cards, none": (
+        "agent/test_plugin.py::test_mig_instances_are_cards_of_their_own",
+        "agent/test_discovery.py::test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more",
+        "agent/test_discovery.py::test_no_driver_is_no_cards",
+    ),
+}
+"""What a device plugin owes kubelet, and the tests that show it."""
 
 
 def rows() -> set[int]:
     return {int(fault.split()[0].removeprefix("F")) for fault in (*TRIED, *NOT_TRIED)}
 
 
+def test_every_duty_of_a_device_plugin_is_here() -> None:
+    assert [int(duty.split()[0].removeprefix("DP-")) for duty in DEVICE_PLUGIN] == list(range(1, 12))
+
+
 def test_every_row_of_the_matrix_is_here() -> None:
     assert rows() == set(range(1, 31))
 
 
-@pytest.mark.parametrize("where", sorted({where for places in TRIED.values() for where in places}))
+@pytest.mark.parametrize(
+    "where",
+    sorted({where for places in (*TRIED.values(), *DEVICE_PLUGIN.values()) for where in places}),
+)
 def test_what_tries_a_fault_exists(where: str) -> None:
     file, _, name = where.partition("::")
     tree = ast.parse((TESTS / file).read_text())
