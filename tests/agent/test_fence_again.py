@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.agent.places import agrees, fence_of, put, refusal, refused_for, remove, restarted, run
+from tests.agent.places import agrees, fence_of, put, refusal, refused_for, remove, restarted, run, start
 from tests.agent.world import a_world
 
 COUNT = {"aliyun.com/gpu-count": "2"}
@@ -43,7 +43,7 @@ async def test_who_passed_passes_when_its_card_is_another_one() -> None:
         pod = put(world, "p", units=8, init={"prepare": 4})
         await run(world, pod, "prepare")
         world.kubelet.exit(pod, "prepare")
-        await world.kubelet.start(pod, "main")
+        await start(world, pod)
         (card,) = world.agent._board.offer.cards
         for cards in ((type(card)(0, 4, 4096, "GPU-0"),), (type(card)(0, 15, 16130, "GPU-9"),)):
             world.agent._board.found(cards, "")

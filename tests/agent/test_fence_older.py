@@ -136,11 +136,18 @@ async def test_a_pod_without_a_record_is_refused() -> None:
         assert refused_for(world, "no_record") == 1
 
 
-def an_allocation(*, pod: int = 4, container: int = 4, mib: int | None = 4301, uuid: str = "GPU-0") -> str:
+def an_allocation(
+    *,
+    pod: int = 4,
+    container: int = 4,
+    mib: int | None = 4301,
+    uuid: str = "GPU-0",
+    init_mib: int = 4301,
+) -> str:
     """The text that a pod of 4 units on the first of two cards has, with what a forger would like to be so."""
-    own = {"uuid": uuid, "units": container, "mib": mib}
+    own, init = ({"uuid": uuid, "units": container, "mib": each} for each in (mib, init_mib))
     cards = [{"uuid": uuid, "index": 0, "units": pod, "whole": False}]
-    return json.dumps({"v": 1, "cards": cards, "containers": {"main": [own]}})
+    return json.dumps({"v": 1, "cards": cards, "containers": {"main": [own], "prepare": [init]}})
 
 
 FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
@@ -203,9 +210,21 @@ async def test_nobody_shares_a_card_with_a_pod_that_holds_two_by_a_record_for_on
         assert "not what they ask" in await refusal(world, put(world, "p", change={ALLOCATION: forged}))
 
 
-async def test_a_forged_init_container_keeps_its_pod_from_starting() -> None:
+INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
+    "another card": (
+        {"visible-devices.vrampack.dev/prepare": "GPU-1"},
+        "visible-devices.vrampack.dev/prepare says 'GPU-1', the allocation 'GPU-0'",
+    ),
+    "the whole card": (
+        {ALLOCATION: an_allocation(init_mib=16130), "limit-mib.vrampack.dev/prepare": "16130"},
+        "its limit on card GPU-0 is not at most 4301 MiB",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "text"), INIT_FORGED.values(), ids=INIT_FORGED)
+async def test_a_forged_init_container_keeps_its_pod_from_starting(change: Mapping[str, str], text: str) -> None:
     """It has the ids of the main container, and kubelet's books name that one."""
     async with a_world(16130, 16130) as world:
-        pod = put(world, "p", init={"prepare": 4}, change={"visible-devices.vrampack.dev/prepare": "GPU-1"})
-        message = await refusal(world, pod, "prepare")
-        assert "visible-devices.vrampack.dev/prepare says 'GPU-1', the allocation 'GPU-0'" in message
+        pod = put(world, "p", init={"prepare": 4}, change=change)
+        assert text in await refusal(world, pod, "prepare")
