@@ -51,7 +51,7 @@ class Enforcement:
         self._cgroups = Cgroups(CGROUP_MOUNT)
         self._pod_of = pod_of
         self._admitted: dict[str, LocalPod] = {}
-        """Pods that passed the fence, by uid: the watch may not show them yet."""
+        """Pods that passed the fence, by uid, as they passed: the watch may not show them yet, or not what was corrected."""
         self._back_end: BackEnd | None = None
         self._choice: Choice | None = None
         self._hooks: HookServer | None = None
@@ -140,7 +140,7 @@ class Enforcement:
         self._admitted.pop(uid, None)
 
     def _pod(self, uid: str) -> LocalPod | None:
-        return self._pod_of(uid) or self._admitted.get(uid)
+        return self._admitted.get(uid) or self._pod_of(uid)
 
     def _make(self, way: Way) -> BackEnd:
         measure = Measure(self._driver, owner_of_pid)

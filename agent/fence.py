@@ -78,6 +78,10 @@ class Fence:
             total.update(units)
         return total
 
+    def holds(self, uid: str) -> bool:
+        """Whether some container of the pod passed."""
+        return uid in self._held
+
     def known(self, held: Held) -> Passed | None:
         """The leave that this very container was given before. An init container's name may be left open."""
         if held.container:

@@ -121,7 +121,11 @@ class Starts:
         ask = start.pod.pod.ask
         if self._settling is None or ask is None or ask.has_references:
             return Settled(start, {})
-        return self._settling(start)
+        settled = self._settling(start)
+        if settled.correction and self._fence.holds(start.pod.pod.uid):
+            text = "kubelet took devices of another card for this container than for the pod's first; recreate the pod"
+            raise RefusedStartError("ids", text)
+        return settled
 
     async def _correct(self, settled: Settled) -> None:
         if not settled.correction:

@@ -104,7 +104,15 @@ class World:
         """What the agent has logged so far."""
         return "\n".join(self._lines.said)
 
-    def bound(self, name: str, *, card: int = 0, units: int = 4, room: Node | None = None, **fields: Any) -> Pod:  # noqa: ANN401 - the builder's own
+    def bound(
+        self,
+        name: str,
+        *,
+        card: int = 0,
+        units: int | Mapping[str, int] = 4,
+        room: Node | None = None,
+        **fields: Any,  # noqa: ANN401 - the builder's own
+    ) -> Pod:
         """A pod that the extender bound to one card of this node; kubelet has not heard of it yet."""
         pod = a_pod(name, units=units, **fields)
         pod.spec["spec"]["nodeName"] = NODE

@@ -35,7 +35,7 @@ AGENT: Mapping[str, Break] = {
     ),
     "a pod of before admission may start": Break(
         "agent/fence.py",
-        "if pod.pod.ask is None or not pod.pod.ask.has_references:",
+        "if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):",
         "if pod.pod.ask is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
@@ -104,8 +104,8 @@ AGENT: Mapping[str, Break] = {
     ),
     "Allocate gives cards to whoever has none": Break(
         "agent/plugin.py",
-        'container_responses=[api.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": NO_CARD}) for _ in asked]',
-        "container_responses=[api.ContainerAllocateResponse(envs={}) for _ in asked]",
+        'NO_CARD = {"NVIDIA_VISIBLE_DEVICES": "void"}',
+        'NO_CARD = {"NVIDIA_VISIBLE_DEVICES": "all"}',
         f"{PLUGIN}::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
     "Allocate tells the fence nothing": Break(
