@@ -41,7 +41,8 @@ class Showing:
         self._enforcement = enforcement
         self._metrics = metrics
         self._of_cards: Mapping[str, int] = {}
-        self._of_containers: tuple[Usage, ...] = ()
+        self._of_containers: tuple[Usage, ...] | None = None
+        """None: nobody measured, so nobody is said to use nothing."""
 
     async def run(self) -> None:
         """Measure, until cancelled."""
@@ -53,11 +54,11 @@ class Showing:
         """One measurement; one that fails shows no use rather than an old one."""
         try:
             self._of_cards = {each.uuid: each.used_bytes for each in await self._driver.usage()}
-            self._of_containers = await self._enforcement.usage()
+            self._of_containers = None if self._enforcement.word in ("", "none") else await self._enforcement.usage()
         except DriverError as error:
             self._metrics.driver_errors.inc()
             log.debug("not measured error=%s", error)
-            self._of_cards, self._of_containers = {}, ()
+            self._of_cards, self._of_containers = {}, None
 
     def look(self) -> Shown:
         """For the page."""
@@ -86,13 +87,13 @@ class Showing:
     ) -> ContainerUse:
         index, limit_mib, used = found
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
-        used_bytes = used.get((pod.pod.uid, name, uuid), 0)
+        used_bytes = None if self._of_containers is None else used.get((pod.pod.uid, name, uuid), 0)
         return ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, used_bytes)
 
     def _used(self) -> dict[tuple[str, str, str], int]:
         """Bytes by pod uid, container and card."""
         used: dict[tuple[str, str, str], int] = {}
-        for row in self._of_containers:
+        for row in self._of_containers or ():
             name = self._enforcement.name_of(row.pod_uid, row.container_id)
             if name is not None:
                 key = row.pod_uid, name, row.uuid

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import Metric
 
+from agent.events import AgentReason
+from agent.fence import REASONS
+from agent.metrics import Metrics as AgentMetrics
+from agent.metrics import Shown
 from cards import keys
 from cards.fit import Reason
-from cli import serve
+from cli import agent, serve
 from cli.card import main as card
 from cli.certificates import main as certificates
 from cli.demo import main as demo
@@ -26,9 +30,10 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 
 
-def first_column(page: str) -> set[str]:
-    """The code spans that open the rows of a page's tables."""
-    return set(re.findall(r"^\| `([^`]+)`", (DOCS / page).read_text(), re.MULTILINE))
+def first_column(page: str, heading: str = "") -> set[str]:
+    """The code spans that open the rows of the tables before a heading, or behind it."""
+    before, _, behind = (DOCS / page).read_text().partition(heading or "\n## The agent")
+    return set(re.findall(r"^\| `([^`]+)`", behind if heading else before, re.MULTILINE))
 
 
 def names_of(metrics: list[Metric]) -> set[str]:
@@ -42,8 +47,20 @@ def test_every_metric_is_documented() -> None:
     assert first_column("metrics.md") == existing
 
 
+def test_every_metric_of_the_agent_is_documented() -> None:
+    metrics = AgentMetrics(VERSION, node="n")
+    metrics.show(Shown)
+    assert first_column("metrics.md", "\n## The agent\n") == names_of(list(metrics.registry.collect()))
+
+
 def test_every_event_reason_is_documented() -> None:
     assert first_column("events.md") == {reason.value for reason in EventReason}
+    assert first_column("events.md", "\n## The agent's\n") == {reason.value for reason in AgentReason}
+
+
+def test_every_reason_of_a_refused_start_is_documented() -> None:
+    (row,) = re.findall(r"^\| `vrampack_agent_starts_total`.*$", (DOCS / "metrics.md").read_text(), re.MULTILINE)
+    assert row.partition("why they may not: ")[2].removesuffix(" |").split(", ") == list(REASONS)
 
 
 def test_every_reason_of_filter_is_documented_in_its_order() -> None:
@@ -66,6 +83,7 @@ def test_every_flag_of_serve_is_documented() -> None:
 @pytest.mark.parametrize(
     ("parser", "page", "heading"),
     [
+        (agent.parser, "cli.md", "##"),
         (card.parser, "cli.md", "##"),
         (certificates.parser, "cli.md", "##"),
         (demo.parser, "cli.md", "##"),

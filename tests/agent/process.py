@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -72,12 +72,17 @@ class AgentProcess:
 
 @asynccontextmanager
 async def an_agent(
-    gpus: tuple[StubGpu, ...], *flags: str, environment: Mapping[str, str] | None = None, text: str = ""
+    gpus: tuple[StubGpu, ...], *flags: str, hangs: bool = False, text: str = ""
 ) -> AsyncIterator[AgentProcess]:
-    """An agent of a node with these cards; `text` is added to its configuration. Killed when the block ends."""
+    """An agent of a node with these cards, whose driver hangs if told; killed when the block ends.
+
+    `text` is added to its configuration.
+    """
     with tempfile.TemporaryDirectory(prefix="agent") as name:
         folder = Path(name)
         machine = Machine(folder / "nvml" / "state", gpus=gpus)
+        if hangs:
+            machine.hang("*")
         (port,) = free_ports(1)
         config = folder / "agent.yaml"
         config.write_text(
@@ -100,7 +105,7 @@ async def an_agent(
                     *flags,
                 ),
                 stderr=PIPE,
-                env={**os.environ, "NODE_NAME": NODE, **machine.environment(stub()), **(environment or {})},
+                env={**os.environ, "NODE_NAME": NODE, **machine.environment(stub())},
             )
             try:
                 yield AgentProcess(process, api, kubelet, machine, f"http://127.0.0.1:{port}")

@@ -1,0 +1,90 @@
+"""The page of metrics: who uses how much of which card, with labels that join with dcgm-exporter's."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.limits.contract import Usage
+from agent.nvml.driver import Usage as CardUsage
+from agent.nvml.errors import DriverError
+from tests.agent.world import NODE, World, a_world
+from tests.fakes.kubelet.pods import Pod
+
+MIB = 1024 * 1024
+LIMIT = "vrampack_agent_container_memory_limit_bytes"
+USED = "vrampack_agent_container_memory_used_bytes"
+LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
+
+
+def series(world: World, name: str) -> list[tuple[dict[str, str], float]]:
+    """Of the page as a scraper gets it."""
+    families = text_string_to_metric_families(world.metrics.page().decode())
+    return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
+
+
+async def a_running_pod(world: World) -> Pod:
+    pod = world.bound("p", units=4)
+    assert await world.kubelet.admit(pod)
+    await world.kubelet.start(pod, "main")
+    world.api.patch("pods", "p", {"status": pod.manifest()["status"]}, is_status=True)
+    await world.until(lambda: bool(series(world, LIMIT)))
+    return pod
+
+
+async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
+    async with a_world() as world:
+        pod = await a_running_pod(world)
+        await world.agent._showing.measure()
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]  # 16130 * 4 / 15
+        assert series(world, USED) == [(LABELS, 0)]
+        container_id = pod.states["main"].container_id.rpartition("/")[2]
+        world.agent._showing._of_containers = (
+            Usage(pod.uid, container_id, "GPU-0", 7 * MIB),
+            Usage(pod.uid, container_id, "GPU-0", 5 * MIB),  # two processes of one container
+            Usage("somebody", "else", "GPU-0", 3 * MIB),
+        )
+        assert series(world, USED) == [(LABELS, 12 * MIB)]
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+
+
+async def test_series_vanish_with_their_pod() -> None:
+    async with a_world() as world:
+        pod = await a_running_pod(world)
+        assert world.counted("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 4
+        world.kubelet.remove(pod)
+        world.api.delete("pods", "p", grace_seconds=0)
+        await world.until(lambda: not series(world, LIMIT))
+        assert series(world, USED) == []
+        assert world.counted("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
+
+
+async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[CardUsage] = [CardUsage("GPU-0", 9 * MIB, 16130 * MIB)]
+
+    async def usage() -> tuple[CardUsage, ...]:
+        if not answers:
+            raise DriverError("Unknown Error", 999)
+        return tuple(answers)
+
+    async with a_world() as world:
+        await a_running_pod(world)
+        monkeypatch.setattr(world.driver, "usage", usage)
+        await world.agent._showing.measure()
+        card = {"node": NODE, "UUID": "GPU-0", "gpu": "0"}
+        assert series(world, "vrampack_agent_card_memory_used_bytes") == [(card, 9 * MIB)]
+        assert series(world, USED) == [(LABELS, 0)]
+        answers.clear()
+        await world.agent._showing.measure()
+        assert series(world, "vrampack_agent_card_memory_used_bytes") == []
+        assert series(world, USED) == []  # not measured is not 0
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+        assert series(world, "vrampack_agent_card_memory_bytes") == [(card, 16130 * MIB)]
+
+
+async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
+    async with a_world(enforcement="none") as world:
+        await a_running_pod(world)
+        await world.agent._showing.measure()
+        assert series(world, USED) == []
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]

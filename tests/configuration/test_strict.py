@@ -1,0 +1,68 @@
+"""How any file that people write is read: the rules that all kinds share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from configuration.errors import SettingsError
+from configuration.strict import Strict, load
+
+
+class Listen(Strict):
+    """What flags may override."""
+
+    health: str = "a"
+    verbs: str = "b"
+
+
+class Example(Strict):
+    """A document of another kind than the product's own."""
+
+    apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
+    kind: Literal["Example"]
+    listen: Listen = Listen()
+    number: int = 1
+
+
+def example(folder: Path, text: str, **overrides: str) -> Example:
+    path = folder / "example.yaml"
+    path.write_text(f"apiVersion: vrampack.dev/v1\nkind: Example\n{text}")
+    return load(Example, "Example", path, overrides)
+
+
+def test_without_a_file_the_kind_s_defaults_hold() -> None:
+    assert load(Example, "Example", None) == Example(apiVersion="vrampack.dev/v1", kind="Example")
+
+
+def test_an_override_changes_its_field_alone(tmp_path: Path) -> None:
+    listen = example(tmp_path, "listen: {health: x, verbs: y}", health="z").listen
+    assert (listen.health, listen.verbs) == ("z", "y")
+
+
+def test_an_override_does_not_hide_a_section_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="listen: Input should be a valid dictionary"):
+        example(tmp_path, "listen: 3", health="z")
+
+
+def test_one_kind_is_not_read_as_another(tmp_path: Path) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text("apiVersion: vrampack.dev/v1\nkind: Other\n")
+    with pytest.raises(SettingsError, match="kind: Input should be 'Example'"):
+        load(Example, "Example", path)
+
+
+def test_what_was_read_cannot_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        example(tmp_path, "").number = 2
+
+
+def test_keys_that_stand_twice_are_all_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as raised:
+        example(tmp_path, "number: 1\nnumber: 2\nlisten:\n  health: a\n  health: b\n")
+    assert str(raised.value).splitlines() == [
+        f"{tmp_path}/example.yaml: number: stands twice, the second time in line 4",
+        f"{tmp_path}/example.yaml: listen.health: stands twice, the second time in line 7",
+    ]
