@@ -166,6 +166,19 @@ async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> 
         assert len(patches(desk)) == 4
 
 
+async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Path) -> None:
+    """What is changed after that is another's, not an echo that is late."""
+    async with a_desk(tmp_path) as desk:
+        reply = desk.proxy.when("PATCH", r"/nodes/").hold_reply(times=1)
+        desk.own.want({CARDS: "a"})
+        await desk.settled(CARDS, "a")
+        reply.release()
+        await desk.until(lambda: desk.writes == 1)
+        desk.api.patch("nodes", NODE, {"metadata": {"annotations": {CARDS[1]: "forged"}}})
+        async with asyncio.timeout(2):
+            await desk.until(lambda: desk.says(CARDS) == "a")
+
+
 async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
         desk.own.want({OBSERVED: "x"})

@@ -124,22 +124,25 @@ async def test_another_cut_of_a_card_is_published_anew() -> None:
 
 async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_named() -> None:
     """DP-1: kubelet drops a plugin whose list is over 4 MiB, and with it every running pod's devices."""
-    async with a_world(143771, starts=False, unit_mib=1) as world:
+    async with a_world(143771, 143771, starts=False, unit_mib=1) as world:
         await world.launch_agent()
-        await world.until(lambda: world.agent.not_ready() == "" and world.healthy() == {"GPU-0": False})
+        await world.until(lambda: world.agent.not_ready() == "" and not any(world.healthy().values()))
         await world.until(lambda: "GPUMemoryNotOffered" in reasons(world))
+        assert len(world.healthy()) == 2
         assert world.kubelet.allocatable(MEMORY) == 0
-        assert "unit_mib: 1 makes 143771 devices" in world.agent._board.offer.problem
-        assert "set 2 on every node and on the extender" in world.agent._board.offer.problem
+        assert "unit_mib: 1 makes 287542 devices" in world.agent._board.offer.problem
+        assert "set 4 on every node and on the extender" in world.agent._board.offer.problem
         assert world.counted("vrampack_agent_offered") == 0
-        # The stream is not ended for its length: nobody registers again and again.
+        # kubelet took the list, so the stream goes on and nobody registers again and again.
+        await world.until(lambda: MEMORY in world.kubelet.life.books.healthy)
+        assert not world.kubelet.life.registrar.endpoints[MEMORY].is_stopped
         assert len(world.kubelet.history.registrations) == 1
         assert world.counted("vrampack_agent_streams_closed_total") == 0
 
 
 async def test_the_unit_that_is_named_does() -> None:
-    async with a_world(143771, unit_mib=2) as world:
-        assert world.kubelet.allocatable(MEMORY) == 143771 // 2
+    async with a_world(143771, 143771, unit_mib=4) as world:
+        assert world.kubelet.allocatable(MEMORY) == 2 * (143771 // 4)
         assert world.counted("vrampack_agent_offered") == 1
 
 
