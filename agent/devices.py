@@ -86,9 +86,10 @@ def preferred(
     for each in available:
         if each not in chosen:
             by_card[card_of(each) or ""].append(each)
-    for card, units in (wanted or {}).items():
-        chosen += by_card[card][: min(units, size - len(chosen))]
-        by_card[card] = [each for each in by_card[card] if each not in chosen]
+    if all(len(by_card[card]) >= units for card, units in (wanted or {}).items()):  # parts of cards help nobody
+        for card, units in (wanted or {}).items():
+            chosen += by_card[card][: min(units, size - len(chosen))]
+            by_card[card] = [each for each in by_card[card] if each not in chosen]
     while len(chosen) < size and any(by_card.values()):
         missing = size - len(chosen)
         card = min((len(ids) < missing, len(ids), card) for card, ids in by_card.items() if ids)[2]
