@@ -18,6 +18,7 @@ from tests.e2e.admission_policies import (
     Edit,
     weakened,
     with_text,
+    with_variable,
     without_operation,
     without_resource,
     without_showing,
@@ -171,7 +172,7 @@ def post(cluster: Cluster) -> Iterator[Post]:
     """The agent's pod runs where its namespace lets it; the right to all nodes is taken back afterwards."""
     own, other = (_node(cluster) for _ in range(2))
     ensure(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
-    grants = _grant_all_about_nodes(cluster)
+    grants = _grant_all(cluster)
     pod = cluster.must("POST", f"/api/v1/namespaces/{SYSTEM}/pods", _an_agent(own))["metadata"]["name"]
     token = cluster.token(SYSTEM, AGENT, pod=pod)
     made = Post(cluster, own, other, token)
@@ -232,6 +233,21 @@ def test_others_who_may_write_nodes_are_not_its_affair(post: Post) -> None:
     post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
 
 
+def test_it_settles_pods_of_its_own_node_where_that_is_let(post: Post) -> None:
+    """The component `ids`: a record through the status of a pod on its node, and of no other pod, and by no other way."""
+    agent = "'system:serviceaccount:vrampack-system:vrampack-agent'"
+    own, other = _pod_on(post, post.own), _pod_on(post, post.other)
+    assert not _records(post, own)
+    with weakened(post.cluster, SHIPPED, {"vrampack-records": with_variable("settlingAgent", agent)}):
+        post.cluster.wait(lambda: _records(post, own), 20, what="the component is in force")
+        assert not _records(post, other)
+        assert not _records(post, own, subresource="")
+        assert not _records(post, own, token=post.cluster.token(SYSTEM, AGENT))
+    post.cluster.wait(lambda: not _records(post, own), 20, what="the shipped policy is in force again")
+    for pod in (own, other):  # what stands in them is no record
+        post.cluster.must("DELETE", f"/api/v1/namespaces/default/pods/{pod}", {"gracePeriodSeconds": 0})
+
+
 @pytest.mark.parametrize(("edit", "abuse"), WEAKENINGS.values(), ids=WEAKENINGS)
 def test_an_abuse_gets_through_where_the_policy_is_weaker(post: Post, edit: Edit, abuse: Abuse) -> None:
     assert not abuse(post)
@@ -254,6 +270,18 @@ def _node(cluster: Cluster) -> str:
     return str(cluster.must("POST", "/api/v1/nodes", node)["metadata"]["name"])
 
 
+def _pod_on(post: Post, node: str) -> str:
+    made = a_pod(a_container(), nodeName=node)
+    return str(post.cluster.must("POST", "/api/v1/namespaces/default/pods", made)["metadata"]["name"])
+
+
+def _records(post: Post, pod: str, *, subresource: str = "/status", token: str | None = None) -> bool:
+    """Whether a record gets through; each time another one, for one that changes nothing is nobody's business."""
+    body = {"metadata": {"annotations": {"vrampack.dev/allocation": _new()}}}
+    path = f"/api/v1/namespaces/default/pods/{pod}{subresource}"
+    return post.cluster.request("PATCH", path, body, token=token or post.token, content_type=MERGE)[0] == HTTPStatus.OK
+
+
 def _an_agent(node: str) -> Json:
     """As restricted as the namespace wants its pods."""
     contexts = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -265,9 +293,9 @@ def _an_agent(node: str) -> Json:
     )
 
 
-def _grant_all_about_nodes(cluster: Cluster) -> tuple[str, str]:
-    name = "everything-about-nodes"
-    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["*"]}
+def _grant_all(cluster: Cluster) -> tuple[str, str]:
+    name = "everything-about-nodes-and-pods"
+    rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status", "pods", "pods/status"], "verbs": ["*"]}
     cluster.must("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
     bound = {
         "metadata": {"name": name},

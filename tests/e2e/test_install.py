@@ -126,7 +126,7 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
         tmp_path,
         {
             "resources": [SHAPE],
-            "components": [MANIFESTS / "admission" / "legacy-plugin", MANIFESTS / "admission" / "optional"],
+            "components": [MANIFESTS / "admission" / name for name in ("legacy-plugin", "optional", "ids")],
             "images": [
                 {"name": "ghcr.io/vrampack/vrampack", "newName": "registry.example.com/vrampack", "newTag": "1"}
             ],
@@ -148,6 +148,8 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
     variables = made["ValidatingAdmissionPolicy", "vrampack-records"]["spec"]["variables"]
     plugin = "'system:serviceaccount:kube-system:gpushare-device-plugin'"
     assert {"name": "legacyPlugin", "expression": plugin} in variables
+    assert {"name": "settlingAgent", "expression": f"'system:serviceaccount:{NAMESPACE}:vrampack-agent'"} in variables
+    assert ("ClusterRole", "vrampack-agent-ids") in made
 
 
 def _is_wired(cluster: Cluster) -> bool:
