@@ -32,6 +32,7 @@ from agent.metrics import Metrics
 from agent.node import OwnNode
 from agent.nvml.driver import Driver, Xid
 from agent.observed import needs_observing, observed
+from agent.overuse import Overuse
 from agent.pages import serving
 from agent.plugin import NO_CARD, DevicePlugin
 from agent.podresources import Held, PodResources
@@ -117,6 +118,9 @@ class Agent:
             after_seconds=settings.refused.after_seconds,
             mode=settings.refused.action,
         )
+        self._overuse = Overuse(
+            self._enforcement.over, api, self._events, pod_of=self._pods.of, evicted=metrics.evictions.inc
+        )
         starts = Starts(
             self._fence,
             self._books,
@@ -188,6 +192,7 @@ class Agent:
             self._publish(),
             self._observe(),
             self._refusals.run(),
+            self._overuse.run(),
             self._rivals.run(),
             self._showing.run(),
             self._serve_kubelet(),
@@ -300,6 +305,7 @@ class Agent:
     def _ended(self, uid: str) -> None:
         self._fence.ended(uid)
         self._refusals.ended(uid)
+        self._overuse.ended(uid)
         self._steering.ended(uid)
         self._enforcement.ended(uid)
 

@@ -22,7 +22,7 @@ from agent.limits.hooks import HookServer
 from agent.limits.measure import Measure
 from agent.limits.native import NativeByHook, NativeByToolkit
 from agent.limits.nobody import Nobody
-from agent.limits.watch import Watch
+from agent.limits.watch import Over, Watch
 from agent.nvml.driver import Driver
 from agent.podresources import Held
 from agent.pods import LocalPod
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
 HOOK_SOCKET = Path("/run/vrampack/hook.sock")
-RUNTIME_SPECS = (Path("/etc/containerd/base-spec.json"),)
-"""Where docs/limits.md has people put it."""
+RUNTIME_SPECS = tuple(Path("/node/etc/vrampack") / name for name in ("containerd.json", "crio.json"))
+"""Where docs/limits.md has people put it, as the agent's pod sees it: a folder of ours, for the runtime's has passwords."""
 
 
 class Enforcement:
@@ -55,6 +55,7 @@ class Enforcement:
         self._back_end: BackEnd | None = None
         self._choice: Choice | None = None
         self._hooks: HookServer | None = None
+        self._watch: Watch | None = None
 
     @property
     def word(self) -> str:
@@ -120,6 +121,15 @@ class Enforcement:
         """What containers use now. Raises `DriverError`."""
         return await self._back_end.usage() if self._back_end is not None else ()
 
+    async def over(self) -> tuple[Over, ...]:
+        """Who uses more than its limit now, where nobody holds it. Raises `DriverError`."""
+        return await self._watch.look() if self._watch is not None else ()
+
+    @property
+    def hook_answers(self) -> tuple[int, int]:
+        """Containers that the runtime's hook let through and refused: the proof that the runtime calls it."""
+        return (self._hooks.allowed, self._hooks.refused) if self._hooks is not None else (0, 0)
+
     def limits_of(self, pod_uid: str, container: str) -> Mapping[str, int] | None:
         """MiB by card of one container that may start; None for one that nobody let through."""
         pod = self._pod(pod_uid)
@@ -149,5 +159,13 @@ class Enforcement:
         if way is Way.HOOK:
             return NativeByHook(self._driver, measure)
         if way is Way.WATCH:
-            return Watch(measure, self.limits_of, self.name_of, time.monotonic)
+            self._watch = Watch(
+                measure,
+                self.limits_of,
+                self.name_of,
+                time.monotonic,
+                slack_mib=self._settings.watch.slack_mib,
+                evict_after_seconds=self._settings.watch.evict_after_seconds,
+            )
+            return self._watch
         return Nobody()

@@ -10,6 +10,7 @@ class AgentReason(StrEnum):
 
     START_REFUSED = "GPUMemoryStartRefused"
     EVICTED = "GPUMemoryEvicted"
+    OVER_LIMIT = "GPUMemoryOverLimit"
     CARD_UNHEALTHY = "GPUMemoryCardUnhealthy"
     CARD_RECOVERED = "GPUMemoryCardRecovered"
     CARD_GONE = "GPUMemoryCardGone"

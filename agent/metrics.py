@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cards.node import CardFacts
@@ -52,6 +52,8 @@ class Shown:
     containers: tuple[ContainerUse, ...] = ()
     enforcement: str = ""
     problem: str = ""
+    hook_answers: tuple[int, int] = (0, 0)
+    """Let through, and refused."""
 
 
 class Metrics:
@@ -183,6 +185,14 @@ def _families(shown: Shown, node: str) -> Iterable[Metric]:
     if shown.enforcement:
         enforcement.add_metric([shown.enforcement], 1)
     yield enforcement
+    answers = CounterMetricFamily(
+        "vrampack_agent_hook_answers",
+        "Containers that the runtime's createRuntime hook asked about: ok or refused.",
+        labels=["result"],
+    )
+    for result, count in zip(("ok", "refused"), shown.hook_answers, strict=True):
+        answers.add_metric([result], count)
+    yield answers
     offered = GaugeMetricFamily(
         "vrampack_agent_offered", "1 when this node's cards are offered, 0 when something keeps them back."
     )

@@ -51,6 +51,8 @@ class DevicePlugin(DevicePluginServicer):
         self._metrics = metrics
         self.streams = 0
         """How many times kubelet listens now."""
+        self.starting = 0
+        """How many containers wait for their leave to start."""
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Call) -> api.DevicePluginOptions:  # noqa: ARG002, N802 - gRPC's
         return OPTIONS
@@ -108,6 +110,7 @@ class DevicePlugin(DevicePluginServicer):
     ) -> api.PreStartContainerResponse:
         """The fence. An error keeps the container from starting; kubelet asks again."""
         started = time.monotonic()
+        self.starting += 1
         try:
             await self._starts.start(frozenset(request.devices_ids))
         except RefusedStartError as error:
@@ -115,6 +118,7 @@ class DevicePlugin(DevicePluginServicer):
             log.warning("start refused reason=%s text=%s", error.reason, error.text)
             await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)
         finally:
+            self.starting -= 1
             self._metrics.start_seconds.observe(time.monotonic() - started)
         return api.PreStartContainerResponse()
 

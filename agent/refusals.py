@@ -28,6 +28,10 @@ AGAIN_SECONDS = 10.0
 """Between two tries to evict one pod: a disruption budget may not allow it yet."""
 
 
+NOT_THE_FENCE = frozenset({"limit", "ids", "api"})
+"""Refusals that a second look at the cards' room says nothing about."""
+ASKED_SECONDS = 60.0
+"""Kubelet asks again after 10 s, and a little more each time: what it was refused so long ago may be over."""
 GONE = (404, 409)
 """The pod is not there any more, or another one has its name."""
 
@@ -41,8 +45,9 @@ class Evicting(Protocol):
 @dataclass(slots=True)
 class _Refusal:
     start: Start
-    since: float
     next_look: float
+    reason: str = ""
+    last: float = 0.0
 
 
 class Refusals:
@@ -74,7 +79,9 @@ class Refusals:
         """A pod of the API server was refused; the first time of several counts."""
         pod, now = start.pod.pod, self._clock()
         if pod.uid not in self._waiting:
-            self._waiting[pod.uid] = _Refusal(start, now, now + self._after_seconds)
+            self._waiting[pod.uid] = _Refusal(start, now + self._after_seconds)
+        refusal = self._waiting[pod.uid]
+        refusal.reason, refusal.last = error.reason, now
         self._events.on_pod(pod, AgentReason.START_REFUSED, f"container {start.held.container}: {error.text}")
 
     def ended(self, uid: str) -> None:
@@ -98,7 +105,9 @@ class Refusals:
                 await self._evict(uid, refusal)
 
     def _still_refused(self, refusal: _Refusal) -> bool:
-        """Room may be free by now; kubelet, which asks at longer and longer intervals, will find it."""
+        """Room may be free by now, which kubelet will find when it asks again. What else stood in the way is asked of kubelet."""
+        if refusal.reason in NOT_THE_FENCE:
+            return self._clock() - refusal.last < ASKED_SECONDS
         try:
             self._fence.judge(refusal.start, self._cards())
         except RefusedStartError:

@@ -43,6 +43,7 @@ UNHEARD_SECONDS = 1.0
 """Nobody listens for so long while kubelet answers: it closed the stream, as it does when an older registration of the
 resource ends, whoever's that was. Then this one is made anew."""
 STOP_SECONDS = 1.0
+"""For a container that is about to start. Nobody waits for the list, which never ends by itself."""
 
 
 class Registration:
@@ -105,7 +106,7 @@ class Registration:
             await self._until_over(kubelet, socket)
         finally:
             self.is_registered = False
-            await server.stop(STOP_SECONDS)
+            await server.stop(STOP_SECONDS if self._plugin.starting else None)
             with suppress(FileNotFoundError):  # gRPC or kubelet may have taken it away
                 socket.unlink()
 

@@ -89,6 +89,16 @@ class Refused(Strict):
     """How long a refusal lasts before that."""
 
 
+class Watch(Strict):
+    """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
+
+    slack_mib: int = Field(default=512, ge=0, le=1_048_576)
+    """MiB above the limit that are let pass: a process costs more than it allocates, about 450 MiB on a T4."""
+
+    evict_after_seconds: float | None = Field(default=None, gt=0, le=86_400)
+    """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
+
+
 class AgentConfiguration(Strict):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
@@ -116,6 +126,7 @@ class AgentConfiguration(Strict):
     cards: Cards = Cards()
     health: Health = Health()
     refused: Refused = Refused()
+    watch: Watch = Watch()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)
     """Where kubelet's sockets are; its `--root-dir`. The DaemonSet mounts the same paths."""

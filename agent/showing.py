@@ -70,6 +70,7 @@ class Showing:
             containers=tuple(self._containers()),
             enforcement=self._enforcement.word,
             problem=offer.problem,
+            hook_answers=self._enforcement.hook_answers,
         )
 
     def _containers(self) -> Iterable[ContainerUse]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agent.devices import (
@@ -140,13 +140,21 @@ def test_exactly_so_many_available_ids_are_preferred(
 def test_ids_of_the_cards_that_the_container_has_come_first(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
 ) -> None:
+    """Where all of them have enough: a part of each would name cards that the container does not have anyway."""
     available, _, size, wanted = wish
     units = units_by_card(each for each in preferred(available, [], size, wanted) if card_of(each)) or {}
+    there = {card: sum(card_of(each) == card for each in available) for card in wanted or {}}
+    assume(all(there[card] >= asked for card, asked in (wanted or {}).items()))
     left = size
     for card, asked in (wanted or {}).items():
-        least = min(asked, left, sum(card_of(each) == card for each in available))
-        assert units.get(card, 0) >= least
-        left -= least
+        assert units.get(card, 0) >= min(asked, left)
+        left -= min(asked, left)
+
+
+def test_a_card_that_has_not_enough_gives_no_part() -> None:
+    """2 of GPU-0, where 1 is free: both of GPU-1, so that kubelet counts the container on one card at least."""
+    available = ["GPU-0::0", "GPU-1::0", "GPU-1::1"]
+    assert preferred(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
 
 
 def test_without_a_wish_one_card_is_filled_that_fits_best() -> None:

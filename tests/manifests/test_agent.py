@@ -15,6 +15,7 @@ FOLDERS = {
     "/run/vrampack": ("/run/vrampack", "DirectoryOrCreate", False),
     "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", True),
     "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", True),
+    "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),
 }
 """Everything of the node that an agent sees: where it sees it, what it is there, whether it may only read."""
 LABELS = {

@@ -1,0 +1,91 @@
+"""A container over its limit on a node where nobody holds limits: said, and evicted only if that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agent.events import AgentReason
+from agent.limits.watch import Over
+from agent.overuse import Overuse
+from agent.pods import LocalPod
+from cards.pod import Pod
+from kube.errors import RefusedError
+from kube.events import EventWriter
+from tests.fakes.api import ApiInMemory
+
+OVER = Over("uid-a", "main", "GPU-0", 5000, 4301, 20.0, is_to_evict=False)
+POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)
+
+
+class Evictions:
+    """Takes evictions, or answers what it was told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.refusal: RefusedError | None = None
+
+    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append(uid)
+
+
+class Told(EventWriter):
+    """Remembers what it was to write."""
+
+    def __init__(self) -> None:
+        super().__init__(ApiInMemory(), component="t", dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
+        self.told: list[tuple[str, str]] = []
+
+    def on_pod(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
+        assert is_warning
+        self.told.append((f"{pod} {reason}", text))
+
+
+class Post:
+    """One pod that is over, and who hears of it."""
+
+    def __init__(self, over: Over) -> None:
+        self.over = over
+        self.evictions, self.events, self.counted = Evictions(), Told(), 0
+        self.overuse = Overuse(self._look, self.evictions, self.events, pod_of={"uid-a": POD}.get, evicted=self._count)
+
+    async def _look(self) -> tuple[Over, ...]:
+        return (self.over,)
+
+    def _count(self) -> None:
+        self.counted += 1
+
+
+async def test_it_is_said_with_both_numbers() -> None:
+    post = Post(OVER)
+    await post.overuse.look()
+    text = "container main uses 5000 MiB of card GPU-0, its limit is 4301 MiB"
+    assert post.events.told == [(f"ml/a {AgentReason.OVER_LIMIT}", text)]
+    assert post.evictions.taken == []
+
+
+async def test_it_is_evicted_once_when_that_was_asked_for() -> None:
+    post = Post(replace(OVER, is_to_evict=True))
+    await post.overuse.look()
+    await post.overuse.look()
+    assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
+
+
+async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
+    post = Post(replace(OVER, is_to_evict=True))
+    post.evictions.refusal = RefusedError(429, "TooManyRequests", "a budget")
+    await post.overuse.look()
+    assert post.counted == 0
+    post.evictions.refusal = None
+    await post.overuse.look()
+    assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
+
+
+@pytest.mark.parametrize("uid", ["uid-b"])
+async def test_a_pod_that_is_gone_is_nobody(uid: str) -> None:
+    post = Post(replace(OVER, pod_uid=uid, is_to_evict=True))
+    await post.overuse.look()
+    assert (post.events.told, post.evictions.taken) == ([], [])
