@@ -128,7 +128,7 @@ class Node:
 
     def clear(self) -> None:
         """Namespace `default` without workloads and pods."""
-        self.kubectl("delete", "statefulsets,deployments,jobs", "--all", "--cascade=foreground")
+        self.kubectl("delete", "statefulsets,deployments,replicasets,jobs", "--all", "--cascade=foreground")
         self.kubectl("delete", "pods", "--all", "--now")
 
     def environment(self, pod: str, *, container: str | None = None, namespace: str = "default") -> dict[str, str]:
@@ -151,6 +151,11 @@ class Node:
 
     def describe(self, selector: str, *, namespace: str = "default") -> str:
         return self.kubectl("describe", "pods", "-n", namespace, "-l", selector, check=False).stdout
+
+    def events(self, name: str) -> str:
+        """What is told about an object of namespace `default`: every reason with its text."""
+        found = self.all("events", "-n", "default", "--field-selector", f"involvedObject.name={name}")
+        return " / ".join(f"{each['reason']}: {each['message']}" for each in found)
 
     def is_ready(self) -> bool:
         made = self.get("node", NODE_NAME)

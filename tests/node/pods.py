@@ -44,6 +44,13 @@ def a_set(name: str, **units: int) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
+def a_replica_set(name: str, replicas: int, **units: int) -> dict[str, Any]:
+    """So many such pods at once, with names of the cluster's choice."""
+    made = a_set(name, **units)
+    del made["spec"]["serviceName"]
+    return made | {"kind": "ReplicaSet", "spec": made["spec"] | {"replicas": replicas}}
+
+
 def annotated(pod: dict[str, Any], container: str) -> dict[str, str]:
     """The environment that the pod's annotations name for this container."""
     annotations = pod["metadata"]["annotations"]
