@@ -73,7 +73,8 @@ class Enforcement:
         self._choice = choose(self._settings.enforcement, findings)
         log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
         self._back_end = self._make(self._choice.way)
-        if self._choice.way is Way.HOOK:
+        # A hook that is installed where nobody needs it is answered as well: its silence stops every container.
+        if self._choice.way is Way.HOOK or HOOK_SOCKET.parent.is_dir():
             self._hooks = HookServer(
                 HOOK_SOCKET, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
             )
