@@ -23,14 +23,14 @@ def before(node: Node, files: list[Path], pod: Json) -> Iterator[None]:
     named = [option for file in files for option in ("-f", str(file))]
     node.kubectl("delete", *named)
     try:
-        node.wait(lambda: (made := _as_made(node, pod)) and TOLD not in made, what="such a pod is left alone")
+        node.wait(lambda: (made := as_made(node, pod)) and TOLD not in made, what="such a pod is left alone")
         yield
     finally:
         node.kubectl("apply", *named)
-        node.wait(lambda: TOLD in _as_made(node, a_pod("probe")), what="new pods are told their card")
+        node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="new pods are told their card")
 
 
-def _as_made(node: Node, pod: Json) -> str:
+def as_made(node: Node, pod: Json) -> str:
     """What the API server would make of it, as text; empty while it refuses it."""
     asked = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     return node.kubectl(*asked, input=json.dumps(pod), check=False).stdout

@@ -103,6 +103,8 @@ class Cluster:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
+            # Webhooks are called at the addresses of their pods: nobody here translates those of Services.
+            "--enable-aggregator-routing",
         ]
         return Process("kube-apiserver", command, directory=self.logs)
 

@@ -1,0 +1,59 @@
+"""The form for clusters before 1.36: no policy changes a pod, the extender does, with a certificate that a Job made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fakes.nvml.machine import Machine
+from tests.node.admission import TOLD, as_made
+from tests.node.agreement import environment_is_annotation, given_away, held
+from tests.node.conftest import SHAPE
+from tests.node.node import NAMESPACE, Node, is_ready
+from tests.node.pods import a_pod
+
+POLICIES = "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+OURS = ("-l", "app.kubernetes.io/part-of=vrampack")
+WEBHOOK = "mutatingwebhookconfigurations"
+SECRET = "vrampack-admission"
+
+
+@pytest.fixture
+def with_webhook(node: Node) -> Iterator[Node]:
+    """The other shape is applied over the first, as it is; afterwards the first again."""
+    node.kubectl("delete", POLICIES, *OURS)
+    node.install("webhook/second-scheduler")
+    try:
+        node.wait(lambda: node.get("secret", SECRET, "-n", NAMESPACE), what="the Job has made the certificate")
+        _rolled_out(node)
+        yield node
+    finally:
+        node.clear()
+        node.install(SHAPE)
+        node.kubectl("delete", WEBHOOK, *OURS)
+        node.kubectl("delete", "cronjobs,jobs", "-n", NAMESPACE, *OURS)
+        node.kubectl("delete", "secret,service", SECRET, "-n", NAMESPACE)
+        _rolled_out(node)
+        node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="the policies change pods again")
+
+
+def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(with_webhook: Node, cards: Machine) -> None:
+    node, (gpu,) = with_webhook, cards.gpus
+    assert node.all(POLICIES, *OURS) == []
+    node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="the API server calls the extender")
+    node.apply(a_pod("told", main=4, beside=0), a_pod("plain", main=0))
+    both = ("told", "plain")
+    node.wait(lambda: all(is_ready(node.get("pod", name)) for name in both), what=lambda: node.describe(""))
+    assert node.get("pod", "told")["spec"]["schedulerName"] == "vrampack"
+    environment_is_annotation(node, "told")
+    seen = node.environment("told", container="main")
+    assert (seen["NVIDIA_VISIBLE_DEVICES"], seen["NVIDIA_GPU_MEMORY_LIMIT"]) == (gpu.uuid, "4301")  # 16130 * 4 / 15
+    assert node.environment("told", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "NVIDIA_VISIBLE_DEVICES" not in node.environment("plain")
+    assert held(node) == given_away() == {("told", gpu.uuid): 4}
+
+
+def _rolled_out(node: Node) -> None:
+    node.kubectl("rollout", "status", "deployment/vrampack-scheduler", "-n", NAMESPACE, "--timeout=100s")
+    node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
