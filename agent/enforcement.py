@@ -30,7 +30,7 @@ from agent.settings import AgentConfiguration
 from cards import keys
 from cards.grants import read_grant, read_pod_limits
 from cards.node import CardFacts, Devices
-from cards.records import RecordError
+from cards.records import Record, RecordError
 
 log = logging.getLogger(__name__)
 
@@ -132,14 +132,15 @@ class Enforcement:
         return (self._hooks.allowed, self._hooks.refused) if self._hooks is not None else (0, 0)
 
     def limits_of(self, pod_uid: str, container: str) -> Mapping[str, int] | None:
-        """MiB by card of one container that may start; None for one that nobody let through."""
+        """MiB by card of one container that may start; nothing for one of a previous plugin, None for a stranger."""
         pod = self._pod(pod_uid)
         if pod is None:
             return None
         try:
             return read_grant(pod.annotations, container).limits_mib
         except RecordError:
-            return None
+            # One that a previous plugin set up, and whose record is of its kind, runs on as it did.
+            return {} if isinstance(pod.pod.record, Record) else None
 
     def name_of(self, pod_uid: str, container_id: str) -> str | None:
         """The container of this id; None while the pod's status does not say it."""
