@@ -102,16 +102,20 @@ def removes_a_node(post: Post) -> bool:
     return post.cluster.request("DELETE", f"/api/v1/nodes/{name}", token=post.token)[0] == HTTPStatus.OK
 
 
+def gives_its_node_an_owner(post: Post) -> bool:
+    """One that there is: the garbage collector would take a node whose owner is made up, and a node that is gone refuses all."""
+    path, metadata = f"/api/v1/nodes/{post.own}", post.read(post.other)["metadata"]
+    post.cluster.must("PATCH", path, {"metadata": {"ownerReferences": None}}, content_type=MERGE)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": post.other, "uid": metadata["uid"]}
+    return post.patch(post.own, {"metadata": {"ownerReferences": [owner]}}) == HTTPStatus.OK
+
+
 def a_label(new: str) -> Json:
     return {"metadata": {"labels": {"gpu": new}}}
 
 
 def a_finalizer(new: str) -> Json:
     return {"metadata": {"finalizers": [f"example.com/{new}"]}}
-
-
-def an_owner(new: str) -> Json:
-    return {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "any", "uid": new}]}}
 
 
 def a_taint(new: str) -> Json:
@@ -135,7 +139,7 @@ ABUSES: dict[str, Abuse] = {
     "another annotation's change": annotates("example.com/there"),
     "a label": patches(a_label),
     "a finalizer": patches(a_finalizer),
-    "an owner": patches(an_owner),
+    "an owner": gives_its_node_an_owner,
     "a taint": patches(a_taint),
     "capacity": patches(a_capacity, subresource="/status"),
     "a label by status": patches(a_label, subresource="/status"),
@@ -179,7 +183,7 @@ def post(cluster: Cluster) -> Iterator[Post]:
     cluster.wait(lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent")
     yield made
     for path in (*grants, f"/api/v1/namespaces/{SYSTEM}/pods/{pod}", f"/api/v1/nodes/{own}", f"/api/v1/nodes/{other}"):
-        # A node may be gone: the garbage collector takes one whose made-up owner does not exist.
+        # A node may be gone: the garbage collector takes it with its owner.
         cluster.request("DELETE", path, {"gracePeriodSeconds": 0})
 
 

@@ -322,6 +322,12 @@ async def test_delete_waits_until_everything_is_gone(running: Cluster) -> None:
     assert left.out == ""
 
 
+async def test_drain_evicts_every_pod_of_the_node(running: Cluster) -> None:
+    done = await running.kubectl("drain", "gpu-1", "--force")
+    assert "pod/single evicted" in done.out
+    assert "node/gpu-1 drained" in done.out
+
+
 async def test_a_deleted_pod_of_a_set_is_made_again(running: Cluster) -> None:
     before = running.api.get("pods", "ordered-0")["metadata"]["uid"]
 
@@ -352,7 +358,6 @@ async def test_wait_sees_a_condition_and_an_end(running: Cluster) -> None:
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "server-side apply": (("apply", "--server-side", "-f", "-"), "415"),
     "a JSON patch": (("patch", "pod", "single", "--type=json", "-p", "[]"), "415"),
-    "an eviction": (("drain", "gpu-1", "--force"), "unknown format"),
     "a generated deployment": (("create", "deployment", "x", "--image=x"), "unknown format"),
     "a replacement": (("replace", "-f", "-"), "does not allow this method"),
     "logs": (("logs", "single"), "could not find the requested resource"),
