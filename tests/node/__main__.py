@@ -68,7 +68,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _left(before: Machine) -> list[str]:
-    """What is different for good: others may work on this machine, too, and what they make comes and goes."""
+    """What is different for good: other programs may run beside this one, and what they make comes and goes."""
     left: list[str] = []
 
     def is_as_it_was() -> bool:
