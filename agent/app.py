@@ -46,7 +46,7 @@ from agent.showing import Showing
 from agent.starts import Starts
 from agent.steering import Steering
 from cards import keys
-from cards.node import CardFacts
+from cards.node import CardFacts, Devices
 from cards.node_annotations import write_cards, write_observed
 from cards.records import Record
 from kube.client import Api, load_credentials
@@ -108,6 +108,8 @@ class Agent:
         )
         self._fence = Fence(options.node)
         self._enforcement = Enforcement(settings, driver, pod_of=self._pods.of)
+        self._devices: Devices = "uuid"
+        """As the node's cards were last published."""
         self._refusals = Refusals(
             api,
             self._fence,
@@ -242,11 +244,12 @@ class Agent:
             if not offer.is_known or (not offer.cards and self._says_nothing()):
                 continue
             self._board.object("runtime", self._enforcement.problem(offer.cards))
+            self._devices = self._enforcement.devices(offer.cards)
             text = write_cards(
                 offer.shown,
                 unit_mib=self._settings.unit_mib,
                 injection=self._settings.injection,
-                devices=self._enforcement.devices(offer.cards),
+                devices=self._devices,
             )
             self._own_node.want({("annotations", keys.NODE_CARDS): text})
 
@@ -276,13 +279,13 @@ class Agent:
         """What `Allocate` tells a container."""
         if self._settings.injection == "exact":
             return NO_CARD
-        return environment(ids, self._cards(), devices=self._enforcement.devices(self._cards()))
+        return environment(ids, self._cards(), devices=self._devices)
 
     def _settled(self, start: Start) -> Settled:
         return settled(
             start,
             self._cards(),
-            devices=self._enforcement.devices(self._cards()),
+            devices=self._devices,
             unit_mib=self._settings.unit_mib,
             now_ns=time.time_ns(),
         )

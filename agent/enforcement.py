@@ -110,7 +110,7 @@ class Enforcement:
             return
         if self._back_end is None:
             raise RefusedStartError("limit", "nobody on this node can hold its limit; see the agent's log")
-        identity = Identity(passed.uid, held.namespace, held.pod, cgroup=self._cgroups.pod(passed.uid))
+        identity = Identity(passed.uid, held.namespace, held.pod)
         try:
             limits = read_pod_limits(known.annotations, known.pod.ask)
             applied = await self._back_end.apply(Scope.POD, identity, limits)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-LIMIT_MB = 72
+LIMIT_MB = 70
 """What a node may have to fetch, in million bytes, compressed. Python and Debian are 42 of them, gRPC and cryptography 12."""
 
 WHITEOUT = ".wh."

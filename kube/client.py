@@ -145,23 +145,13 @@ class Api:
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
         """The same pod undecoded, for who needs more of it than `PodObject` has."""
-        path = _pod_path(namespace, name)
-        try:
-            return await self._call("GET", path, verb="get", resource="pods", seconds=timeout_seconds)
-        except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return None
-            raise
+        return await self._look_up(_pod_path(namespace, name), "pods", timeout_seconds)
 
     async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
         """One node as the API server has it now; None when there is none."""
-        path = _node_path(name)
-        try:
-            body = await self._call("GET", path, verb="get", resource="nodes", seconds=timeout_seconds)
-        except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return None
-            raise
+        body = await self._look_up(_node_path(name), "nodes", timeout_seconds)
+        if body is None:
+            return None
         try:
             return msgspec.json.decode(body, type=NodeObject)
         except UNDECODABLE as error:
@@ -233,13 +223,9 @@ class Api:
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
-        path = _secrets_path(namespace) + f"/{quote(name, safe='')}"
-        try:
-            body = await self._call("GET", path, verb="get", resource="secrets", seconds=timeout_seconds)
-        except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
-                return None
-            raise
+        body = await self._look_up(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
+        if body is None:
+            return None
         try:
             return msgspec.json.decode(body, type=SecretObject)
         except UNDECODABLE as error:
@@ -265,6 +251,15 @@ class Api:
         await self._call(
             "PATCH", path, verb="patch", resource=resource, body=body, seconds=timeout_seconds, patch=BY_NAME
         )
+
+    async def _look_up(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
+        """One object as the API server has it now; None when there is none."""
+        try:
+            return await self._call("GET", path, verb="get", resource=resource, seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
 
     async def _call(  # noqa: PLR0913 - an HTTP call
         self,

@@ -56,7 +56,7 @@ async def test_fifty_restarts_of_kubelet_each_within_two_seconds_and_nothing_lea
         await restarted(world)  # what is made once is made now
         files, threads = open_files(), threading.active_count()
         waits = [await restarted(world) for _ in range(50)]
-        assert sorted(waits)[-2] < 2  # of 50, one may fall into a pause of the machine
+        assert max(waits) < 2
         assert len(set(endpoints(world))) == 52  # each registration a name of its own
         assert sockets(world) == {endpoints(world)[-1]}
         assert threading.active_count() <= threads + 4  # the pool for blocking calls may have grown to its few
