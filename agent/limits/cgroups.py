@@ -31,7 +31,8 @@ _POD_SLICE = re.compile(
 )
 _CONTAINER = re.compile(rf"(?:[a-z][a-z-]*-)?(?P<id>{_ID})(?:\.scope)?")
 _CLASSES = ("", "burstable", "besteffort")
-_FOLDERS = {"kubepods", "burstable", "besteffort"}
+_FOLDERS = {"kubepods", "burstable", "besteffort", ".."}
+"""What stands before a pod's folder. `..`: seen from a cgroup namespace of the same class, as the agent's own may be."""
 _HELPER = "crio-conmon-"
 """CRI-O's monitor of a container has a scope of its own beside it, with the same id."""
 

@@ -77,6 +77,20 @@ def test_a_path_names_its_pod_and_container(path: str, want: Owner | None) -> No
     assert owner(path) == want
 
 
+SEEN_BY_THE_AGENT = {
+    # Its own cgroup is the root of what it sees: both pods' folder is two above it.
+    "cgroupfs, of the agent's class": (f"/../../pod{UID}/{ID}", ALL),
+    "cgroupfs, of another class": (f"/../../../besteffort/pod{UID}/{ID}", ALL),
+    "systemd, of the agent's class": (f"/../../{SYSTEMD.rpartition('/')[2]}/cri-containerd-{ID}.scope", ALL),
+    "the agent's own": ("/", None),
+}
+
+
+@pytest.mark.parametrize(("path", "want"), SEEN_BY_THE_AGENT.values(), ids=SEEN_BY_THE_AGENT)
+def test_a_path_from_another_cgroup_namespace_names_them_too(path: str, want: Owner | None) -> None:
+    assert owner(path) == want
+
+
 PROCESSES = {
     "v2": (f"0::{SYSTEMD}/cri-containerd-{ID}.scope\n", ALL),
     "v1": (f"4:memory:{CGROUPFS}/{ID}\n1:name=systemd:{CGROUPFS}/{ID}\n", ALL),
