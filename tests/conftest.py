@@ -1,10 +1,16 @@
-"""For the whole suite: the programs of the end-to-end tests are there before the first of them starts."""
+"""For the whole suite: programs that tests need are there before the first of them starts, and what was seen is said."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.e2e import binaries
+from tests.shim.table import Table
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A table of the C programs' tests, where any ran."""
+    config.pluginmanager.register(Table(config.rootpath))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
