@@ -1,0 +1,138 @@
+/*
+ * What is decided about a watched call, whatever form it is caught in: library or kernel module.
+ *
+ * Freestanding C11: no libc, no kernel header but for the integer types, position independent, no memory of its own but
+ * what the form's `grow` gives. Every callback gets the form's own pointer back.
+ *
+ *      form: ioctl(file, request, argument)
+ *        core_watches(request)?  no -> straight on to the driver
+ *        core_before()           CORE_ANSWERED: the driver is not asked, the call returns call.answer: 0, the status is in
+ *                                the caller's struct; or -errno where the struct cannot be written
+ *        ... the driver ...      CORE_FORWARD
+ *        core_after(result)      settles, gives back, remembers, rewrites reports; result is 0 or -errno
+ *
+ * Every core_before that says CORE_FORWARD is followed by exactly one core_after, whatever became of the call.
+ *
+ * Locking: core calls lock/unlock around its own tables only, never around take, give, look or a copy; grow is called
+ * inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads at once;
+ * core_release and core_end come after the last of them.
+ */
+#ifndef CORE_H
+#define CORE_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+struct core_form {
+	/* 0, or the caller's memory cannot be read (written). Nothing is assumed about how much was copied then. */
+	int (*copy_in)(void *form, void *to, uint64_t from, size_t size);
+	int (*copy_out)(void *form, uint64_t to, const void *from, size_t size);
+	void (*lock)(void *form);
+	void (*unlock)(void *form);
+	/* Like realloc, the new part zeroed; NULL when there is none and the old is kept; new_size 0 frees. */
+	void *(*grow)(void *form, void *memory, size_t old_size, size_t new_size);
+	/*
+	 * The budget of `owner` (a container; the form's own business) on a card. take: room first, false = does not fit.
+	 * settle: the driver made it bigger than was taken, which has happened and must be counted even above the limit.
+	 */
+	bool (*take)(void *form, void *owner, uint32_t card, uint64_t bytes);
+	void (*settle)(void *form, void *owner, uint32_t card, uint64_t more_bytes);
+	void (*give)(void *form, void *owner, uint32_t card, uint64_t bytes);
+	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
+	bool (*look)(void *form, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
+};
+
+/*
+ * `card` is N of /dev/nvidiaN where it is known (deviceInstance -> gpu_id by control 0x205, gpu_id -> minor by CARD_INFO,
+ * both learned from replies that pass), CORE_ONLY_CARD otherwise: right wherever a container has one card.
+ */
+#define CORE_ONLY_CARD 0xFFFFFFFFu
+#define CORE_CARDS 32 /* NV_MAX_DEVICES: as many as the driver knows */
+
+/* Everything made through the driver that matters here; index-based, see objects.c. 0 is "none" everywhere. */
+struct core_objects {
+	struct core_object *objects;
+	uint32_t *buckets;
+	struct core_charge *charges;
+	uint32_t object_room, object_free, object_count, object_promised;
+	uint32_t bucket_room; /* a power of two */
+	uint32_t charge_room, charge_free, charge_count, charge_promised;
+	uint32_t serial;
+};
+
+struct core_cards {
+	uint32_t gpu_id[CORE_CARDS]; /* by device instance */
+	uint32_t minor_gpu_id[CORE_CARDS]; /* by minor */
+	uint32_t instances_known, minors_known; /* one bit each */
+};
+
+struct core {
+	const struct core_form *form;
+	void *context;
+	const struct core_layout *layout;
+	struct core_objects objects;
+	struct core_cards cards;
+};
+
+/* One open control file: set owner and pid, zero the rest. It must stay where it is until core_release. */
+struct core_file {
+	void *owner;
+	int32_t pid;
+	uint32_t first; /* objects made through it that no other object holds: its clients */
+};
+
+/* What before must tell after; on the caller's stack, nothing to set up. */
+struct core_call {
+	int32_t answer; /* of CORE_ANSWERED: 0 or -errno */
+	uint32_t kind;
+	uint64_t at; /* the parameter struct, wrapper taken off */
+	uint64_t parameters; /* what it points to */
+	uint64_t taken, requested;
+	uint32_t card;
+	uint32_t object, serial; /* what is being freed */
+	uint32_t charge; /* what is being duplicated */
+	uint32_t class, parent;
+	uint32_t client, handle;
+	uint32_t size;
+	bool has_promise;
+};
+
+enum core_verdict { CORE_FORWARD, CORE_ANSWERED };
+
+/* The memory is the form's, zeroed. False: no published layout is known for that version, e.g. "470.82.01". */
+bool core_begin(struct core *core, const struct core_form *form, void *context, const char *driver_version);
+/* Frees the tables. Every file has been released before. */
+void core_end(struct core *core);
+/* Can core_begin work with that version? */
+bool core_knows_version(const char *driver_version);
+
+enum core_verdict core_before(struct core *core, struct core_file *file, struct core_call *call, uint32_t request,
+			      uint64_t argument);
+void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+/* The last close of the file: everything made through it goes. */
+void core_release(struct core *core, struct core_file *file);
+
+/* _IOC_NR only: the driver looks at neither the type nor the direction of a request, so neither do we. */
+static inline bool core_watches(uint32_t request)
+{
+	switch (request & 0xFF) {
+	case 0x27: /* ALLOC_MEMORY */
+	case 0x29: /* FREE */
+	case 0x2A: /* CONTROL */
+	case 0x2B: /* ALLOC */
+	case 0x34: /* DUP_OBJECT */
+	case 0x4A: /* VID_HEAP_CONTROL */
+	case 200: /* CARD_INFO */
+	case 211: /* IOCTL_XFER_CMD */
+		return true;
+	default:
+		return false;
+	}
+}
+
+#endif
