@@ -1,37 +1,194 @@
-#include "core.h"
+/* The door: what kind of call it is, and which file knows about it. */
+#include "inside.h"
 
 bool core_knows_version(const char *driver_version)
 {
-	return driver_version[0] == '5';
+	return layouts_find(driver_version) != NULL;
 }
 
 bool core_begin(struct core *core, const struct core_form *form, void *context, const char *driver_version)
 {
 	core->form = form;
 	core->context = context;
-	return core_knows_version(driver_version);
+	core->layout = layouts_find(driver_version);
+	return core->layout != NULL;
 }
 
 void core_end(struct core *core)
 {
-	(void)core;
+	objects_end(core);
+}
+
+/* The wrapper carries any other call. Inside another wrapper it carries nothing: the driver looks once. */
+static bool unwrap(const struct core *core, struct core_call *call, uint32_t *number)
+{
+	unsigned char wrapper[WRAPPER_BYTES_MOST];
+
+	if (call->size != sizeof(wrapper) || !copy_in(core, wrapper, call->at, sizeof(wrapper)))
+		return false;
+	*number = load32(wrapper + core->layout->wrapper_number);
+	call->size = load32(wrapper + core->layout->wrapper_size);
+	call->at = load64(wrapper + core->layout->wrapper_pointer);
+	return *number != ESC_XFER_CMD;
 }
 
 enum core_verdict core_before(struct core *core, struct core_file *file, struct core_call *call, uint32_t request,
 			      uint64_t argument)
 {
-	(void)core, (void)file, (void)request;
-	call->at = argument;
-	return CORE_FORWARD;
+	uint32_t number = request & 0xFF;
+
+	*call = (struct core_call){ .at = argument, .size = request >> 16 & 0x3FFF };
+	if (number == ESC_XFER_CMD && !unwrap(core, call, &number))
+		return call_pass(call);
+	switch (number) {
+	case ESC_CONTROL:
+		return call_control_before(core, call);
+	case ESC_ALLOC:
+		return call_alloc_before(core, file, call);
+	case ESC_FREE:
+		return call_free_before(core, call);
+	case ESC_DUP_OBJECT:
+		return call_dup_before(core, call);
+	case ESC_VID_HEAP_CONTROL:
+		return call_heap_before(core, file, call);
+	case ESC_ALLOC_MEMORY:
+		return call_window_before(core, call);
+	case ESC_CARD_INFO:
+		call->kind = CALL_CARDS;
+		return CORE_FORWARD;
+	default:
+		return call_pass(call);
+	}
 }
 
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result)
 {
-	(void)core, (void)file, (void)call, (void)result;
+	switch (call->kind) {
+	case CALL_CLIENT:
+	case CALL_DEVICE:
+	case CALL_MEMORY:
+	case CALL_HEAP_MEMORY:
+		call_alloc_after(core, file, call, result);
+		break;
+	case CALL_FREE:
+		call_free_after(core, call, result);
+		break;
+	case CALL_DUP:
+		call_dup_after(core, file, call, result);
+		break;
+	case CALL_REPORT:
+		call_report_after(core, file, call, result);
+		break;
+	case CALL_HEAP_REPORT:
+		call_heap_report_after(core, file, call, result);
+		break;
+	case CALL_ID:
+		cards_after_id(core, call, result);
+		break;
+	case CALL_CARDS:
+		cards_after_list(core, call, result);
+		break;
+	default:
+		break;
+	}
 }
 
 void core_release(struct core *core, struct core_file *file)
 {
-	(void)core;
-	file->first = 0;
+	for (;;) {
+		uint32_t object, serial = 0;
+
+		lock(core);
+		object = file->first;
+		if (object)
+			serial = core->objects.objects[object].serial;
+		unlock(core);
+		if (!object)
+			break;
+		call_drop(core, object, serial);
+	}
+}
+
+enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status)
+{
+	bool is_said = copy_out(core, call->at + call->status, &status, sizeof(status));
+
+	return call_refuse_with(call, is_said ? 0 : CALL_EFAULT);
+}
+
+enum core_verdict call_refuse_with(struct core_call *call, int error)
+{
+	call->kind = CALL_PASSED;
+	call->answer = -error;
+	return CORE_ANSWERED;
+}
+
+bool call_promise(struct core *core)
+{
+	bool is_promised;
+
+	lock(core);
+	is_promised = objects_promise(core);
+	unlock(core);
+	return is_promised;
+}
+
+enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result)
+{
+	uint32_t status;
+
+	/* It copies the struct out last: the one error that can come after the deed. */
+	if (result < 0)
+		return result == -CALL_EFAULT ? CALL_IN_DOUBT : CALL_FAILED;
+	if (!copy_in(core, &status, call->at + call->status, sizeof(status)))
+		return CALL_IN_DOUBT;
+	if (status >= STATUS_FIRST_WARNING)
+		return CALL_IN_DOUBT;
+	return status ? CALL_FAILED : CALL_HAPPENED;
+}
+
+void call_drop(struct core *core, uint32_t object, uint32_t serial)
+{
+	struct objects_given given[OBJECTS_GIVEN];
+	bool more = true;
+
+	while (more) {
+		uint32_t count = 0;
+
+		lock(core);
+		if (core->objects.objects[object].serial == serial) {
+			core->objects.objects[object].going++;
+			count = objects_drop(&core->objects, object, given, &more);
+		} else {
+			more = false;
+		}
+		unlock(core);
+		for (uint32_t i = 0; i < count; i++)
+			core->form->give(core->context, given[i].owner, given[i].card, given[i].bytes);
+	}
+}
+
+void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
+	uint32_t index, serial;
+
+	for (;;) {
+		lock(core);
+		index = handle ? objects_find(objects, client, handle) : 0;
+		if (!index)
+			break;
+		serial = objects->objects[index].serial;
+		unlock(core);
+		call_drop(core, index, serial);
+	}
+	index = objects_add(objects, file, client, call->parent, handle);
+	if (call->charge)
+		objects->objects[index].charge = call->charge;
+	else if (call->taken_bytes)
+		objects->objects[index].charge = objects_charge(objects, file->owner, call->card, call->taken_bytes);
+	if (call->card != CORE_ONLY_CARD)
+		objects->objects[index].card = call->card;
+	unlock(core);
 }

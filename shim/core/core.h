@@ -59,16 +59,16 @@ struct core_objects {
 	struct core_object *objects;
 	uint32_t *buckets;
 	struct core_charge *charges;
-	uint32_t object_room, object_free, object_count, object_promised;
+	uint32_t object_room, object_free, object_count;
+	uint32_t charge_room, charge_free, charge_count;
 	uint32_t bucket_room; /* a power of two */
-	uint32_t charge_room, charge_free, charge_count, charge_promised;
-	uint32_t serial;
+	uint32_t promised; /* of both, to calls that are with the driver */
+	uint32_t serial, seed;
 };
 
 struct core_cards {
-	uint32_t gpu_id[CORE_CARDS]; /* by device instance */
-	uint32_t minor_gpu_id[CORE_CARDS]; /* by minor */
-	uint32_t instances_known, minors_known; /* one bit each */
+	uint32_t gpu_id_of_minor[CORE_CARDS], gpu_id_of_instance[CORE_CARDS];
+	uint32_t known_minors, known_instances; /* one bit each */
 };
 
 struct core {
@@ -90,16 +90,15 @@ struct core_file {
 struct core_call {
 	int32_t answer; /* of CORE_ANSWERED: 0 or -errno */
 	uint32_t kind;
-	uint64_t at; /* the parameter struct, wrapper taken off */
-	uint64_t parameters; /* what it points to */
-	uint64_t taken, requested;
-	uint32_t card;
-	uint32_t object, serial; /* what is being freed */
-	uint32_t charge; /* what is being duplicated */
-	uint32_t class, parent;
-	uint32_t client, handle;
+	uint64_t at; /* the parameter struct, its wrapper taken off */
+	uint32_t status; /* where in it the driver says how it went */
 	uint32_t size;
-	bool has_promise;
+	uint64_t parameters; /* what it points to */
+	uint32_t client, parent, handle;
+	uint32_t command;
+	uint32_t card, charge;
+	uint32_t object, serial;
+	uint64_t asked_bytes, taken_bytes;
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };

@@ -1,0 +1,248 @@
+/* What makes things: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
+#include "inside.h"
+
+#define SMALL_PAGE ((uint64_t)64 << 10)
+#define BIG_PAGE ((uint64_t)2 << 20)
+#define CLASS_EXTENDED 0x42 /* memory of other hosts' GPUs; a class of the driver's own sources, not of its interface */
+
+/* Of VID_HEAP_CONTROL's attributes: bits 26:25 are the location, 0 is video memory; bit 24 of the second is EGM. */
+#define ATTRIBUTE_LOCATION (3u << 25)
+#define ATTRIBUTE2_EGM (1u << 24)
+
+/* Memory by other doors: a window on the whole card, lists of pages, other hosts' memory, compression tags. */
+static bool is_refused_class(uint32_t class)
+{
+	switch (class) {
+	case CLASS_EXTENDED:
+	case CLASS_LIST_FBMEM:
+	case CLASS_LIST_OBJECT:
+	case CLASS_HW_RESOURCES:
+	case CLASS_LOCAL_PHYSICAL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* As the driver does it. More than 64 bits can say is more than any card has. */
+static uint64_t rounded(uint64_t bytes)
+{
+	uint64_t page = bytes >= BIG_PAGE ? BIG_PAGE : SMALL_PAGE;
+
+	return bytes > ~(uint64_t)0 - page ? ~(uint64_t)0 : (bytes + page - 1) & ~(page - 1);
+}
+
+/* Room first, so that two threads cannot both fit into the last of it; then the driver. */
+static enum core_verdict take(struct core *core, struct core_file *file, struct core_call *call, uint64_t bytes)
+{
+	call->asked_bytes = bytes;
+	call->taken_bytes = rounded(bytes);
+	lock(core);
+	call->card = objects_card(&core->objects, call->client, call->parent);
+	unlock(core);
+	if (!call_promise(core))
+		return call_refuse(core, call, STATUS_NO_MEMORY);
+	if (!call->taken_bytes || core->form->take(core->context, file->owner, call->card, call->taken_bytes))
+		return CORE_FORWARD;
+	lock(core);
+	objects_unpromise(&core->objects);
+	unlock(core);
+	return call_refuse(core, call, STATUS_NO_MEMORY);
+}
+
+/* Whatever size of parameters the call names, the driver goes by the class, and so do we. */
+static enum core_verdict alloc_memory(struct core *core, struct core_file *file, struct core_call *call)
+{
+	unsigned char size[8];
+
+	if (!copy_in(core, size, call->parameters + core->layout->memory_size, sizeof(size)))
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	call->kind = CALL_MEMORY;
+	return take(core, file, call, load64(size));
+}
+
+/* Without parameters the class is the instance: 0x80 is the first. */
+static uint32_t card_of_device(struct core *core, uint64_t parameters)
+{
+	unsigned char instance[4] = { 0 };
+	uint32_t minor;
+
+	if (parameters && !copy_in(core, instance, parameters + core->layout->device_instance, sizeof(instance)))
+		return CORE_ONLY_CARD;
+	lock(core);
+	minor = cards_minor(&core->cards, load32(instance));
+	unlock(core);
+	return minor;
+}
+
+static enum core_verdict alloc_plain(struct core *core, struct core_call *call, enum call_kind kind)
+{
+	if (!call_promise(core))
+		return call_refuse(core, call, STATUS_NO_MEMORY);
+	call->kind = kind;
+	return CORE_FORWARD;
+}
+
+enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+	bool is_long = call->size == layout->alloc_long_bytes;
+	unsigned char alloc[ALLOC_LONG_BYTES_MOST];
+	uint32_t class;
+
+	if (!is_long && call->size != layout->alloc_short_bytes)
+		return call_refuse_with(call, CALL_EINVAL);
+	if (!copy_in(core, alloc, call->at, call->size))
+		return call_refuse_with(call, CALL_EFAULT);
+	class = load32(alloc + layout->alloc_class);
+	call->status = is_long ? layout->alloc_long_status : layout->alloc_short_status;
+	call->client = load32(alloc + layout->alloc_root);
+	call->parent = load32(alloc + layout->alloc_parent);
+	call->parameters = load64(alloc + layout->alloc_parameters);
+	call->card = CORE_ONLY_CARD;
+	if (is_refused_class(class))
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	switch (class) {
+	case CLASS_ROOT:
+	case CLASS_ROOT_NON_PRIV:
+	case CLASS_ROOT_CLIENT:
+		return alloc_plain(core, call, CALL_CLIENT);
+	case CLASS_DEVICE:
+		call->card = card_of_device(core, call->parameters);
+		return alloc_plain(core, call, CALL_DEVICE);
+	case CLASS_SUBDEVICE:
+		return alloc_plain(core, call, CALL_DEVICE);
+	case CLASS_MEMORY:
+		/* Another encoding of the parameters, for which there is no layout. */
+		if (is_long && layout->alloc_long_flags && load32(alloc + layout->alloc_long_flags) & FLAG_SERIALIZED)
+			return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+		return alloc_memory(core, file, call);
+	default:
+		return call_pass(call);
+	}
+}
+
+enum core_verdict call_window_before(struct core *core, struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+	unsigned char class[4];
+	uint32_t number;
+
+	if (call->size != layout->window_bytes)
+		return call_refuse_with(call, CALL_EINVAL);
+	if (!copy_in(core, class, call->at + layout->window_class, sizeof(class)))
+		return call_refuse_with(call, CALL_EFAULT);
+	number = load32(class);
+	call->status = layout->window_status;
+	if (number == CLASS_MEMORY || is_refused_class(number))
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	return call_pass(call);
+}
+
+static enum core_verdict heap_alloc(struct core *core, struct core_file *file, struct core_call *call,
+				    const unsigned char *heap)
+{
+	const struct core_layout *layout = core->layout;
+	bool is_range = call->command == HEAP_ALLOC_RANGE;
+	uint32_t flags = load32(heap + (is_range ? layout->heap_range_flags : layout->heap_size_flags));
+	uint32_t first = load32(heap + (is_range ? layout->heap_range_attributes : layout->heap_size_attributes));
+	uint32_t second = load32(heap + (is_range ? layout->heap_range_attributes2 : layout->heap_size_attributes2));
+
+	if (flags & FLAG_VIRTUAL)
+		return call_pass(call);
+	if (second & ATTRIBUTE2_EGM)
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	if (first & ATTRIBUTE_LOCATION)
+		return call_pass(call);
+	call->kind = CALL_HEAP_MEMORY;
+	return take(core, file, call, load64(heap + (is_range ? layout->heap_range_size : layout->heap_size_size)));
+}
+
+enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+	unsigned char heap[HEAP_BYTES_MOST];
+
+	if (call->size != layout->heap_bytes)
+		return call_refuse_with(call, CALL_EINVAL);
+	if (!copy_in(core, heap, call->at, sizeof(heap)))
+		return call_refuse_with(call, CALL_EFAULT);
+	call->command = load32(heap + layout->heap_function);
+	call->status = layout->heap_status;
+	call->client = load32(heap + layout->heap_root);
+	call->parent = load32(heap + layout->heap_parent);
+	switch (call->command) {
+	case HEAP_ALLOC_SIZE:
+	case HEAP_ALLOC_RANGE:
+		return heap_alloc(core, file, call, heap);
+	case HEAP_ALLOC_TILED:
+	case HEAP_HW_ALLOC:
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
+	case HEAP_FREE:
+		call->handle = load32(heap + layout->heap_free_memory);
+		return call_free_object_before(core, call);
+	case HEAP_REPORT:
+		call->kind = CALL_HEAP_REPORT;
+		return CORE_FORWARD;
+	default:
+		return call_pass(call);
+	}
+}
+
+static bool read_handle(const struct core *core, const struct core_call *call, uint32_t *handle)
+{
+	const struct core_layout *layout = core->layout;
+	uint32_t offset = layout->alloc_handle;
+
+	if (call->kind == CALL_HEAP_MEMORY)
+		offset = call->command == HEAP_ALLOC_RANGE ? layout->heap_range_memory : layout->heap_size_memory;
+	return copy_in(core, handle, call->at + offset, sizeof(*handle)) && *handle;
+}
+
+static uint64_t where_size_is(const struct core *core, const struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+
+	if (call->kind == CALL_MEMORY)
+		return call->parameters + layout->memory_size;
+	return call->at + (call->command == HEAP_ALLOC_RANGE ? layout->heap_range_size : layout->heap_size_size);
+}
+
+/* The driver has written how big it became. Less than was asked for is not the driver's writing. */
+static void settle(struct core *core, struct core_file *file, struct core_call *call)
+{
+	uint64_t bytes, taken = call->taken_bytes;
+
+	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) || bytes < call->asked_bytes)
+		return;
+	if (bytes > taken)
+		core->form->settle(core->context, file->owner, call->card, bytes - taken);
+	else if (bytes < taken)
+		core->form->give(core->context, file->owner, call->card, taken - bytes);
+	call->taken_bytes = bytes;
+}
+
+static void give_back(struct core *core, struct core_file *file, struct core_call *call)
+{
+	lock(core);
+	objects_unpromise(&core->objects);
+	unlock(core);
+	if (call->taken_bytes)
+		core->form->give(core->context, file->owner, call->card, call->taken_bytes);
+}
+
+void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result)
+{
+	enum call_outcome outcome = call_outcome_of(core, call, result);
+	uint32_t handle = 0;
+
+	if (outcome == CALL_HAPPENED && !read_handle(core, call, &handle))
+		outcome = CALL_IN_DOUBT;
+	if (outcome == CALL_HAPPENED && call->taken_bytes)
+		settle(core, file, call);
+	/* Without its handle it can be charged, but nothing could be found below it. */
+	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->taken_bytes))
+		give_back(core, file, call);
+	else
+		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);
+}

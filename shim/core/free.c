@@ -1,0 +1,114 @@
+/* What ends things, and what gives them a second name. */
+#include "inside.h"
+
+enum core_verdict call_free_before(struct core *core, struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+	unsigned char free[FREE_BYTES_MOST];
+
+	if (call->size != layout->free_bytes || !copy_in(core, free, call->at, sizeof(free)))
+		return call_pass(call);
+	call->status = layout->free_status;
+	call->client = load32(free + layout->free_root);
+	call->handle = load32(free + layout->free_handle);
+	return call_free_object_before(core, call);
+}
+
+/*
+ * It stays findable while the driver frees it, marked as going: what is made below it in the meantime is not lost with it,
+ * another call that frees the same does not give it back twice, and a reply that names its handle replaces it.
+ */
+enum core_verdict call_free_object_before(struct core *core, struct core_call *call)
+{
+	struct core_objects *objects = &core->objects;
+
+	lock(core);
+	call->object = objects_find(objects, call->client, call->handle);
+	if (call->object) {
+		call->serial = objects->objects[call->object].serial;
+		objects->objects[call->object].going++;
+	}
+	unlock(core);
+	call->kind = call->object ? CALL_FREE : CALL_PASSED;
+	return CORE_FORWARD;
+}
+
+void call_free_after(struct core *core, struct core_call *call, long result)
+{
+	enum call_outcome outcome = call_outcome_of(core, call, result);
+	struct core_object *object;
+
+	if (outcome == CALL_HAPPENED) {
+		call_drop(core, call->object, call->serial);
+		return;
+	}
+	/* In doubt it stays charged, and stays marked. */
+	if (outcome == CALL_IN_DOUBT)
+		return;
+	lock(core);
+	object = &core->objects.objects[call->object];
+	if (object->serial == call->serial)
+		object->going--;
+	unlock(core);
+}
+
+/* The second name holds the charge from before the driver is asked: the first may be freed while it is. */
+enum core_verdict call_dup_before(struct core *core, struct core_call *call)
+{
+	const struct core_layout *layout = core->layout;
+	struct core_objects *objects = &core->objects;
+	unsigned char dup[DUP_BYTES_MOST];
+	bool is_promised = false;
+	uint32_t source;
+
+	if (call->size != layout->dup_bytes || !copy_in(core, dup, call->at, sizeof(dup)))
+		return call_pass(call);
+	call->status = layout->dup_status;
+	call->client = load32(dup + layout->dup_client);
+	call->parent = load32(dup + layout->dup_parent);
+	lock(core);
+	source = objects_find(objects, load32(dup + layout->dup_source_client), load32(dup + layout->dup_source_handle));
+	if (source)
+		is_promised = objects_promise(core);
+	if (is_promised) {
+		call->charge = objects->objects[source].charge;
+		call->card = objects->objects[source].card;
+		if (call->charge)
+			objects->charges[call->charge].references++;
+	}
+	unlock(core);
+	if (!source)
+		return call_pass(call);
+	if (!is_promised)
+		return call_refuse(core, call, STATUS_NO_MEMORY);
+	call->kind = CALL_DUP;
+	return CORE_FORWARD;
+}
+
+static void forget(struct core *core, struct core_call *call)
+{
+	struct objects_given given;
+	bool is_last = false;
+
+	lock(core);
+	objects_unpromise(&core->objects);
+	if (call->charge)
+		is_last = objects_uncharge(&core->objects, call->charge, &given);
+	unlock(core);
+	if (is_last)
+		core->form->give(core->context, given.owner, given.card, given.bytes);
+}
+
+void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result)
+{
+	enum call_outcome outcome = call_outcome_of(core, call, result);
+	uint32_t handle = 0;
+
+	if (outcome == CALL_HAPPENED &&
+	    (!copy_in(core, &handle, call->at + core->layout->dup_handle, sizeof(handle)) || !handle))
+		outcome = CALL_IN_DOUBT;
+	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charge))
+		forget(core, call);
+	else
+		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);
+}

@@ -1,0 +1,109 @@
+/* What the files of the core share, and nobody else needs: decoding, locking, and one function per watched call. */
+#ifndef INSIDE_H
+#define INSIDE_H
+
+#include "core.h"
+#include "layouts.h"
+#include "objects.h"
+
+#define CALL_EFAULT 14
+#define CALL_EINVAL 22
+
+/* What after has to do. */
+enum call_kind {
+	CALL_PASSED,
+	CALL_CLIENT,
+	CALL_DEVICE, /* or a subdevice: nothing that takes memory, but other things hang below it */
+	CALL_MEMORY,
+	CALL_HEAP_MEMORY,
+	CALL_HEAP_REPORT,
+	CALL_FREE,
+	CALL_DUP,
+	CALL_REPORT,
+	CALL_ID,
+	CALL_CARDS,
+};
+
+/*
+ * How it went with the driver. In doubt when the driver may have done it and could not say so (or said it where it cannot
+ * be read any more): a charge that is in doubt stays.
+ */
+enum call_outcome { CALL_HAPPENED, CALL_FAILED, CALL_IN_DOUBT };
+
+static inline uint32_t load32(const unsigned char *from)
+{
+	uint32_t value;
+
+	__builtin_memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+static inline uint64_t load64(const unsigned char *from)
+{
+	uint64_t value;
+
+	__builtin_memcpy(&value, from, sizeof(value));
+	return value;
+}
+
+static inline bool copy_in(const struct core *core, void *to, uint64_t from, size_t size)
+{
+	return core->form->copy_in(core->context, to, from, size) == 0;
+}
+
+static inline bool copy_out(const struct core *core, uint64_t to, const void *from, size_t size)
+{
+	return core->form->copy_out(core->context, to, from, size) == 0;
+}
+
+static inline void lock(struct core *core)
+{
+	core->form->lock(core->context);
+}
+
+static inline void unlock(struct core *core)
+{
+	core->form->unlock(core->context);
+}
+
+static inline enum core_verdict call_pass(struct core_call *call)
+{
+	call->kind = CALL_PASSED;
+	return CORE_FORWARD;
+}
+
+/* The status into the caller's struct, or an error where that cannot be written. The driver is not asked. */
+enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status);
+/* What the driver says to a struct it does not know, or cannot read. */
+enum core_verdict call_refuse_with(struct core_call *call, int error);
+/* Room in the tables, before the driver is asked; false when there is no memory for them. */
+bool call_promise(struct core *core);
+
+enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
+/* Remembers what was made, instead of whatever stood under its handle: the driver has just given it out. Not 0. */
+void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle);
+/* Everything below it goes, and its charges are given back, unless another has the place by now. */
+void call_drop(struct core *core, uint32_t object, uint32_t serial);
+
+enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call);
+void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call);
+enum core_verdict call_window_before(struct core *core, struct core_call *call);
+
+enum core_verdict call_free_before(struct core *core, struct core_call *call);
+/* The object is client and handle of the call. */
+enum core_verdict call_free_object_before(struct core *core, struct core_call *call);
+void call_free_after(struct core *core, struct core_call *call, long result);
+enum core_verdict call_dup_before(struct core *core, struct core_call *call);
+void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+
+enum core_verdict call_control_before(struct core *core, struct core_call *call);
+void call_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+void call_heap_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+
+void cards_after_id(struct core *core, struct core_call *call, long result);
+void cards_after_list(struct core *core, struct core_call *call, long result);
+/* The minor of a device instance; with the lock held. */
+uint32_t cards_minor(const struct core_cards *cards, uint32_t instance);
+
+#endif

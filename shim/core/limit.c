@@ -1,0 +1,56 @@
+#include "limit.h"
+
+void limit_join(struct limit *limit, struct limit_share *share, int32_t pid)
+{
+	*share = (struct limit_share){ .limit = limit, .pid = pid, .next = limit->first };
+	if (share->next)
+		share->next->previous = share;
+	limit->first = share;
+}
+
+void limit_leave(struct limit_share *share)
+{
+	limit_give(share, share->used_bytes);
+	if (share->next)
+		share->next->previous = share->previous;
+	if (share->previous)
+		share->previous->next = share->next;
+	else
+		share->limit->first = share->next;
+}
+
+bool limit_take(struct limit_share *share, uint64_t bytes)
+{
+	struct limit *limit = share->limit;
+
+	if (limit->used_bytes > limit->limit_bytes || bytes > limit->limit_bytes - limit->used_bytes) {
+		limit->refused++;
+		return false;
+	}
+	limit_settle(share, bytes);
+	return true;
+}
+
+void limit_settle(struct limit_share *share, uint64_t more_bytes)
+{
+	struct limit *limit = share->limit;
+
+	share->used_bytes += more_bytes;
+	limit->used_bytes += more_bytes;
+	if (limit->used_bytes > limit->peak_bytes)
+		limit->peak_bytes = limit->used_bytes;
+}
+
+void limit_give(struct limit_share *share, uint64_t bytes)
+{
+	/* More than there is cannot come back: a number below zero would be a limit of exabytes. */
+	if (bytes > share->used_bytes)
+		bytes = share->used_bytes;
+	share->used_bytes -= bytes;
+	share->limit->used_bytes -= bytes;
+}
+
+void limit_resize(struct limit *limit, uint64_t limit_bytes)
+{
+	limit->limit_bytes = limit_bytes;
+}

@@ -1,0 +1,37 @@
+/*
+ * The budget of one container on one card, for forms that keep it themselves: the kernel module, and the tests. The form
+ * holds its own lock around every call, and owns the memory.
+ */
+#ifndef LIMIT_H
+#define LIMIT_H
+
+#include "core.h"
+
+struct limit {
+	uint64_t limit_bytes;
+	uint64_t used_bytes, peak_bytes;
+	uint64_t refused; /* how often there was no room */
+	struct limit_share *first;
+};
+
+/* What one process uses of it. */
+struct limit_share {
+	struct limit *limit;
+	int32_t pid;
+	uint64_t used_bytes;
+	struct limit_share *next, *previous;
+};
+
+void limit_join(struct limit *limit, struct limit_share *share, int32_t pid);
+/* What it still uses goes with it. */
+void limit_leave(struct limit_share *share);
+
+bool limit_take(struct limit_share *share, uint64_t bytes);
+/* It has happened: counted even above the limit. */
+void limit_settle(struct limit_share *share, uint64_t more_bytes);
+void limit_give(struct limit_share *share, uint64_t bytes);
+
+/* At once, while in use. Below what is used: nothing more is given until enough has come back. */
+void limit_resize(struct limit *limit, uint64_t limit_bytes);
+
+#endif

@@ -1,0 +1,292 @@
+#include "objects.h"
+
+#define FIRST_ROOM 64 /* guessed: a small CUDA program fits without growing */
+#define AT_ONCE 4096 /* guessed: so many objects go before others get the lock */
+
+static uint32_t bucket_of(const struct core_objects *objects, uint32_t client, uint32_t handle)
+{
+	uint32_t hash = (client ^ objects->seed) * 0x9E3779B1u ^ handle * 0x85EBCA6Bu;
+
+	hash ^= hash >> 15;
+	hash *= 0xC2B2AE35u;
+	return (hash ^ hash >> 13) & (objects->bucket_room - 1);
+}
+
+static bool grow_objects(struct core *core)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t room = objects->object_room ? objects->object_room * 2 : FIRST_ROOM;
+	size_t size = sizeof(struct core_object);
+	struct core_object *bigger;
+
+	if (room < objects->object_room)
+		return false;
+	bigger = core->form->grow(core->context, objects->objects, objects->object_room * size, room * size);
+	if (!bigger)
+		return false;
+	for (uint32_t i = room - 1; i >= objects->object_room && i > 0; i--) {
+		bigger[i].next_in_bucket = objects->object_free;
+		objects->object_free = i;
+	}
+	objects->objects = bigger;
+	objects->object_room = room;
+	return true;
+}
+
+static bool grow_charges(struct core *core)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t room = objects->charge_room ? objects->charge_room * 2 : FIRST_ROOM;
+	size_t size = sizeof(struct core_charge);
+	struct core_charge *bigger;
+
+	if (room < objects->charge_room)
+		return false;
+	bigger = core->form->grow(core->context, objects->charges, objects->charge_room * size, room * size);
+	if (!bigger)
+		return false;
+	for (uint32_t i = room - 1; i >= objects->charge_room && i > 0; i--) {
+		bigger[i].references = objects->charge_free;
+		objects->charge_free = i;
+	}
+	objects->charges = bigger;
+	objects->charge_room = room;
+	return true;
+}
+
+static void put_in_bucket(struct core_objects *objects, uint32_t index)
+{
+	struct core_object *object = &objects->objects[index];
+	uint32_t *bucket = &objects->buckets[bucket_of(objects, object->client, object->handle)];
+
+	if (!object->handle)
+		return;
+	object->next_in_bucket = *bucket;
+	*bucket = index;
+}
+
+static void take_from_bucket(struct core_objects *objects, uint32_t index)
+{
+	struct core_object *object = &objects->objects[index];
+	uint32_t *at = &objects->buckets[bucket_of(objects, object->client, object->handle)];
+
+	if (!object->handle)
+		return;
+	while (*at != index)
+		at = &objects->objects[*at].next_in_bucket;
+	*at = object->next_in_bucket;
+}
+
+static bool grow_buckets(struct core *core)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t room = objects->object_room;
+	uint32_t *buckets = core->form->grow(core->context, NULL, 0, room * sizeof(*buckets));
+
+	if (!buckets)
+		return false;
+	if (objects->buckets)
+		core->form->grow(core->context, objects->buckets, objects->bucket_room * sizeof(*buckets), 0);
+	objects->buckets = buckets;
+	objects->bucket_room = room;
+	/* Where the table lies is nothing that a workload knows, so it cannot choose handles that share a bucket. */
+	objects->seed = (uint32_t)((uintptr_t)buckets >> 12) * 0x27D4EB2Fu;
+	for (uint32_t i = 1; i < objects->object_room; i++)
+		if (objects->objects[i].serial)
+			put_in_bucket(objects, i);
+	return true;
+}
+
+bool objects_promise(struct core *core)
+{
+	struct core_objects *objects = &core->objects;
+
+	/* Place 0 is never used. */
+	if (objects->object_count + objects->promised + 1 >= objects->object_room && !grow_objects(core))
+		return false;
+	if (objects->charge_count + objects->promised + 1 >= objects->charge_room && !grow_charges(core))
+		return false;
+	/* With fewer buckets than objects it is slower, not wrong. */
+	if (objects->bucket_room < objects->object_room && !grow_buckets(core) && !objects->buckets)
+		return false;
+	objects->promised++;
+	return true;
+}
+
+void objects_unpromise(struct core_objects *objects)
+{
+	objects->promised--;
+}
+
+uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint32_t handle)
+{
+	uint32_t index = objects->buckets ? objects->buckets[bucket_of(objects, client, handle)] : 0;
+
+	while (index && (objects->objects[index].client != client || objects->objects[index].handle != handle))
+		index = objects->objects[index].next_in_bucket;
+	return index;
+}
+
+uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint32_t handle)
+{
+	uint32_t index = objects_find(objects, client, handle);
+
+	return index ? objects->objects[index].card : CORE_ONLY_CARD;
+}
+
+static bool is_going(const struct core_objects *objects, uint32_t index)
+{
+	for (; index; index = objects->objects[index].parent)
+		if (objects->objects[index].going)
+			return true;
+	return false;
+}
+
+/* Trees are as deep as the driver's: client, device, subdevice, memory. Deeper ones are nobody's honest work. */
+static uint32_t first_of(const struct core_objects *objects, const struct core_object *object)
+{
+	return object->parent ? objects->objects[object->parent].first : object->file->first;
+}
+
+static void set_first(struct core_objects *objects, const struct core_object *object, uint32_t first)
+{
+	if (object->parent)
+		objects->objects[object->parent].first = first;
+	else
+		object->file->first = first;
+}
+
+static void link_below(struct core_objects *objects, uint32_t index, uint32_t parent)
+{
+	struct core_object *object = &objects->objects[index];
+
+	object->parent = parent;
+	object->previous = 0;
+	object->next = first_of(objects, object);
+	if (object->next)
+		objects->objects[object->next].previous = index;
+	set_first(objects, object, index);
+}
+
+static void unlink_one(struct core_objects *objects, uint32_t index)
+{
+	struct core_object *object = &objects->objects[index];
+
+	if (object->next)
+		objects->objects[object->next].previous = object->previous;
+	if (object->previous)
+		objects->objects[object->previous].next = object->next;
+	else
+		set_first(objects, object, object->next);
+}
+
+uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
+		     uint32_t handle)
+{
+	uint32_t above = client == handle ? 0 : objects_find(objects, client, parent);
+	uint32_t index = objects->object_free;
+	struct core_object *object = &objects->objects[index];
+
+	objects->promised--;
+	objects->object_count++;
+	objects->object_free = object->next_in_bucket;
+	if (++objects->serial == 0)
+		objects->serial = 1;
+	*object = (struct core_object){
+		.client = client,
+		.handle = handle,
+		.serial = objects->serial,
+		.card = above ? objects->objects[above].card : CORE_ONLY_CARD,
+		.file = file,
+	};
+	put_in_bucket(objects, index);
+	link_below(objects, index, is_going(objects, above) ? 0 : above);
+	return index;
+}
+
+uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes)
+{
+	uint32_t index = objects->charge_free;
+	struct core_charge *charge = &objects->charges[index];
+
+	objects->charge_count++;
+	objects->charge_free = charge->references;
+	*charge = (struct core_charge){ .owner = owner, .bytes = bytes, .card = card, .references = 1 };
+	return index;
+}
+
+bool objects_uncharge(struct core_objects *objects, uint32_t index, struct objects_given *given)
+{
+	struct core_charge *charge = &objects->charges[index];
+
+	if (--charge->references)
+		return false;
+	*given = (struct objects_given){ .owner = charge->owner, .bytes = charge->bytes, .card = charge->card };
+	charge->references = objects->charge_free;
+	objects->charge_free = index;
+	objects->charge_count--;
+	return true;
+}
+
+static void remove_one(struct core_objects *objects, uint32_t index)
+{
+	struct core_object *object = &objects->objects[index];
+
+	unlink_one(objects, index);
+	take_from_bucket(objects, index);
+	object->serial = 0;
+	object->next_in_bucket = objects->object_free;
+	objects->object_free = index;
+	objects->object_count--;
+}
+
+/* Adds to one of the same owner and card, so that a whole tree is usually one sum. */
+static uint32_t sum_up(struct objects_given *given, uint32_t count, const struct objects_given *one)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (given[i].owner != one->owner || given[i].card != one->card)
+			continue;
+		given[i].bytes += one->bytes;
+		return count;
+	}
+	given[count] = *one;
+	return count + 1;
+}
+
+uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_given *given, bool *more)
+{
+	uint32_t at = index, count = 0;
+
+	*more = true;
+	for (uint32_t i = 0; i < AT_ONCE && count < OBJECTS_GIVEN; i++) {
+		struct objects_given one;
+		uint32_t above, charge;
+
+		while (objects->objects[at].first)
+			at = objects->objects[at].first;
+		above = objects->objects[at].parent;
+		charge = objects->objects[at].charge;
+		remove_one(objects, at);
+		if (charge && objects_uncharge(objects, charge, &one))
+			count = sum_up(given, count, &one);
+		if (at == index) {
+			*more = false;
+			break;
+		}
+		at = above;
+	}
+	return count;
+}
+
+void objects_end(struct core *core)
+{
+	struct core_objects *objects = &core->objects;
+
+	if (objects->objects)
+		core->form->grow(core->context, objects->objects, objects->object_room * sizeof(struct core_object), 0);
+	if (objects->charges)
+		core->form->grow(core->context, objects->charges, objects->charge_room * sizeof(struct core_charge), 0);
+	if (objects->buckets)
+		core->form->grow(core->context, objects->buckets, objects->bucket_room * sizeof(uint32_t), 0);
+	*objects = (struct core_objects){ 0 };
+}

@@ -1,0 +1,70 @@
+/*
+ * What was made through the driver: clients, devices, subdevices, memory. Each is known by (client, handle), hangs below
+ * the one it was made in, and memory carries a charge, which its duplicates share.
+ *
+ *      file -> client -> device -> memory ----> charge {owner, card, bytes}
+ *                     -> memory (duplicate) --^
+ *
+ * Tables of indices, so that they can move when they grow; 0 is "none". Objects are found by hash, in chains: nothing is
+ * left behind when one goes. All of this is called with the core's lock held.
+ */
+#ifndef OBJECTS_H
+#define OBJECTS_H
+
+#include "core.h"
+
+struct core_object {
+	uint32_t client, handle;
+	uint32_t next_in_bucket; /* of a free one: the next free one */
+	uint32_t parent, first, next, previous;
+	uint32_t serial; /* another whenever the place is used again; 0: it is free */
+	uint32_t card;
+	uint32_t charge;
+	uint32_t going; /* so many calls that free it are with the driver */
+	struct core_file *file; /* of one without parent */
+};
+
+struct core_charge {
+	void *owner;
+	uint64_t bytes;
+	uint32_t card;
+	uint32_t references; /* of a free one: the next free one */
+};
+
+/* What objects_drop leaves to be given back once the lock is open again. */
+struct objects_given {
+	void *owner;
+	uint64_t bytes;
+	uint32_t card;
+};
+
+#define OBJECTS_GIVEN 8
+
+/* Room for one more object and one more charge, so that remembering cannot fail once the driver has been asked. */
+bool objects_promise(struct core *core);
+void objects_unpromise(struct core_objects *objects);
+
+uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint32_t handle);
+/* CORE_ONLY_CARD when there is no such object. */
+uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint32_t handle);
+
+/*
+ * Uses up a promise. Below `parent` of the same client; of the file itself where that is unknown or about to go, which
+ * keeps a charge longer than needed but never loses it. A client is its own handle and has no parent; handle 0 is never
+ * found again, and goes with what it hangs below.
+ */
+uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
+		     uint32_t handle);
+uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
+
+/*
+ * Takes objects out of the tree below `index`, leaves first and itself last. Returns how many places of `given` are
+ * used; *more says that there are still objects, to be asked for again.
+ */
+uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_given *given, bool *more);
+/* One reference less. True when it was the last: *given is to be given back. */
+bool objects_uncharge(struct core_objects *objects, uint32_t charge, struct objects_given *given);
+
+void objects_end(struct core *core);
+
+#endif
