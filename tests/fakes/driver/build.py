@@ -1,0 +1,124 @@
+"""Compiles the driver and its users with the machine's own gcc, once per source: `python -m tests.fakes.driver.build FOLDER`."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SERVER = Path(__file__).parent / "server"
+PROGRAMS = Path(__file__).parent / "programs"
+FLAGS = (
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wshadow",
+    "-Wconversion",
+    "-Wstrict-prototypes",
+    "-Wmissing-prototypes",
+)
+GUARDS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+APP = ("app.c", "rm.c", "start.c")
+SMI = ("smi.c", "rm.c", "start.c")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One folder of programs. The static ones also run where there is no C library, or another one."""
+
+    folder: Path
+
+    @property
+    def server(self) -> Path:
+        return self.folder / "fake-driver"
+
+    @property
+    def sanitized_server(self) -> Path:
+        return self.folder / "fake-driver-sanitized"
+
+    @property
+    def app(self) -> Path:
+        return self.folder / "app"
+
+    @property
+    def static_app(self) -> Path:
+        return self.folder / "app-static"
+
+    @property
+    def smi(self) -> Path:
+        return self.folder / "nvidia-smi"
+
+    @property
+    def static_smi(self) -> Path:
+        return self.folder / "nvidia-smi-static"
+
+
+def build(folder: Path) -> Built:
+    """All of them, in a folder below `folder` that is made once per source."""
+    made = folder / f"driver-{_fingerprint()}"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            _compile_all(Built(fresh))
+            _settle(fresh, made)
+    return Built(made)
+
+
+def build_server(into: Path, *, sources: Path = SERVER, flags: Sequence[str] = ()) -> None:
+    """The driver alone, perhaps of sources that somebody changed."""
+    _compile(into, sorted(sources.glob("*.c")), ("-O2", "-pthread", *flags))
+
+
+def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Path:
+    """A copy of the driver's sources with one text replaced in each of the named files."""
+    folder.mkdir(parents=True)
+    for source in SERVER.iterdir():
+        text = source.read_text()
+        if source.name in changes:
+            old, new = changes[source.name]
+            if old not in text:
+                raise ValueError(f"{source.name} has no {old!r} to change")
+            text = text.replace(old, new)
+        (folder / source.name).write_text(text)
+    return folder
+
+
+def _compile_all(built: Built) -> None:
+    build_server(built.server)
+    build_server(built.sanitized_server, flags=GUARDS)
+    app, smi = ([PROGRAMS / name for name in names] for names in (APP, SMI))
+    _compile(built.app, app, ("-O2",))
+    _compile(built.static_app, app, ("-O2", "-static"))
+    _compile(built.smi, smi, ("-O2",))
+    _compile(built.static_smi, smi, ("-O2", "-static"))
+
+
+def _compile(into: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:
+    subprocess.run(["gcc", *FLAGS, *flags, "-o", str(into), *map(str, sources)], check=True, timeout=100)
+
+
+def _settle(fresh: Path, made: Path) -> None:
+    """Several tests may build at once: the first is as good as the last."""
+    try:
+        fresh.rename(made)
+    except OSError:
+        if not made.exists():
+            raise
+
+
+def _fingerprint() -> str:
+    paths = sorted([*SERVER.iterdir(), *PROGRAMS.iterdir(), Path(__file__)])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build(Path(sys.argv[1])).folder}\n")

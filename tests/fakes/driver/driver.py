@@ -1,0 +1,173 @@
+"""Starts the fake driver on a folder and takes it away again, whatever happened to it meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.fakes.nvml.machine import Machine
+
+MNT_DETACH = 2
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FakeCard:
+    """A card as the driver is told of it. The default is the V100 of the founding scenario."""
+
+    uuid: str = "GPU-11111111-2222-3333-4444-555555555555"
+    memory_mib: int = 16130
+    minor: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CardState:
+    """What the driver itself has given out of one card, by everyone's process."""
+
+    uuid: str
+    minor: int
+    total: int
+    used: int
+    peak: int
+    by_process: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    cards: tuple[CardState, ...]
+    files: int
+    clients: int
+    objects: int
+    refused: int
+    calls: int
+
+    def card(self, uuid: str) -> CardState:
+        return next(card for card in self.cards if card.uuid == uuid)
+
+
+class FakeDriver:
+    """One driver for one machine; a context manager. `folder` is made if it is not there."""
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        *,
+        cards: Sequence[FakeCard] = (FakeCard(),),
+        version: str = "580.95.05",
+        reserved_mib: int | None = None,
+    ) -> None:
+        self.folder = folder
+        self.cards = tuple(cards)
+        self.version = version
+        self._program = program
+        self._reserved_mib = reserved_mib
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def control(self) -> Path:
+        return self.folder / "nvidiactl"
+
+    @property
+    def uvm(self) -> Path:
+        return self.folder / "nvidia-uvm"
+
+    @property
+    def branch(self) -> int:
+        return int(self.version.split(".")[0])
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    def card_file(self, card: FakeCard) -> Path:
+        return self.folder / f"nvidia{card.minor}"
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [str(self._program), str(self.folder), self.version]
+        command += [f"{card.uuid}:{card.memory_mib}:{card.minor}" for card in self.cards]
+        if self._reserved_mib is not None:
+            command += ["--reserved", str(self._reserved_mib)]
+        # Its standard input is ours: it ends when this process does, also by kill -9.
+        self._process = subprocess.Popen(
+            [*command, "--while-stdin"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "serving\n":
+            code = self._process.wait(timeout=10)
+            raise RuntimeError(f"the fake driver ended with {code}, see its message above")
+
+    def stop(self) -> None:
+        """Ends it and leaves a plain folder, also if it was killed before. Its end is no matter of judgement here."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        _unmount(self.folder)
+
+    def returncode(self) -> int | None:
+        """None while it serves. Anything but 0 is a crash, or a sanitizer's complaint."""
+        return self._running().poll()
+
+    def state(self) -> DriverState:
+        return parse_state((self.folder / "state").read_text())
+
+    def show_to(self, machine: Machine) -> None:
+        """NVML's stub reports the processes that hold memory here, in whole MiB."""
+        machine.ends_processes()
+        for card in self.state().cards:
+            for pid, held in card.by_process.items():
+                machine.runs_process(card.uuid, pid, held // MIB)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("the fake driver was not started")
+        return self._process
+
+
+def parse_state(text: str) -> DriverState:
+    """The text of the file `state`: `card UUID MINOR TOTAL USED PEAK`, `process UUID PID BYTES`, `counts NAME=N...`."""
+    rows = [line.split() for line in text.splitlines()]
+    held: dict[str, dict[int, int]] = {}
+    for row in rows:
+        if row[0] == "process":
+            held.setdefault(row[1], {})[int(row[2])] = int(row[3])
+    cards = tuple(
+        CardState(row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), held.get(row[1], {}))
+        for row in rows
+        if row[0] == "card"
+    )
+    counts = {
+        name: int(value) for row in rows if row[0] == "counts" for name, value in (word.split("=") for word in row[1:])
+    }
+    return DriverState(cards, **counts)
+
+
+def _unmount(folder: Path) -> None:
+    """EINVAL is well: it is no mount any more."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.umount2(os.fsencode(folder), MNT_DETACH)

@@ -1,0 +1,251 @@
+/* A program that uses a GPU's memory, as a CUDA one would: see HELP. */
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rm.h"
+
+static const char HELP[] =
+	"app [options] MIB... takes that much memory, one allocation each, and says what cudaMalloc would.\n"
+	"  --hold           stays until SIGTERM or SIGINT, then ends well\n"
+	"  --then MIB       one more afterwards; refused or not, it goes on (may be repeated)\n"
+	"  --total          says the size of the card; --free: what cuMemGetInfo says\n"
+	"  --loop N         takes and frees each MIB N times instead, refusals counted\n"
+	"  --dup            takes, duplicates, frees the first handle, then says what is left\n"
+	"  --subtree        frees the whole device after taking, makes it anew and takes again\n"
+	"  --fork           the program ends after taking, its child holds on\n"
+	"  --managed        as cudaMallocManaged: maps that much of nvidia-uvm\n"
+	"  --control PATH   the control file, /dev/nvidiactl; the others lie beside it\n"
+	"  --driver BRANCH  515 to 595, 580: the shapes of the calls\n"
+	"  --minor N        that card, not the first that can be opened\n"
+	"  --pages 64k|2m   what sizes are rounded up to, 64k\n"
+	"  --raw            system calls past libc; --xfer: wrapped; --short: short form; --heap: by the heap call\n";
+
+enum { MIB_SHIFT = 20, MISUSE = 2, AMOUNTS = 64 };
+
+struct amounts {
+	uint64_t mib[AMOUNTS];
+	int count;
+};
+
+struct wishes {
+	struct amounts first, then;
+	long loops;
+	bool is_holding, says_total, says_free, is_dup, is_subtree, is_fork, is_managed;
+};
+
+/* True: it was given. */
+static bool take(const struct rm *rm, uint64_t mib, uint32_t *object)
+{
+	uint32_t status = rm_take(rm, mib << MIB_SHIFT, object);
+
+	if (status == 0)
+		printf("allocated %llu MiB\n", (unsigned long long)mib);
+	else if (status == NV_NO_MEMORY)
+		puts("error 2: cudaErrorMemoryAllocation");
+	else
+		printf("error 999: cudaErrorUnknown (status 0x%x)\n", status);
+	return status == 0;
+}
+
+static void say_sizes(const struct rm *rm, const struct wishes *wishes)
+{
+	static const uint32_t indices[] = { NV_TOTAL_RAM, NV_HEAP_FREE };
+	uint32_t kib[2], status = 0;
+
+	if (wishes->says_total || wishes->says_free)
+		status = rm_report(rm, indices, kib, 2);
+	if (status != 0)
+		rm_die("FB_GET_INFO", status);
+	if (wishes->says_total)
+		printf("Total amount of global memory: %u MBytes (%llu bytes)\n", kib[0] >> 10, (unsigned long long)kib[0] << 10);
+	if (wishes->says_free)
+		printf("free %u MiB of %u MiB\n", kib[1] >> 10, kib[0] >> 10);
+}
+
+/* The way into cudaMallocManaged: a mapping of nvidia-uvm at the offset of its address. */
+static bool take_managed(const struct rm *rm, uint64_t mib)
+{
+	const char *slash = strrchr(rm->path, '/');
+	struct nv_uvm_initialize start = { 0 };
+	char path[512], *at;
+	int file;
+
+	snprintf(path, sizeof(path), "%.*snvidia-uvm", slash ? (int)(slash - rm->path) + 1 : 0, rm->path);
+	file = open(path, O_RDWR | O_CLOEXEC);
+	if (file < 0 || ioctl(file, NV_UVM_INITIALIZE, &start) != 0 || start.status != 0)
+		rm_die("UVM_INITIALIZE", start.status);
+	at = mmap(NULL, mib << MIB_SHIFT, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (at == MAP_FAILED) {
+		puts("error 2: cudaErrorMemoryAllocation");
+		return false;
+	}
+	at[0] = 1;
+	printf("allocated %llu MiB managed\n", (unsigned long long)mib);
+	return true;
+}
+
+static void run_loop(const struct rm *rm, const struct wishes *wishes)
+{
+	unsigned long given = 0, refused = 0;
+	uint32_t object, status;
+
+	for (long i = 0; i < wishes->loops; i++) {
+		for (int j = 0; j < wishes->first.count; j++) {
+			status = rm_take(rm, wishes->first.mib[j] << MIB_SHIFT, &object);
+			given += status == 0;
+			refused += status == NV_NO_MEMORY;
+			if (status != 0 && status != NV_NO_MEMORY)
+				rm_die("RM_ALLOC", status);
+			status = status == 0 ? rm_free(rm, object) : 0;
+			if (status != 0)
+				rm_die("RM_FREE", status);
+		}
+	}
+	printf("%lu given, %lu refused\n", given, refused);
+}
+
+static void turn_over(const struct rm *rm, uint32_t object)
+{
+	uint32_t copy = 0;
+
+	if (rm_dup(rm, object, &copy) != 0 || rm_free(rm, object) != 0)
+		rm_die("RM_DUP_OBJECT", 1);
+	puts("duplicated, and the first handle freed");
+}
+
+static void start_anew(struct rm *rm)
+{
+	if (rm_free(rm, rm->device) != 0)
+		rm_die("RM_FREE", 1);
+	close(rm->card);
+	close(rm->control);
+	rm->client = rm->device = rm->subdevice = 0;
+	rm_start(rm);
+	puts("freed the device with all below it");
+}
+
+static int take_all(struct rm *rm, const struct wishes *wishes)
+{
+	uint32_t object;
+
+	for (int i = 0; i < wishes->first.count; i++) {
+		if (wishes->is_managed) {
+			if (!take_managed(rm, wishes->first.mib[i]))
+				return EXIT_FAILURE;
+			continue;
+		}
+		if (!take(rm, wishes->first.mib[i], &object))
+			return EXIT_FAILURE;
+		if (wishes->is_dup)
+			turn_over(rm, object);
+		if (!wishes->is_subtree)
+			continue;
+		start_anew(rm);
+		if (!take(rm, wishes->first.mib[i], &object))
+			return EXIT_FAILURE;
+	}
+	for (int i = 0; i < wishes->then.count; i++)
+		take(rm, wishes->then.mib[i], &object);
+	return EXIT_SUCCESS;
+}
+
+static void hold(void)
+{
+	sigset_t ends;
+	int received;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	puts("holding");
+	sigwait(&ends, &received);
+}
+
+static int run(struct rm *rm, const struct wishes *wishes)
+{
+	int code;
+
+	rm_start(rm);
+	if (wishes->loops) {
+		run_loop(rm, wishes);
+		return EXIT_SUCCESS;
+	}
+	code = take_all(rm, wishes);
+	say_sizes(rm, wishes);
+	if (code != EXIT_SUCCESS)
+		return code;
+	if (wishes->is_fork && fork() != 0)
+		return EXIT_SUCCESS;
+	if (wishes->is_holding || wishes->is_fork)
+		hold();
+	return code;
+}
+
+static void add(struct amounts *amounts, const char *text)
+{
+	char *end;
+	uint64_t mib = strtoull(text, &end, 10);
+
+	if (end == text || *end || amounts->count == AMOUNTS) {
+		fputs(HELP, stderr);
+		exit(MISUSE);
+	}
+	amounts->mib[amounts->count++] = mib;
+}
+
+static void parse_option(int option, struct rm *rm, struct wishes *wishes)
+{
+	switch (option) {
+	case 't': add(&wishes->then, optarg); break;
+	case 'l': wishes->loops = atol(optarg); break;
+	case 'c': rm->path = optarg; break;
+	case 'b': rm->branch = (unsigned)atoi(optarg); break;
+	case 'm': rm->minor = atoi(optarg); break;
+	case 'p': rm->attr = strcmp(optarg, "2m") ? NV_ATTR_64K : NV_ATTR_2M; break;
+	case 'H': wishes->is_holding = true; break;
+	case 'T': wishes->says_total = true; break;
+	case 'F': wishes->says_free = true; break;
+	case 'D': wishes->is_dup = true; break;
+	case 'S': wishes->is_subtree = true; break;
+	case 'K': wishes->is_fork = true; break;
+	case 'M': wishes->is_managed = true; break;
+	case 'R': rm->is_raw = true; break;
+	case 'X': rm->is_wrapped = true; break;
+	case 'O': rm->is_short = true; break;
+	case 'V': rm->is_heap = true; break;
+	default:
+		fputs(HELP, option == 'h' ? stdout : stderr);
+		exit(option == 'h' ? EXIT_SUCCESS : MISUSE);
+	}
+}
+
+static const struct option OPTIONS[] = {
+	{ "then", 1, NULL, 't' }, { "loop", 1, NULL, 'l' }, { "control", 1, NULL, 'c' }, { "driver", 1, NULL, 'b' },
+	{ "minor", 1, NULL, 'm' }, { "pages", 1, NULL, 'p' }, { "hold", 0, NULL, 'H' }, { "total", 0, NULL, 'T' },
+	{ "free", 0, NULL, 'F' }, { "dup", 0, NULL, 'D' }, { "subtree", 0, NULL, 'S' }, { "fork", 0, NULL, 'K' },
+	{ "managed", 0, NULL, 'M' }, { "raw", 0, NULL, 'R' }, { "xfer", 0, NULL, 'X' }, { "short", 0, NULL, 'O' },
+	{ "heap", 0, NULL, 'V' }, { "help", 0, NULL, 'h' }, { 0 },
+};
+
+int main(int count, char **words)
+{
+	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K };
+	struct wishes wishes = { 0 };
+	int option;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	while ((option = getopt_long(count, words, "h", OPTIONS, NULL)) != -1)
+		parse_option(option, &rm, &wishes);
+	for (int i = optind; i < count; i++)
+		add(&wishes.first, words[i]);
+	return run(&rm, &wishes);
+}

@@ -1,0 +1,41 @@
+/* How a program speaks to the driver: the calls libcuda makes, through libc's ioctl or around it. */
+#ifndef PROGRAMS_RM_H
+#define PROGRAMS_RM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nv.h"
+
+struct rm {
+	const char *path;	/* of the control file */
+	unsigned branch;	/* of the driver, which decides the shapes */
+	bool is_raw;		/* by syscall(2), not by libc's function */
+	bool is_wrapped;	/* every call inside XFER */
+	bool is_short;		/* the short form of RM_ALLOC */
+	bool is_heap;		/* memory by VID_HEAP_CONTROL */
+	uint32_t attr;
+	int minor;		/* the card wanted, or -1: the first that can be opened */
+	int control, card;	/* files */
+	uint32_t client, device, subdevice;
+};
+
+/* Ends the program, saying which call and why, when something that must work does not. */
+_Noreturn void rm_die(const char *what, uint32_t status);
+
+int rm_ioctl(const struct rm *rm, int file, unsigned number, void *at, uint32_t size);
+
+/* These answer the driver's status: 0 is well. */
+uint32_t rm_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size, uint32_t *object);
+uint32_t rm_control(const struct rm *rm, uint32_t object, uint32_t command, void *params, uint32_t size);
+uint32_t rm_free(const struct rm *rm, uint32_t object);
+uint32_t rm_dup(const struct rm *rm, uint32_t from, uint32_t *object);
+uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object);
+
+/* In KiB, as the card or whoever stands before it says. */
+uint32_t rm_report(const struct rm *rm, const uint32_t *indices, uint32_t *kib, uint32_t count);
+
+/* The order of a program that starts to use a GPU: control file, cards, client, device, subdevice. */
+void rm_start(struct rm *rm);
+
+#endif

@@ -1,0 +1,67 @@
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include "rm.h"
+
+/* nvidiaN lies where nvidiactl lies. */
+static int open_card(const struct rm *rm, uint32_t minor)
+{
+	const char *slash = strrchr(rm->path, '/');
+	char path[512];
+
+	snprintf(path, sizeof(path), "%.*snvidia%u", slash ? (int)(slash - rm->path) + 1 : 0, rm->path, minor);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* The first card whose file this program may open is its device 0, as in a container that was given one. */
+static uint32_t pick_card(struct rm *rm, const struct nv_card *cards)
+{
+	for (int i = 0; i < NV_CARDS && cards[i].valid; i++) {
+		if (rm->minor >= 0 && cards[i].minor != (uint32_t)rm->minor)
+			continue;
+		rm->card = open_card(rm, cards[i].minor);
+		if (rm->card >= 0)
+			return cards[i].gpu_id;
+	}
+	rm_die("no card that can be opened", 0);
+}
+
+static uint32_t instance_of(const struct rm *rm, uint32_t gpu_id)
+{
+	struct nv_id_info info = { .gpu_id = gpu_id };
+	uint32_t status = rm_control(rm, rm->client, NV_GPU_ID_INFO_V2, &info, sizeof(info));
+
+	if (status != 0)
+		rm_die("GPU_GET_ID_INFO_V2", status);
+	return info.instance;
+}
+
+static void must_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size, uint32_t *object)
+{
+	uint32_t status = rm_alloc(rm, parent, class_number, params, size, object);
+
+	if (status != 0)
+		rm_die("RM_ALLOC", status);
+}
+
+void rm_start(struct rm *rm)
+{
+	struct nv_card cards[NV_CARDS] = { 0 };
+	struct nv_device device = { 0 };
+	uint32_t subdevice = 0, gpu_id;
+
+	rm->control = open(rm->path, O_RDWR | O_CLOEXEC);
+	if (rm->control < 0)
+		rm_die(rm->path, 0);
+	if (rm_ioctl(rm, rm->control, NV_CARD_INFO, cards, sizeof(cards)) != 0)
+		rm_die("CARD_INFO", 0);
+	gpu_id = pick_card(rm, cards);
+	if (rm_ioctl(rm, rm->card, NV_REGISTER_FD, &rm->control, sizeof(rm->control)) != 0)
+		rm_die("REGISTER_FD", 0);
+	must_alloc(rm, 0, NV_CLIENT, NULL, 0, &rm->client);
+	device.device_id = instance_of(rm, gpu_id);
+	must_alloc(rm, rm->client, NV_DEVICE, &device, sizeof(device), &rm->device);
+	must_alloc(rm, rm->device, NV_SUBDEVICE, &subdevice, sizeof(subdevice), &rm->subdevice);
+}

@@ -1,0 +1,39 @@
+/* One call on its way through the driver's rooms: behaviour.c takes it in, and asks the others. */
+#ifndef FAKE_CALL_H
+#define FAKE_CALL_H
+
+#include "objects.h"
+
+struct call {
+	struct rm *rm;
+	struct rm_file *file;
+	const struct rm_caller *caller;
+};
+
+/* A client may only be used through the file that made it. NULL: there is none, or it is not this file's. */
+struct object *call_client(const struct call *call, uint32_t handle);
+
+/* An object below such a client. */
+uint32_t call_object(const struct call *call, uint32_t client, uint32_t handle, struct object **found);
+
+/* The caller's memory behind a pointer inside a parameter. */
+uint32_t call_read(const struct call *call, void *to, uint64_t from, size_t bytes);
+uint32_t call_write(const struct call *call, uint64_t to, const void *from, size_t bytes);
+
+/* alloc.c: these fill in the status field of `at`, as it lies in the caller's structure. */
+void alloc_object(const struct call *call, unsigned char *at, bool is_long);
+void alloc_host(const struct call *call, unsigned char *at);
+void alloc_heap(const struct call *call, unsigned char *at);
+void alloc_dup(const struct call *call, unsigned char *at);
+void alloc_free(const struct call *call, unsigned char *at);
+
+/* control.c */
+void control(const struct call *call, unsigned char *at);
+uint64_t control_free_bytes(const struct rm_card *card);
+uint32_t control_gpu_id(uint32_t index);
+
+/* uvm.c: 0 or a negative errno */
+int uvm_ioctl(const struct call *call, uint32_t command, uint64_t argument);
+void uvm_release(struct rm *rm, struct rm_file *file);
+
+#endif

@@ -1,0 +1,124 @@
+#include "call.h"
+
+#include <string.h>
+
+/* Numbers of their own: no size, no direction. Each has its status at the end of its parameters. */
+enum uvm {
+	UVM_INITIALIZE = 0x30000001,
+	UVM_DEINITIALIZE = 0x30000002,
+	UVM_MAP_EXTERNAL = 33,
+	UVM_FREE = 34,
+	UVM_LARGEST = 9264,
+};
+
+#define PLAIN(X) \
+	X(UVM_INITIALIZE, 16, 8) \
+	X(37, 40, 36)		/* REGISTER_GPU */ \
+	X(39, 8, 4)		/* PAGEABLE_MEM_ACCESS */ \
+	X(73, 24, 16)		/* CREATE_EXTERNAL_RANGE */ \
+	X(75, 8, 4)		/* MM_INITIALIZE */
+
+struct shape {
+	uint32_t command;
+	size_t size, status;
+};
+
+static bool shape_of(const struct layout *layout, uint32_t command, struct shape *shape)
+{
+#define ROW(command, size, status) { command, size, status },
+	static const struct shape shapes[] = { PLAIN(ROW) };
+#undef ROW
+
+	for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+		if (shapes[i].command != command)
+			continue;
+		*shape = shapes[i];
+		return true;
+	}
+	if (command == UVM_MAP_EXTERNAL)
+		*shape = (struct shape){ command, layout->uvm_map_size, layout->uvm_map_size - 4u };
+	else if (command == UVM_FREE)
+		*shape = (struct shape){ command, layout->uvm_free_size, layout->uvm_free_size - 8u };
+	else
+		return false;
+	return true;
+}
+
+/* D14: uvm keeps a reference of its own, which outlives the handle. */
+static uint32_t map_external(const struct call *call, const unsigned char *at, size_t size)
+{
+	struct object *object = object_find(call->rm, get32(at, size - 12), get32(at, size - 8));
+	struct mapping *mapping;
+
+	if (!object || !object->memory)
+		return RM_NO_SUCH_OBJECT;
+	mapping = call->rm->host->take(sizeof(*mapping));
+	if (!mapping)
+		return RM_NO_ROOM_FOR_STATE;
+	mapping->base = get64(at, 0);
+	mapping->memory = object->memory;
+	mapping->memory->references++;
+	mapping->next = call->file->mappings;
+	call->file->mappings = mapping;
+	return RM_OK;
+}
+
+static uint32_t unmap(const struct call *call, uint64_t base)
+{
+	for (struct mapping **at = &call->file->mappings; *at; at = &(*at)->next) {
+		struct mapping *mapping = *at;
+
+		if (mapping->base != base)
+			continue;
+		*at = mapping->next;
+		memory_release(call->rm, mapping->memory);
+		call->rm->host->give(mapping);
+		return RM_OK;
+	}
+	return RM_BAD_ADDRESS;
+}
+
+void uvm_release(struct rm *rm, struct rm_file *file)
+{
+	while (file->mappings) {
+		struct mapping *mapping = file->mappings;
+
+		file->mappings = mapping->next;
+		memory_release(rm, mapping->memory);
+		rm->host->give(mapping);
+	}
+}
+
+static uint32_t run(const struct call *call, uint32_t command, const unsigned char *at, size_t size)
+{
+	if (command == UVM_INITIALIZE)
+		call->file->is_ready = true;
+	if (!call->file->is_ready)
+		return RM_ILLEGAL_ACTION;
+	if (command == UVM_MAP_EXTERNAL)
+		return map_external(call, at, size);
+	return command == UVM_FREE ? unmap(call, get64(at, 0)) : RM_OK;
+}
+
+int uvm_ioctl(const struct call *call, uint32_t command, uint64_t argument)
+{
+	const struct rm_host *host = call->rm->host;
+	struct shape shape;
+	unsigned char *at;
+	int error = -RM_EFAULT;
+
+	if (command == UVM_DEINITIALIZE)
+		return 0;
+	if (!shape_of(call->rm->layout, command, &shape))
+		return -RM_EINVAL;
+	at = host->take(shape.size);
+	if (!at)
+		return -RM_ENOMEM;
+	if (host->read(call->caller, at, argument, shape.size)) {
+		put32(at, shape.status, run(call, command, at, shape.size));
+		if (host->write(call->caller, argument, at, shape.size))
+			error = 0;
+	}
+	host->give(at);
+	return error;
+}
