@@ -1,0 +1,50 @@
+/*
+ * What this process has and what the agent granted it, by card: used <= held, and only the agent raises held.
+ *
+ *      take   within held: at once. Beyond: HOLD used + n, and while no agent answers, up to two minutes of asking again
+ *      give   lowers used; the difference is credit until the agent has heard of it, by GIVE at once where that can be sent
+ *      look   asks; what was last heard while the agent is away
+ *
+ * Two locks: `figures` for a few instructions, `talk` for a conversation, which may take long. Nobody who gives waits for a
+ * conversation: what he gives is credit, and whoever had the conversation tells of it afterwards.
+ */
+#ifndef BOOKS_H
+#define BOOKS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "connection.h"
+#include "lock.h"
+
+struct balance {
+	uint32_t card;
+	bool is_known; /* limit and others were heard */
+	uint64_t used, held;
+	uint64_t limit, others; /* used by the container's other processes */
+};
+
+struct books {
+	struct lock figures, talk;
+	struct connection connection;
+	bool is_greeted; /* this connection has heard HELLO, and nothing came out of step since */
+	_Atomic bool is_away; /* the last wait was for nothing: ask once, do not wait again */
+	_Atomic bool is_silent; /* it is asked, and has not answered yet */
+	_Atomic bool is_unlimited; /* for the life of the process */
+	uint32_t count;
+	struct balance balances[PROTOCOL_CARDS];
+	char driver_version[32];
+};
+
+enum books_meeting { BOOKS_ABSENT, BOOKS_UNLIMITED, BOOKS_LIMITED };
+
+/* Wait for the agent and hear the driver's version of it. */
+enum books_meeting books_meet(struct books *books);
+bool books_take(struct books *books, uint32_t card, uint64_t bytes);
+/* It has happened, whatever the limit says. */
+void books_settle(struct books *books, uint32_t card, uint64_t more_bytes);
+void books_give(struct books *books, uint32_t card, uint64_t bytes);
+bool books_look(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used);
+
+#endif

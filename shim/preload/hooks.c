@@ -1,0 +1,270 @@
+/*
+ * The four names of libc that stand before the driver. What is not watched goes straight on: a few instructions.
+ *
+ *      ioctl   core decides about the watched numbers on the driver's files
+ *      close   the last descriptor of a control file: the driver has freed what was made through it, and the books hear so
+ *      mmap    of nvidia-uvm is refused: managed memory takes the card's memory without any call that could be counted
+ *
+ * `next` is what the name would have meant without this library; the system call itself where that is not known yet (before
+ * the constructor, while dlsym runs) or never (no dlsym in the program).
+ */
+#include <asm-generic/errno.h>
+#include <linux/mman.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../core/core.h"
+#include "files.h"
+#include "process.h"
+#include "syscalls.h"
+
+#if __STDC_HOSTED__
+#define EXPORTED(name) __asm__("hooked_" #name) /* under the sanitizers, which catch these names themselves */
+#else
+#define EXPORTED(name) __asm__(#name) __attribute__((visibility("default")))
+#endif
+
+#define NV_ALLOC_MEMORY 0x27
+#define NV_FREE 0x29
+#define NV_CONTROL 0x2A
+#define NV_ALLOC 0x2B
+#define NV_VID_HEAP_CONTROL 0x4A
+#define NV_XFER 211
+/* As everybody encodes it, _IOWR('F', 0x2A, 32 bytes): its argument is a pointer then. */
+#define CONTROL_REQUEST 0xC020462Aul
+#define CONTROL_COMMAND 8
+
+static bool core_minds_control(uint32_t c) { return c == 0x20801301 || c == 0x20801303 || c == 0x205; }
+#define RTLD_NEXT ((void *)-1l)
+
+extern void *dlsym(void *handle, const char *name) __attribute__((weak));
+extern int *__errno_location(void) __attribute__((weak, const));
+
+typedef int ioctl_function(int fd, unsigned long request, ...);
+typedef int close_function(int fd);
+typedef void *mmap_function(void *at, size_t size, int protection, int flags, int fd, int64_t offset);
+
+/* Without `...`: saving the registers that it stands for would cost more than all the rest of a passed call. */
+int hook_ioctl(int fd, unsigned long request, uint64_t argument) EXPORTED(ioctl);
+int hook_close(int fd) EXPORTED(close);
+void *hook_mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset) EXPORTED(mmap);
+void *hook_mmap64(void *at, size_t size, int protection, int flags, int fd, int64_t offset) EXPORTED(mmap64);
+
+static ioctl_function *_Atomic next_ioctl;
+static close_function *_Atomic next_close;
+static mmap_function *_Atomic next_mmap;
+
+static void set_error(long error)
+{
+	if (__errno_location)
+		*__errno_location() = (int)error;
+}
+
+static long from_raw(long result)
+{
+	if (!sys_is_error(result))
+		return result;
+	set_error(-result);
+	return -1;
+}
+
+/* dlsym may allocate, an allocator may mmap: whoever comes here meanwhile uses the system call. */
+static __attribute__((constructor)) void find_next(void)
+{
+	static atomic_flag is_looking = ATOMIC_FLAG_INIT;
+
+	if (!dlsym || atomic_flag_test_and_set(&is_looking))
+		return;
+	atomic_store(&next_ioctl, (ioctl_function *)dlsym(RTLD_NEXT, "ioctl"));
+	atomic_store(&next_close, (close_function *)dlsym(RTLD_NEXT, "close"));
+	atomic_store(&next_mmap, (mmap_function *)dlsym(RTLD_NEXT, "mmap"));
+}
+
+static __attribute__((noinline, cold)) int raw_ioctl(int fd, unsigned long request, uint64_t argument)
+{
+	find_next();
+	return (int)from_raw(sys_call3(__NR_ioctl, fd, (long)request, (long)argument));
+}
+
+static __attribute__((always_inline)) inline int go_on(int fd, unsigned long request, uint64_t argument)
+{
+	ioctl_function *next = atomic_load_explicit(&next_ioctl, memory_order_relaxed);
+
+	return next ? next(fd, request, argument) : raw_ioctl(fd, request, argument);
+}
+
+static int close_on(int fd)
+{
+	close_function *next = atomic_load_explicit(&next_close, memory_order_relaxed);
+
+	if (next)
+		return next(fd);
+	find_next();
+	return (int)from_raw(sys_close(fd));
+}
+
+/* Can it make memory, or the handles that memory hangs on? In a process that cannot be managed these are refused. */
+static bool can_allocate(unsigned long request)
+{
+	unsigned long number = request & 0xFF;
+
+	return number == NV_ALLOC_MEMORY || number == NV_ALLOC || number == NV_VID_HEAP_CONTROL || number == NV_XFER;
+}
+
+static int refuse(long error)
+{
+	set_error(error);
+	return -1;
+}
+
+static void leave(struct process *process, struct open_file *file)
+{
+	if (!files_leave(&process->files, file))
+		return;
+	core_release(&process->core, &file->core);
+	files_forget(&process->files, file);
+}
+
+/* The number stood for a control file, and something else was put there without close(2), e.g. by dup2(2). */
+static void forget_stale(int fd)
+{
+	struct process *process = process_here();
+	struct open_file *file = process ? files_detach(&process->files, fd, sys_getpid()) : NULL;
+
+	if (file)
+		leave(process, file);
+}
+
+static int decide(struct process *process, struct open_file *file, int fd, unsigned long request, uint64_t argument)
+{
+	struct core_call call;
+	long error = 0;
+	int result;
+
+	if (core_before(&process->core, &file->core, &call, (uint32_t)request, argument) == CORE_ANSWERED)
+		return (int)from_raw(call.answer);
+	result = go_on(fd, request, argument);
+	if (result < 0)
+		error = __errno_location && *__errno_location() > 0 ? *__errno_location() : EFAULT;
+	core_after(&process->core, &file->core, &call, -error);
+	return result;
+}
+
+static __attribute__((noinline)) int watched(int fd, unsigned long request, uint64_t argument)
+{
+	struct process *process = process_known();
+	bool is_known = process && files_number(&process->files, fd);
+	enum process_mode mode;
+	struct open_file *file;
+	int result;
+
+	if (process && process_mode(process) == PROCESS_ASIDE)
+		return go_on(fd, request, argument);
+	if ((!is_known || (request & 0xFF) == NV_ALLOC) && !files_is_drivers(fd)) {
+		if (is_known)
+			forget_stale(fd);
+		return go_on(fd, request, argument);
+	}
+	process = process_here();
+	if (!process)
+		return go_on(fd, request, argument);
+	mode = (request & 0xFF) == NV_FREE ? process_mode(process) : process_begin(process);
+	if (mode == PROCESS_ASIDE)
+		return go_on(fd, request, argument);
+	if (mode != PROCESS_LIMITED)
+		return can_allocate(request) ? refuse(EPERM) : go_on(fd, request, argument);
+	file = files_enter(&process->files, fd, sys_getpid());
+	if (!file)
+		return refuse(EMFILE);
+	result = decide(process, file, fd, request, argument);
+	leave(process, file);
+	return result;
+}
+
+/*
+ * Most calls of CUDA are controls, and next to none of them are reports. The driver is asked first: afterwards what the
+ * argument points to has been read and written by it, and can be read here without asking the kernel.
+ */
+static __attribute__((noinline)) int control(int fd, uint64_t argument)
+{
+	int result = go_on(fd, CONTROL_REQUEST, argument);
+	struct process *process = process_known();
+	struct open_file *file;
+	struct core_call call;
+
+	if (result != 0 || !process || process_mode(process) != PROCESS_LIMITED)
+		return result;
+	if (!files_number(&process->files, fd) && !files_is_drivers(fd))
+		return result;
+	if (!core_minds_control(*(const uint32_t *)(uintptr_t)(argument + CONTROL_COMMAND)))
+		return result;
+	if (!process_here() || process_begin(process) != PROCESS_LIMITED)
+		return result;
+	file = files_enter(&process->files, fd, sys_getpid());
+	if (!file)
+		return result;
+	if (core_before(&process->core, &file->core, &call, CONTROL_REQUEST, argument) == CORE_FORWARD)
+		core_after(&process->core, &file->core, &call, 0);
+	leave(process, file);
+	return result;
+}
+
+int hook_ioctl(int fd, unsigned long request, uint64_t argument)
+{
+	if (request == CONTROL_REQUEST)
+		return control(fd, argument);
+	if (core_watches((uint32_t)request))
+		return watched(fd, request, argument);
+	return go_on(fd, request, argument);
+}
+
+static __attribute__((noinline)) int close_watched(struct process *process, int fd)
+{
+	struct open_file *file;
+	int result;
+
+	if (process_here() != process)
+		return close_on(fd);
+	/* Programs that close everything mean their own; they get the answer of a number that is not open. */
+	if (process_owns(process, fd))
+		return refuse(EBADF);
+	file = files_detach(&process->files, fd, sys_getpid());
+	result = close_on(fd);
+	if (file)
+		leave(process, file);
+	return result;
+}
+
+int hook_close(int fd)
+{
+	struct process *process = process_known();
+
+	if (process && (files_number(&process->files, fd) || process_owns(process, fd)))
+		return close_watched(process, fd);
+	return close_on(fd);
+}
+
+void *hook_mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset)
+{
+	mmap_function *next = atomic_load_explicit(&next_mmap, memory_order_relaxed);
+	struct process *process;
+
+	/* MAP_SHARED and MAP_SHARED_VALIDATE have this bit, MAP_PRIVATE has not. */
+	if (fd >= 0 && (flags & MAP_SHARED)) {
+		process = process_known();
+		if (process && process_mode(process) == PROCESS_LIMITED && files_is_uvm(fd)) {
+			set_error(ENOMEM);
+			return (void *)-1l;
+		}
+	}
+	if (next)
+		return next(at, size, protection, flags, fd, offset);
+	find_next();
+	return (void *)from_raw(sys_call6(__NR_mmap, (long)at, (long)size, protection, flags, fd, offset));
+}
+
+void *hook_mmap64(void *at, size_t size, int protection, int flags, int fd, int64_t offset)
+{
+	return hook_mmap(at, size, protection, flags, fd, offset);
+}

@@ -1,0 +1,58 @@
+/*
+ * Everything the library knows in this process, in memory that a child of fork finds empty: it then begins anew and speaks
+ * for itself. A child of vfork runs in its parent's memory and is left alone.
+ */
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../core/core.h"
+#include "books.h"
+#include "files.h"
+#include "lock.h"
+
+enum process_mode {
+	PROCESS_NEW, /* has not met the agent */
+	PROCESS_LIMITED,
+	PROCESS_ASIDE, /* nobody limits it: the library steps aside for its life */
+	PROCESS_REFUSING, /* the driver is of a version that nobody knows: nothing is allocated */
+};
+
+struct process {
+	_Atomic int pid; /* 0: nobody has been here since the memory was made or wiped */
+	_Atomic uint32_t mode;
+	struct lock begin, core_lock;
+	struct core core;
+	struct books books;
+	struct files files;
+};
+
+/* NULL: nothing has been watched in this process, nor in the ones it was forked from. Costs one load. */
+static inline struct process *process_known(void);
+/* NULL: a child of vfork, or no memory. */
+struct process *process_here(void);
+/* What to do in this process, after waiting for the agent where that has to be. */
+enum process_mode process_begin(struct process *process);
+
+extern struct process *_Atomic process_made;
+
+static inline struct process *process_known(void)
+{
+	return atomic_load_explicit(&process_made, memory_order_acquire);
+}
+
+static inline enum process_mode process_mode(struct process *process)
+{
+	return atomic_load_explicit(&process->mode, memory_order_acquire);
+}
+
+/* Is it the socket of the library? */
+static inline bool process_owns(struct process *process, int fd)
+{
+	return fd >= 0 && atomic_load_explicit(&process->books.connection.fd_and_one, memory_order_relaxed) == fd + 1;
+}
+
+#endif
