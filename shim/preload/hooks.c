@@ -35,7 +35,7 @@
 #define CONTROL_REQUEST 0xC020462Aul
 #define CONTROL_COMMAND 8
 
-static bool core_minds_control(uint32_t c) { return c == 0x20801301 || c == 0x20801303 || c == 0x205; }
+static bool core_minds_control(uint32_t c) { return c == 0x20801301 || c == 0x20801303 || c == 0x202 || c == 0x205; }
 #define RTLD_NEXT ((void *)-1l)
 
 extern void *dlsym(void *handle, const char *name) __attribute__((weak));

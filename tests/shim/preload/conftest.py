@@ -1,17 +1,57 @@
-"""The library, built from source once."""
+"""The library as it ships, the driver in user space, and a container of 4301 MiB on one card of 16130."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.driver.build import Built, build
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.preload.container import LIBRARY, Container
+from tests.shim.preload.scripted_agent import ScriptedAgent
+
 SOURCES = Path(__file__).parents[3] / "shim" / "preload"
+BUILT = Path(__file__).parents[3] / "build"
+LIMIT_MIB = 4301
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("preload")
     subprocess.run(["make", "--silent", "-C", str(SOURCES), "preload", f"OUT={folder}"], check=True, timeout=100)
-    return folder / "libvrampack.so"
+    return folder / LIBRARY
+
+
+@pytest.fixture(scope="session")
+def programs() -> Built:
+    return build(BUILT)
+
+
+@pytest.fixture
+def driver(programs: Built, tmp_path: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(programs.server, tmp_path / "driver") as started:
+        yield started
+
+
+@pytest.fixture
+def container(library: Path, driver: FakeDriver, tmp_path: Path) -> Container:
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(library, site / LIBRARY)
+    return Container(site, driver.folder)
+
+
+@pytest.fixture
+def absent_agent(container: Container) -> ScriptedAgent:
+    """Not serving yet: the test says when."""
+    return ScriptedAgent(container.socket, LIMIT_MIB * MIB)
+
+
+@pytest.fixture
+def agent(absent_agent: ScriptedAgent) -> Iterator[ScriptedAgent]:
+    with absent_agent.serving():
+        yield absent_agent
