@@ -1,0 +1,16 @@
+"""What can go wrong between the library, the agent and its file."""
+
+from __future__ import annotations
+
+
+class WireError(ValueError):
+    """A message that is none of the protocol's. Nobody is held to it; whoever sent it is hung up on."""
+
+    def __init__(self, text: str, *, sequence: int = 0) -> None:
+        super().__init__(text)
+        self.sequence = sequence
+        """What the answer carries back, as far as it could be read."""
+
+
+class JournalTakenError(Exception):
+    """Another agent of this node still writes the file."""

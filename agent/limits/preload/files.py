@@ -1,0 +1,45 @@
+"""The host folder that containers see: the library, the file that names it to the loader, and the agent's socket.
+
+A library is mapped by running programs, so it is never written into: a new one is put beside it and takes its name.
+`/etc/ld.so.preload` of a container is a mount of our file; whoever has it mounted keeps what it was when it started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FOLDER = Path("/var/lib/vrampack/preload")
+"""On the node, in the agent's pod and in containers: one path, so that the loader's file can name it. Not below /run, which
+is mounted noexec on some nodes."""
+LIBRARY = "libvrampack.so"
+LOADER_FILE = "ld.so.preload"
+SOCKET = "agent.sock"
+IN_CONTAINER = "/etc/ld.so.preload"
+SHIPPED = Path("/opt/vrampack/lib/vrampack") / LIBRARY
+"""In the image."""
+
+
+def install(shipped: Path, folder: Path) -> None:
+    """Put library and loader file there, unless they are. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    _put(folder / LIBRARY, shipped.read_bytes(), 0o755)
+    _put(folder / LOADER_FILE, f"{FOLDER / LIBRARY}\n".encode(), 0o644)
+
+
+def mounts() -> dict[str, str]:
+    """What a container is given, all read-only: path inside by path on the node."""
+    return {str(FOLDER): str(FOLDER), str(FOLDER / LOADER_FILE): IN_CONTAINER}
+
+
+def _put(path: Path, content: bytes, mode: int) -> None:
+    if path.is_file() and path.read_bytes() == content:
+        path.chmod(mode)
+        return
+    making = path.with_name(path.name + ".new")
+    making.unlink(missing_ok=True)
+    with os.fdopen(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+        os.fchmod(file.fileno(), mode)
+    making.rename(path)

@@ -1,0 +1,169 @@
+"""What every process of every container holds of every card. No file, no network, no clock, no await.
+
+    HELLO   what is said is so, even above the limit: the process holds it already
+    HOLD    more: only up to the limit of the container on that card, over all its processes; less: always
+    GIVE    less, and never more
+    ended   all of it comes back
+
+Figures are absolute, so a message that is repeated changes nothing. The limit is handed in with every question: it may
+be another one than a moment ago, and below what is held already; then nothing more is given until enough came back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from agent.limits.cgroups import Owner
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """A pid is used again one day; with the time of its start it is not."""
+
+    pid: int
+    started_ticks: int
+    """As the 22nd field of /proc/PID/stat says it."""
+
+
+Place: TypeAlias = tuple[Owner, str]
+"""A container and a card's uuid."""
+Note: TypeAlias = Callable[[Process, Owner, str, int], bool]
+"""Remember that a process of a container holds so much of a card; whether that was possible."""
+
+
+@dataclass(slots=True)
+class _Page:
+    """One process."""
+
+    owner: Owner
+    held_bytes: dict[str, int] = field(default_factory=dict)
+    """By uuid; never 0."""
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One process on one card, for people."""
+
+    process: Process
+    owner: Owner
+    uuid: str
+    held_bytes: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """One container on one card."""
+
+    used_bytes: int
+    peak_bytes: int
+    """Since its first word to this agent."""
+    refused: int
+
+
+class Ledger:
+    """The books of one node. `note` is called before anything is given."""
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._pages: dict[Process, _Page] = {}
+        self._used: dict[Place, int] = {}
+        self._peak: dict[Place, int] = {}
+        self._refused: Counter[Place] = Counter()
+        self._ended_pods: set[str] = set()
+        """Pods that are gone and of which processes are left."""
+
+    def hello(self, process: Process, owner: Owner, held_bytes: Mapping[str, int]) -> None:
+        """All that this process holds, by uuid. It is no wish: what is not in it is not held any more."""
+        page = self._pages.get(process)
+        if page is not None and page.owner != owner:  # it was moved to another cgroup
+            self.ended(process)
+        page = self._pages.setdefault(process, _Page(owner))
+        for uuid in {*page.held_bytes, *held_bytes}:
+            self._set(process, page, uuid, held_bytes.get(uuid, 0))
+
+    def hold(self, process: Process, uuid: str, wanted_bytes: int, *, limit_bytes: int) -> bool:
+        """Whether it may hold so much of the card from now on; a no leaves everything as it was."""
+        page = self._pages[process]
+        more_bytes = wanted_bytes - page.held_bytes.get(uuid, 0)
+        if more_bytes > 0 and self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:
+            return self._refuse(page, uuid)
+        if not self._note(process, page.owner, uuid, wanted_bytes) and more_bytes > 0:
+            return self._refuse(page, uuid)  # what is not remembered could be given twice after a restart
+        self._count(page, uuid, wanted_bytes)
+        return True
+
+    def give(self, process: Process, uuid: str, left_bytes: int) -> None:
+        """It holds so much, less than before; a figure that is not less changes nothing."""
+        page = self._pages[process]
+        if left_bytes < page.held_bytes.get(uuid, 0):
+            self._set(process, page, uuid, left_bytes)
+
+    def ended(self, process: Process) -> None:
+        """Whatever it held came back."""
+        page = self._pages.pop(process, None)
+        if page is None:
+            return
+        for uuid in list(page.held_bytes):
+            self._set(process, page, uuid, 0)
+        if page.owner.pod_uid in self._ended_pods:
+            self.forget(page.owner.pod_uid)
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone: peaks and refusals with its last process."""
+        if any(page.owner.pod_uid == pod_uid for page in self._pages.values()):
+            self._ended_pods.add(pod_uid)
+            return
+        self._ended_pods.discard(pod_uid)
+        for counted in (self._peak, self._refused):
+            for place in [place for place in counted if place[0].pod_uid == pod_uid]:
+                del counted[place]
+
+    def knows(self, process: Process) -> bool:
+        return process in self._pages
+
+    def holds(self, process: Process) -> bool:
+        """Whether it holds anything."""
+        page = self._pages.get(process)
+        return page is not None and bool(page.held_bytes)
+
+    def used_bytes(self, owner: Owner, uuid: str) -> int:
+        """By all processes of the container on that card."""
+        return self._used.get((owner, uuid), 0)
+
+    def tallies(self) -> dict[Place, Tally]:
+        """Every container and card of which something is to be said."""
+        places = {*self._used, *self._peak, *self._refused}
+        return {
+            place: Tally(self._used.get(place, 0), self._peak.get(place, 0), self._refused[place]) for place in places
+        }
+
+    def rows(self) -> Iterator[Row]:
+        """Every process and what it holds, in stable order; one without a card is left out."""
+        for process, page in sorted(self._pages.items()):
+            for uuid in sorted({*page.held_bytes, *page.refused}):
+                yield Row(process, page.owner, uuid, page.held_bytes.get(uuid, 0), page.refused[uuid])
+
+    def _refuse(self, page: _Page, uuid: str) -> bool:
+        page.refused[uuid] += 1
+        self._refused[page.owner, uuid] += 1
+        return False
+
+    def _set(self, process: Process, page: _Page, uuid: str, held_bytes: int) -> None:
+        """A fact, whether it can be remembered or not."""
+        self._note(process, page.owner, uuid, held_bytes)
+        self._count(page, uuid, held_bytes)
+
+    def _count(self, page: _Page, uuid: str, held_bytes: int) -> None:
+        place = page.owner, uuid
+        used_bytes = self._used.pop(place, 0) - page.held_bytes.pop(uuid, 0) + held_bytes
+        if held_bytes:
+            page.held_bytes[uuid] = held_bytes
+        if used_bytes:
+            self._used[place] = used_bytes
+        if used_bytes > self._peak.get(place, 0):
+            self._peak[place] = used_bytes

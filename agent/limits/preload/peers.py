@@ -1,0 +1,106 @@
+"""Who is at the other end of a connection: its process, and the pod and container whose cgroup that is in.
+
+The kernel says the pid (SO_PEERCRED); everything else is read from /proc by that number, which may be another process's
+by then. So the process is held by a pidfd while it is looked at: what was read is believed only if it still ran after.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from agent.limits.cgroups import Owner
+from agent.limits.preload.ledger import Process
+
+OwnerOf: TypeAlias = Callable[[int], Owner | None]
+
+SO_PEERPIDFD = 77
+"""Linux 6.5: the process that connected and no other, whoever has its number now."""
+_STARTED = 19
+"""The 22nd field of /proc/PID/stat, counted behind the program's name, which may have spaces and brackets in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    process: Process
+    owner: Owner | None
+    """None for a process that is in no pod."""
+
+
+def peer_of(connection: socket.socket, owner_of: OwnerOf) -> Peer | None:
+    """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    if pid <= 0:
+        return None
+    pidfd = _pidfd_of(connection, pid)
+    if pidfd is None:
+        return None
+    try:
+        started_ticks = started(pid)
+        owner = owner_of(pid)
+        if started_ticks is None or has_ended(pidfd) or is_hung_up(connection):
+            return None
+        return Peer(Process(pid, started_ticks), owner)
+    finally:
+        os.close(pidfd)
+
+
+def watched(process: Process) -> int | None:
+    """A descriptor that becomes readable when this process ends; None when it has ended."""
+    pidfd = _open(process.pid)
+    if pidfd is None:
+        return None
+    if started(process.pid) != process.started_ticks or has_ended(pidfd):
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+def started(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """When the process started, in ticks since boot; None when there is none."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(text.rpartition(")")[2].split()[_STARTED])
+
+
+def has_ended(pidfd: int) -> bool:
+    """A zombie has ended: its files are closed."""
+    return _shows(pidfd, select.POLLIN)
+
+
+def is_hung_up(connection: socket.socket) -> bool:
+    """Whether nobody can say anything more."""
+    return _shows(connection.fileno(), select.POLLHUP | select.POLLRDHUP)
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """Another one after each boot."""
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _pidfd_of(connection: socket.socket, pid: int) -> int | None:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        return _open(pid)  # an older kernel; that the connection still stands says afterwards that it was the right one
+
+
+def _open(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _shows(descriptor: int, events: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(0))

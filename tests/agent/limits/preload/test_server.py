@@ -1,0 +1,216 @@
+"""Processes on real sockets: what they hold is counted, up to the limit, and comes back when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.limits.preload.answers import Unnamed
+from agent.limits.preload.backend import Named
+from agent.limits.preload.server import Pace
+from agent.limits.preload.wire import ONLY_CARD, QUESTION, Answer, Kind, Verdict, write_question
+from tests.agent.limits.preload.clients import MIB, Client, Program, a_question
+from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, Node, until, used_mib
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: Node) -> None:
+    async with node.running(), node.program() as first, node.program() as second:
+        for program in (first, second):
+            await program.open(node.path)
+            assert (await program.ask(Kind.HELLO)).verdict is Verdict.YES
+        assert (await first.ask(Kind.HOLD, (0, 3000))).verdict is Verdict.YES
+        # 4301 - 3000 = 1301
+        assert await second.ask(Kind.HOLD, (0, 1302)) == Answer(Verdict.NO, 1, 1, 4301 * MIB, 3000 * MIB)
+        assert await second.ask(Kind.HOLD, (0, 1301)) == Answer(Verdict.YES, 1, 1, 4301 * MIB, 4301 * MIB)
+
+
+async def test_hello_is_told_limit_use_and_driver(node: Node) -> None:
+    async with node.running(), node.program() as program:
+        await program.open(node.path)
+        answer = await program.ask(Kind.HELLO, (0, 500))
+    assert answer == Answer(Verdict.YES, 1, 1, 4301 * MIB, 500 * MIB, DRIVER)
+
+
+async def test_a_killed_process_gives_back_what_it_held(node: Node) -> None:
+    async with node.running() as back_end, node.program() as program:
+        await program.open(node.path)
+        await program.ask(Kind.HELLO)
+        await program.ask(Kind.HOLD, (0, 4301))
+        assert used_mib(back_end) == 4301
+        await program.kill()
+        await until(lambda: used_mib(back_end) == 0)
+
+
+async def test_a_neighbour_has_a_limit_of_its_own(node: Node) -> None:
+    async with node.running() as back_end, node.program() as first, node.program(OTHER) as second:
+        for program in (first, second):
+            await program.open(node.path)
+            await program.ask(Kind.HELLO)
+            assert (await program.ask(Kind.HOLD, (0, 4301))).verdict is Verdict.YES
+        assert used_mib(back_end, OTHER) == 4301
+
+
+async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is_raised_lets_it(node: Node) -> None:
+    async with node.running(), node.program() as program:
+        await program.open(node.path)
+        await program.ask(Kind.HELLO)
+        await program.ask(Kind.HOLD, (0, 3000))
+        node.names[APP] = Named("main", {"GPU-0": 2000})
+        assert await program.ask(Kind.HOLD, (0, 3001)) == Answer(Verdict.NO, 1, 1, 2000 * MIB, 3000 * MIB)
+        await program.tell((0, 1000))
+        assert await program.ask(Kind.LOOK, (0, 1000)) == Answer(Verdict.YES, 1, 1, 2000 * MIB, 1000 * MIB)
+        node.names[APP] = Named("main", {"GPU-0": 8000})
+        assert (await program.ask(Kind.HOLD, (0, 8000))).verdict is Verdict.YES
+
+
+async def test_what_a_process_holds_already_is_a_fact_above_the_limit_too(node: Node) -> None:
+    async with node.running(), node.program() as program:
+        await program.open(node.path)
+        assert (await program.ask(Kind.HELLO, (0, 5000))).verdict is Verdict.YES
+        assert (await program.ask(Kind.HOLD, (0, 5001))).verdict is Verdict.NO
+        assert (await program.ask(Kind.HOLD, (0, 4900))).verdict is Verdict.YES  # less is always let
+
+
+MALFORMED = {
+    "nothing": b"",
+    "half a head": b"\1\0",
+    "another version": QUESTION.pack(2, 1, 7, 0, 0),
+    "an unknown kind": QUESTION.pack(1, 9, 7, 0, 0),
+    "padding": QUESTION.pack(1, 1, 7, 0, 1),
+    "more cards than there can be": QUESTION.pack(1, 1, 7, 33, 0) + bytes(33 * 16),
+    "fewer bytes than cards": QUESTION.pack(1, 1, 7, 2, 0) + bytes(16),
+    "a wish before its hello": write_question(a_question(Kind.HOLD, (0, 1), sequence=7)),
+    "a long letter": bytes(100_000),
+}
+
+
+@pytest.mark.parametrize("packet", MALFORMED.values(), ids=MALFORMED)
+async def test_what_is_not_understood_is_said_and_hung_up_on(node: Node, packet: bytes) -> None:
+    async with node.running() as back_end:
+        with Client(node.path) as client:
+            client.send(packet)
+            answer = await client.receive()
+            assert answer is not None
+            assert answer.verdict is Verdict.NOT_UNDERSTOOD
+            assert answer.sequence == (7 if len(packet) >= QUESTION.size and packet[0] else 0)
+            assert await client.receive() is None
+        assert not back_end.connected()
+
+
+async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: Node) -> None:
+    """Else garbage would be a way to hold twice."""
+    async with node.running() as back_end, node.program() as program:
+        await program.open(node.path)
+        await program.ask(Kind.HELLO)
+        await program.ask(Kind.HOLD, (0, 4000))
+        assert (await program.ask(Kind.HOLD, (0, 1), (1, 1))).verdict is Verdict.NOT_UNDERSTOOD
+        await program.open(node.path)
+        await program.close()  # and a connection on which nothing was said says nothing
+        await until(lambda: not back_end._server or not back_end._server._connections)
+        assert used_mib(back_end) == 4000
+        await program.kill()
+        await until(lambda: used_mib(back_end) == 0)
+
+
+async def test_a_process_that_connects_again_is_counted_once(node: Node) -> None:
+    async with node.running() as back_end, node.program() as program:
+        for _ in range(3):
+            await program.open(node.path)
+            await program.ask(Kind.HELLO, (0, 1000))
+        assert used_mib(back_end) == 1000
+        assert sum(back_end.connected().values()) == 1
+
+
+async def test_a_process_of_no_pod_is_not_limited_and_a_stranger_gets_nothing(node: Node) -> None:
+    del node.names[OTHER]
+    async with node.running(), node.program(None) as host, node.program(OTHER) as stranger:
+        for program, verdict in ((host, Verdict.UNLIMITED), (stranger, Verdict.NO)):
+            await program.open(node.path)
+            assert (await program.ask(Kind.HELLO)).verdict is verdict
+            assert (await program.ask(Kind.HOLD, (0, 1))).verdict is verdict
+
+
+async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: Node) -> None:
+    node.names[APP] = Unnamed.LATER
+    async with node.running(), node.program() as early, node.program(OTHER) as other:
+        await early.open(node.path)
+        waiting = asyncio.create_task(early.ask(Kind.HELLO, (0, 10)))
+        await other.open(node.path)
+        await other.ask(Kind.HELLO)
+        assert (await other.ask(Kind.HOLD, (0, 10))).verdict is Verdict.YES
+        assert not waiting.done()
+        node.names[APP] = Named("main", {"GPU-0": 4301})
+        assert (await waiting).verdict is Verdict.YES
+
+
+async def test_a_name_that_does_not_come_is_a_no(node: Node) -> None:
+    node.names[APP] = Unnamed.LATER
+    node.pace = Pace(name_seconds=0.2)
+    async with node.running(), node.program() as program:
+        await program.open(node.path)
+        assert (await program.ask(Kind.HELLO)).verdict is Verdict.NO
+        node.names[APP] = Named("main", {"GPU-0": 4301})
+        assert (await program.ask(Kind.HOLD, (0, 4301))).verdict is Verdict.YES
+
+
+async def test_the_card_is_meant_by_its_minor(node: Node) -> None:
+    node.names[APP] = Named("main", {"GPU-0": 100, "GPU-1": 200})
+    async with node.running() as back_end, node.program() as program:
+        await program.open(node.path)
+        assert (await program.ask(Kind.HELLO)).cards == 2
+        assert (await program.ask(Kind.HOLD, (1, 200))).limit_bytes == 200 * MIB
+        assert (await program.ask(Kind.HOLD, (ONLY_CARD, 1))).verdict is Verdict.NO_SUCH_CARD
+        assert (await program.ask(Kind.HOLD, (7, 1))).verdict is Verdict.NO_SUCH_CARD
+        assert used_mib(back_end, uuid="GPU-1") == 200
+
+
+async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(node: Node) -> None:
+    node.minors = {"MIG-a": 3, "MIG-b": 3}
+    node.names[APP] = Named("main", {"MIG-a": 100, "MIG-b": 100})
+    node.names[OTHER] = Named("main", {"MIG-b": 100})
+    async with node.running(), node.program() as both, node.program(OTHER) as one:
+        for program, verdict in ((both, Verdict.NO_SUCH_CARD), (one, Verdict.YES)):
+            await program.open(node.path)
+            await program.ask(Kind.HELLO)
+            assert (await program.ask(Kind.HOLD, (3, 100))).verdict is verdict
+
+
+async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> None:
+    node.pace = Pace(messages_per_second=1, burst=20, connection_costs=1)
+    async with node.running(), node.program(OTHER) as other:
+        with Client(node.path) as greedy:
+            for sequence in range(100):
+                greedy.send(write_question(a_question(Kind.HELLO, sequence=sequence)))
+            await other.open(node.path)
+            for _ in range(10):
+                assert (await other.ask(Kind.HELLO)).verdict is Verdict.YES
+            answers = [
+                await greedy.receive() for _ in range(20)
+            ]  # 20 - 1 for the connection, and the one that overdrew
+            assert all(answers)
+            with pytest.raises(BlockingIOError):
+                greedy.socket.recv(4096)
+
+
+async def test_a_container_cannot_take_all_connections(node: Node) -> None:
+    node.pace = Pace(connections=2)
+    async with node.running() as back_end:
+        programs = [await Program.started() for _ in range(3)]
+        try:
+            for program in programs:
+                await program.open(node.path)
+            for program in programs[:2]:
+                await program.ask(Kind.HELLO)
+            with pytest.raises(AssertionError):  # hung up on
+                await programs[2].ask(Kind.HELLO)
+            assert back_end.connected() == {("uid-app", "main"): 2}
+        finally:
+            for program in programs:
+                await program.kill()
