@@ -15,14 +15,14 @@ import logging
 import signal
 import time
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.board import Board
 from agent.devices import too_large
 from agent.discovery import Discovery, Looking, Notice
-from agent.enforcement import Enforcement
+from agent.enforcement import Enforcement, Surroundings
 from agent.errors import KubeletError
 from agent.events import AgentReason
 from agent.fence import Fence, Start
@@ -77,6 +77,7 @@ class Options:
     kubeconfig: Path | None = None
     """None: the service account of this pod."""
     context: str | None = None
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 class Agent:
@@ -107,7 +108,9 @@ class Agent:
             failed=metrics.driver_errors.inc,
         )
         self._fence = Fence(options.node)
-        self._enforcement = Enforcement(settings, driver, pod_of=self._pods.of)
+        self._enforcement = Enforcement(
+            settings, driver, found=self._discovery, pod_of=self._pods.of, surroundings=options.surroundings
+        )
         self._devices: Devices = "uuid"
         """As the node's cards were last published."""
         self._refusals = Refusals(
@@ -134,7 +137,14 @@ class Agent:
             settling=self._settled if settings.injection == "ids" else None,
         )
         self._steering = Steering(self._pods.all)
-        plugin = DevicePlugin(self._board, starts, self._steering, metrics, environment=self._environment)
+        plugin = DevicePlugin(
+            self._board,
+            starts,
+            self._steering,
+            metrics,
+            environment=self._environment,
+            mounts=self._enforcement.mounts,
+        )
         self._registration = Registration(
             plugin,
             self._board,
@@ -163,12 +173,15 @@ class Agent:
     async def run(self) -> None:
         """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
         pages = serving(self._settings.listen.health, self._metrics, self.not_ready)
-        async with pages, asyncio.TaskGroup() as group:
-            background = [group.create_task(task) for task in self._background()]
-            await self._stopping.wait()
-            log.info("stopping")
-            for task in background:
-                task.cancel()
+        try:
+            async with pages, asyncio.TaskGroup() as group:
+                background = [group.create_task(task) for task in self._background()]
+                await self._stopping.wait()
+                log.info("stopping")
+                for task in background:
+                    task.cancel()
+        finally:
+            self._enforcement.close()
         log.info("stopped")
 
     def stop(self) -> None:

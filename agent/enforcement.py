@@ -9,21 +9,27 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from agent.errors import RefusedStartError
 from agent.fence import Passed
-from agent.limits.cgroups import Cgroups, owner_of_pid
+from agent.following import is_followed
+from agent.limits.cgroups import Cgroups, Owner, owner_of_pid
 from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd, Identity, Scope, Usage
 from agent.limits.detection import cdi_devices, find
 from agent.limits.errors import LimitError
 from agent.limits.hooks import HookServer
-from agent.limits.measure import Measure
+from agent.limits.measure import Measure, OwnerOf
 from agent.limits.native import NativeByHook, NativeByToolkit
 from agent.limits.nobody import Nobody
+from agent.limits.preload import files
+from agent.limits.preload.answers import Unnamed
+from agent.limits.preload.backend import Named, Paths, Preload
 from agent.limits.watch import Over, Watch
-from agent.nvml.driver import Driver
+from agent.nvml.driver import Driver, Gpu
 from agent.podresources import Held
 from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
@@ -40,22 +46,54 @@ RUNTIME_SPECS = tuple(Path("/node/etc/vrampack") / name for name in ("containerd
 """Where docs/limits.md has people put it, as the agent's pod sees it: a folder of ours, for the runtime's has passwords."""
 
 
+class Found(Protocol):
+    """What is known of the node's cards, see `discovery.py`."""
+
+    @property
+    def cards(self) -> tuple[CardFacts, ...]: ...
+    @property
+    def gpus(self) -> Mapping[str, Gpu]: ...
+    @property
+    def driver_version(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What of the node the library's back end works with."""
+
+    paths: Paths = field(default_factory=Paths)
+    owner_of: OwnerOf = owner_of_pid
+
+
 class Enforcement:
     """The chosen back end. Before `begin` nobody is chosen and nothing may start."""
 
     def __init__(
-        self, settings: AgentConfiguration, driver: Driver, *, pod_of: Callable[[str], LocalPod | None]
+        self,
+        settings: AgentConfiguration,
+        driver: Driver,
+        *,
+        found: Found,
+        pod_of: Callable[[str], LocalPod | None],
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._settings = settings
         self._driver = driver
+        self._found = found
+        self._surroundings = surroundings or Surroundings()
         self._cgroups = Cgroups(CGROUP_MOUNT)
         self._pod_of = pod_of
         self._admitted: dict[str, LocalPod] = {}
         """Pods that passed the fence, by uid, as they passed: the watch may not show them yet, or not what was corrected."""
+        self._followed: dict[str, tuple[LocalPod, LocalPod, bool]] = {}
+        """By uid: as shown, as admitted, and whether the one takes the other's place."""
         self._back_end: BackEnd | None = None
         self._choice: Choice | None = None
         self._hooks: HookServer | None = None
         self._watch: Watch | None = None
+        self._preload: Preload | None = None
+        self._named: dict[Owner, tuple[LocalPod, LocalPod | None, Named | Unnamed]] = {}
+        """Answers of `named`, and the pods as they were read for them."""
 
     @property
     def word(self) -> str:
@@ -69,16 +107,34 @@ class Enforcement:
             has_mig=any(card.mig_parent is not None for card in cards),
             cgroup_version=self._cgroups.version,
             runtime_specs=RUNTIME_SPECS,
+            library=(self._surroundings.paths.shipped, self._surroundings.paths.folder),
         )
         self._choice = choose(self._settings.enforcement, findings)
         log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
-        self._back_end = self._make(self._choice.way)
+        back_end = self._make(self._choice.way)
+        if self._preload is not None:
+            await self._preload.start()
+        self._back_end = back_end
         # A hook that is installed where nobody needs it is answered as well: its silence stops every container.
         if self._choice.way is Way.HOOK or HOOK_SOCKET.parent.is_dir():
             self._hooks = HookServer(
                 HOOK_SOCKET, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
             )
             await self._hooks.start()
+
+    def close(self) -> None:
+        """Let go of what the next agent of this node needs."""
+        if self._preload is not None:
+            self._preload.stop()
+
+    def mounts(self) -> Mapping[str, str]:
+        """What every container is shown of the node: path there by path in the container."""
+        return files.mounts() if self.word == "preload" else {}
+
+    @property
+    def books(self) -> Preload | None:
+        """What processes hold, where the library asks for it."""
+        return self._preload if self.word == "preload" else None
 
     def devices(self, cards: Iterable[CardFacts]) -> Devices:
         """How these cards are named to this node's container runtime."""
@@ -148,14 +204,52 @@ class Enforcement:
         ids = {} if pod is None else {found.rpartition("/")[2]: name for name, found in pod.container_ids.items()}
         return ids.get(container_id)
 
+    def named(self, owner: Owner) -> Named | Unnamed:
+        """Which container this is, and what it may use now. Read again when its pod has changed."""
+        pod = self._pod(owner.pod_uid)
+        if pod is None:
+            return Unnamed.STRANGER
+        shown = self._pod_of(owner.pod_uid)
+        known = self._named.get(owner)
+        if known is None or known[0] is not pod or known[1] is not shown:
+            known = self._named[owner] = pod, shown, self._look(owner, pod)
+        return known[2]
+
     def ended(self, uid: str) -> None:
         self._admitted.pop(uid, None)
+        self._followed.pop(uid, None)
+        for owner in [owner for owner in self._named if owner.pod_uid == uid]:
+            del self._named[owner]
+        if self._preload is not None:
+            self._preload.forget(uid)
+
+    def _look(self, owner: Owner, pod: LocalPod) -> Named | Unnamed:
+        record = pod.pod.record
+        if not isinstance(record, Record):
+            return Unnamed.STRANGER
+        if not record.is_ours:
+            return Unnamed.UNLIMITED  # what a previous plugin set up runs on as it did
+        name = self.name_of(owner.pod_uid, owner.container_id) or _only_asking(pod)
+        return Unnamed.LATER if name is None else Named(name, self.limits_of(owner.pod_uid, name) or {})
 
     def _pod(self, uid: str) -> LocalPod | None:
-        return self._admitted.get(uid) or self._pod_of(uid)
+        """As it passed the fence, or as the watch shows it where only its limits are others: see `following.py`."""
+        admitted, shown = self._admitted.get(uid), self._pod_of(uid)
+        if admitted is None or shown is None:
+            return admitted or shown
+        known = self._followed.get(uid)
+        if known is None or known[0] is not shown or known[1] is not admitted:
+            known = self._followed[uid] = shown, admitted, is_followed(shown, admitted, self._found.cards)
+        return shown if known[2] else admitted
 
     def _make(self, way: Way) -> BackEnd:
         measure = Measure(self._driver, owner_of_pid)
+        paths = self._surroundings.paths
+        # The library of a container that was made while this node held limits with it asks on, and its silence would stop it.
+        if way is Way.PRELOAD or (paths.folder / files.LIBRARY).exists():
+            self._preload = self._answering(self.named if way is Way.PRELOAD else lambda _: Unnamed.UNLIMITED)
+        if way is Way.PRELOAD and self._preload is not None:
+            return self._preload
         if way is Way.TOOLKIT:
             return NativeByToolkit(measure)
         if way is Way.HOOK:
@@ -171,3 +265,18 @@ class Enforcement:
             )
             return self._watch
         return Nobody()
+
+    def _answering(self, named: Callable[[Owner], Named | Unnamed]) -> Preload:
+        return Preload(
+            self._surroundings.paths,
+            name_of=named,
+            minors=lambda: {uuid: gpu.minor for uuid, gpu in self._found.gpus.items()},
+            driver_version=lambda: self._found.driver_version,
+            owner_of=self._surroundings.owner_of,
+        )
+
+
+def _only_asking(pod: LocalPod) -> str | None:
+    """The one container that asks, init containers too: while the status names nobody it can be no other with a card."""
+    names = [each.name for each in pod.pod.ask.containers] if pod.pod.ask is not None else []
+    return names[0] if len(names) == 1 else None

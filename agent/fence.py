@@ -202,7 +202,7 @@ def _granted(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Ma
         text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
         raise RefusedStartError("unknown_card", text)
     _check_request(pod, container, grant, shares, cards)
-    _check_limits(grant, cards, is_whole=pod.pod.ask is not None and pod.pod.ask.request.whole)
+    check_limits(grant, cards, is_whole=pod.pod.ask is not None and pod.pod.ask.request.whole)
     return grant
 
 
@@ -226,8 +226,8 @@ def _check_request(
         raise RefusedStartError("record", "its containers have other cards than the pod; recreate the pod")
 
 
-def _check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
-    """No limit above what the units stand for, and none missing."""
+def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
+    """No limit above what the units stand for, and none missing. Raises `RefusedStartError`."""
     for uuid, units in grant.units.items():
         card = cards[uuid]
         most = limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))

@@ -42,9 +42,11 @@ class DevicePlugin(DevicePluginServicer):
         metrics: Metrics,
         *,
         environment: Callable[[Iterable[str]], Mapping[str, str]],
+        mounts: Callable[[], Mapping[str, str]],
     ) -> None:
-        """`environment`: what a container is told of these ids."""
+        """`environment`: what a container is told of these ids. `mounts`: what of the node it is shown, whichever they are."""
         self._environment = environment
+        self._mounts = mounts
         self._board = board
         self._starts = starts
         self._steering = steering
@@ -99,8 +101,13 @@ class DevicePlugin(DevicePluginServicer):
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is none of this node's")
         for ids in asked:
             self._starts.allocated(ids)
+        mounts = [
+            api.Mount(host_path=host, container_path=inside, read_only=True) for inside, host in self._mounts().items()
+        ]
         answer = api.AllocateResponse(
-            container_responses=[api.ContainerAllocateResponse(envs=self._environment(ids)) for ids in asked]
+            container_responses=[
+                api.ContainerAllocateResponse(envs=self._environment(ids), mounts=mounts) for ids in asked
+            ]
         )
         self._metrics.allocate_seconds.observe(time.monotonic() - started)
         return answer

@@ -15,8 +15,10 @@ from agent.limits.errors import ImpossibleBackEndError
 AUTO = "auto"
 NAMES = (AUTO, "native", "kmod", "preload", "watch", "none")
 """What the setting may say."""
-LATER = ("kmod", "preload")
-"""Known names without a back end in this version: the kernel module and the library under libc."""
+LATER = ("kmod",)
+"""Known names without a back end in this version: the kernel module."""
+KNOWN_BRANCHES = frozenset({515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595})
+"""Driver branches whose messages the library can read: those of `shim/core`, which a test compares. In others it holds nobody."""
 NATIVE_BRANCH = 615
 """The first driver branch with limits per cgroup."""
 
@@ -26,6 +28,7 @@ class Way(StrEnum):
 
     TOOLKIT = "native, by the container toolkit"
     HOOK = "native, by the createRuntime hook"
+    PRELOAD = "preload"
     WATCH = "watch"
     NOBODY = "none"
 
@@ -44,18 +47,43 @@ def choose(name: str, findings: Findings) -> Choice:
     if name not in NAMES:
         raise ImpossibleBackEndError(f"no back end {name!r}; there are {', '.join(NAMES)}")
     if name in LATER:
-        raise ImpossibleBackEndError(f"back end {name} is not part of this version; use auto, native, watch or none")
+        raise ImpossibleBackEndError(
+            f"back end {name} is not part of this version; use auto, native, preload, watch or none"
+        )
     if name == "none":
         return Choice("none", Way.NOBODY, "asked for by name")
     if name == "watch":
         return Choice("watch", Way.WATCH, "asked for by name")
+    if name == "preload":
+        return _preload(findings)
     missing = why_not_native(findings)
     if not missing:
         way = Way.TOOLKIT if findings.toolkit is Toolkit.READY else Way.HOOK
         return Choice("native", way, f"driver {findings.driver_version}, cgroup v2")
     if name == "native":
         raise ImpossibleBackEndError(f"back end native cannot work here: {missing}")
-    return Choice("watch", Way.WATCH, f"native cannot work here: {missing}")
+    lacking = why_not_preload(findings)
+    if not lacking:
+        return Choice("preload", Way.PRELOAD, f"driver {findings.driver_version}; native cannot work here: {missing}")
+    return Choice("watch", Way.WATCH, f"native cannot work here: {missing}; preload neither: {lacking}")
+
+
+def why_not_preload(findings: Findings) -> str:
+    """Everything that is missing for the library under libc; empty when nothing is."""
+    missing = []
+    if findings.driver_branch not in KNOWN_BRANCHES:
+        branches = ", ".join(map(str, sorted(KNOWN_BRANCHES)))
+        missing.append(f"driver {findings.driver_version or 'not there'}, the library knows {branches}")
+    if findings.without_library:
+        missing.append(findings.without_library)
+    return "; ".join(missing)
+
+
+def _preload(findings: Findings) -> Choice:
+    missing = why_not_preload(findings)
+    if missing:
+        raise ImpossibleBackEndError(f"back end preload cannot work here: {missing}")
+    return Choice("preload", Way.PRELOAD, f"asked for by name, driver {findings.driver_version}")
 
 
 def why_not_native(findings: Findings) -> str:

@@ -1,4 +1,4 @@
-"""What a node has that a limit can be held with: driver, cgroups, MIG, NVIDIA's container toolkit, our hook.
+"""What a node has that a limit can be held with: driver, cgroups, MIG, NVIDIA's container toolkit, our hook, our library.
 
 Files only, read at the start and when the agent is told to look again. A runtime's configuration says that a hook is
 there, not that the runtime was restarted since: the proof is the hook's first question (`hooks.py` counts them).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,6 +45,8 @@ class Findings:
     has_mig: bool
     toolkit: Toolkit
     is_hooked: bool
+    without_library: str = "not looked for"
+    """Why our library cannot be given to containers; empty when it can."""
 
     @property
     def driver_branch(self) -> int:
@@ -59,8 +62,12 @@ def find(
     cgroup_version: int,
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
+    library: tuple[Path, Path] | None = None,
 ) -> Findings:
-    """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here."""
+    """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here.
+
+    `library`: the one that came with this agent, and the folder of the node that containers are shown it in.
+    """
     cdi = [document for path in _cdi_files(cdi_folders) for document in _documents(path)]
     specs = [document for path in runtime_specs for document in _documents(path)]
     hooks = [hook for document in (*cdi, *specs) for hook in _hooks(document)]
@@ -70,7 +77,14 @@ def find(
         has_mig=has_mig,
         toolkit=_toolkit(cdi),
         is_hooked=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
+        without_library="not looked for" if library is None else _without_library(*library),
     )
+
+
+def _without_library(shipped: Path, folder: Path) -> str:
+    if not shipped.is_file():
+        return f"{shipped} did not come with this agent"
+    return "" if os.access(folder, os.W_OK) else f"{folder} of the node is not there to be written to"
 
 
 def _toolkit(cdi: Iterable[dict[str, object]]) -> Toolkit:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pytest
 
 from agent.enforcement import Enforcement
+from agent.nvml.driver import Gpu
 from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
-from cards.node import Share
+from cards.node import CardFacts, Share
 from cards.pod import Pod
 from cards.records import Record, Unreadable
-from tests.agent.drivers import ScriptedDriver
+from tests.agent.drivers import ScriptedDriver, a_gpu
 
+
+@dataclass(frozen=True)
+class Found:
+    """One V100 of 15 units."""
+
+    cards: tuple[CardFacts, ...] = (CardFacts(0, 15, 16130, "GPU-0"),)
+    gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": a_gpu()})
+    driver_version: str = "580.95.05"
+
+
+FOUND = Found()
 SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration")
 OURS = {
     "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'
@@ -35,9 +48,9 @@ def test_a_container_may_use_what_its_record_says(
     annotations: Mapping[str, str], record: Record | Unreadable | None, want: Mapping[str, int] | None
 ) -> None:
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), pod_of={"uid": pod}.get)
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
     assert enforcement.limits_of("uid", "main") == want
 
 
 def test_a_stranger_may_use_nothing() -> None:
-    assert Enforcement(SETTINGS, ScriptedDriver(), pod_of=lambda _: None).limits_of("uid", "main") is None
+    assert Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=lambda _: None).limits_of("uid", "main") is None

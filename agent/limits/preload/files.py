@@ -29,8 +29,8 @@ def install(shipped: Path, folder: Path) -> None:
 
 
 def mounts() -> dict[str, str]:
-    """What a container is given, all read-only: path inside by path on the node."""
-    return {str(FOLDER): str(FOLDER), str(FOLDER / LOADER_FILE): IN_CONTAINER}
+    """What a container is shown, all of it read-only: path on the node by path inside."""
+    return {str(FOLDER): str(FOLDER), IN_CONTAINER: str(FOLDER / LOADER_FILE)}
 
 
 def _put(path: Path, content: bytes, mode: int) -> None:

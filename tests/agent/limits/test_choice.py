@@ -56,10 +56,36 @@ def test_a_node_that_could_do_more_does_what_it_is_told(name: str, way: Way) -> 
     assert choose(name, READY) == Choice(name, way, "asked for by name")
 
 
-@pytest.mark.parametrize("name", ["kmod", "preload"])
-def test_back_ends_of_later_versions_are_known_by_name(name: str) -> None:
-    with pytest.raises(ImpossibleBackEndError, match=f"{name} is not part of this version"):
-        choose(name, READY)
+def test_a_back_end_of_a_later_version_is_known_by_name() -> None:
+    with pytest.raises(ImpossibleBackEndError, match="kmod is not part of this version"):
+        choose("kmod", READY)
+
+
+LIBRARY = replace(READY, driver_version="580.95.05", without_library="")
+
+
+def test_the_library_comes_after_native_and_before_watch() -> None:
+    choice = choose("auto", LIBRARY)
+    assert (choice.word, choice.way) == ("preload", Way.PRELOAD)
+    assert "driver 580.95.05, 615 or newer is needed" in choice.why
+    assert choose("auto", replace(LIBRARY, driver_version="615.71.09")).way is Way.TOOLKIT
+
+
+WITHOUT = {
+    "a driver that the library does not know": (replace(LIBRARY, driver_version="470.82.01"), "driver 470.82.01, the"),
+    "a branch that was never published": (replace(LIBRARY, driver_version="540.1"), "driver 540.1, the library knows"),
+    "a newer driver": (replace(LIBRARY, driver_version="615.71.09", cgroup_version=1), "driver 615.71.09, the library"),
+    "no driver": (replace(LIBRARY, driver_version=""), "driver not there"),
+    "no library": (replace(LIBRARY, without_library="it did not come"), "it did not come"),
+}
+
+
+@pytest.mark.parametrize(("findings", "why"), WITHOUT.values(), ids=WITHOUT)
+def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(findings: Findings, why: str) -> None:
+    assert choose("auto", findings).way is Way.WATCH
+    assert why in choose("auto", findings).why
+    with pytest.raises(ImpossibleBackEndError, match=re.escape(why)):
+        choose("preload", findings)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
@@ -67,6 +93,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         choose("cgpu", READY)
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"auto", "kmod", "preload"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"auto", "kmod"}))
 def test_the_word_is_a_label_value(name: str) -> None:
-    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", choose(name, READY).word)
+    findings = LIBRARY if name == "preload" else READY
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", choose(name, findings).word)
