@@ -24,7 +24,7 @@ static bool unwrap(const struct core *core, struct core_call *call, uint32_t *nu
 {
 	unsigned char wrapper[WRAPPER_BYTES_MOST];
 
-	if (call->size != sizeof(wrapper) || !copy_in(core, wrapper, call->at, sizeof(wrapper)))
+	if (call->size != core->layout->wrapper_bytes || !copy_in(core, wrapper, call->at, sizeof(wrapper)))
 		return false;
 	*number = load32(wrapper + core->layout->wrapper_number);
 	call->size = load32(wrapper + core->layout->wrapper_size);

@@ -1,0 +1,1 @@
+"""The core of the shim: what it decides, on scripts, on random traces, under threads and on malformed calls."""

@@ -1,0 +1,552 @@
+"""What the core decides, call by call: each test is a script of calls and of the driver's answers."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, WRAPPER, Script
+from tests.shim.core.wire import (
+    ALLOC,
+    BRANCHES,
+    CLIENT,
+    CONTROL,
+    HEAP,
+    MEMORY,
+    MIB,
+    NO_MEMORY,
+    NOT_SUPPORTED,
+    SUBDEVICE,
+    XFER,
+    Wire,
+    request,
+)
+
+pytestmark = pytest.mark.shim
+
+ROOT, CARD, OTHER_ROOT, OTHER_CARD = 0xC1D00001, 0x5C000001, 0xC1D00002, 0x5C000002
+LIMIT = 4301 * MIB
+EFAULT, EINVAL = 14, 22
+BAD_STATE = 0x40
+
+
+@pytest.fixture(params=[515, 525, 535, 580])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """A branch of each shape of RM_ALLOC."""
+    return Wire(request.param)
+
+
+@pytest.fixture
+def script(wire: Wire) -> Script:
+    """Container 0 with a limit of 4301 MiB, a client and a device in its file 0."""
+    return started(wire)
+
+
+def started(wire: Wire) -> Script:
+    script = Script(wire)
+    script.limit(0, ONLY_CARD, LIMIT)
+    begin(script, file=0, owner=0, client=ROOT, device=CARD)
+    return script
+
+
+def begin(script: Script, *, file: int, owner: int, client: int, device: int) -> None:
+    script.open(file, owner)
+    script.forwarded(file, script.wire.alloc(0, 0, 0, CLIENT), handle=client)
+    script.forwarded(file, script.wire.device(client, device, 0), handle=device)
+
+
+def finish(script: Script, player: Path, *files: int) -> None:
+    """Closed, nothing is left."""
+    for file in files or (0,):
+        script.close(file)
+    script.used(0, ONLY_CARD, 0, "used when all is closed")
+    script.nothing_kept()
+    script.play(player)
+
+
+def hold(script: Script, size: int, handle: int, *, file: int = 0, client: int = ROOT, device: int = CARD) -> None:
+    script.forwarded(file, script.wire.memory(client, device, handle, size), handle=handle, size=size)
+
+
+def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: Script, player: Path) -> None:
+    hold(script, 4000 * MIB, 1)
+    script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
+    script.counted(0, ONLY_CARD, 4000 * MIB, 4000 * MIB, 1)
+    script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY, wrapped=True)
+    script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB, short=True), NO_MEMORY)
+    script.refused(0, script.wire.heap(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
+    script.refused(0, script.wire.heap(ROOT, CARD, 2, 302 * MIB, ranged=True), NO_MEMORY)
+    # 4301 - 4000 = 301, which is odd: 300 and one more in small pages fit exactly.
+    hold(script, 300 * MIB, 3)
+    hold(script, 1 * MIB, 4)
+    script.refused(0, script.wire.memory(ROOT, CARD, 2, 1), NO_MEMORY)
+    script.counted(0, ONLY_CARD, LIMIT, LIMIT, 6)
+    finish(script, player)
+
+
+def test_a_size_beyond_all_cards_is_no_overflow(script: Script, player: Path) -> None:
+    for size in (1 << 63, (1 << 64) - 1, (1 << 64) - (2 * MIB)):
+        script.refused(0, script.wire.memory(ROOT, CARD, 2, size), NO_MEMORY)
+    finish(script, player)
+
+
+ROUNDED = {
+    # asked, taken before, written back, used afterwards
+    "one byte is a page of 64 KiB": (1, 64 << 10, 64 << 10),
+    "just below 2 MiB is in small pages": (2 * MIB - 1, 2 * MIB, 2 * MIB),
+    "from 2 MiB on in big ones": (2 * MIB + 1, 4 * MIB, 4 * MIB),
+    "the driver took less": (1 * MIB + 1, 1 * MIB + 4096, 1 * MIB + 4096),
+    "the driver took more": (3 * MIB, 32 * MIB, 32 * MIB),
+    "less than asked is not the driver's writing": (3 * MIB, 64 << 10, 4 * MIB),
+}
+
+
+@pytest.mark.parametrize(("asked", "written", "used"), ROUNDED.values(), ids=ROUNDED)
+def test_settles_to_what_the_driver_wrote(script: Script, player: Path, asked: int, written: int, used: int) -> None:
+    script.forwarded(0, script.wire.memory(ROOT, CARD, 0, asked), handle=7, size=written)
+    script.used(0, ONLY_CARD, used)
+    script.forwarded(0, script.wire.heap(ROOT, CARD, 0, asked), handle=8, size=written)
+    script.used(0, ONLY_CARD, 2 * used)
+    script.forwarded(0, script.wire.heap(ROOT, CARD, 0, asked, ranged=True), handle=9, size=written)
+    script.used(0, ONLY_CARD, 3 * used)
+    script.forwarded(0, script.wire.free(ROOT, 8))
+    script.used(0, ONLY_CARD, 2 * used)
+    finish(script, player)
+
+
+def test_what_the_driver_refuses_costs_nothing(script: Script, player: Path) -> None:
+    for call in (script.wire.memory(ROOT, CARD, 1, MIB), script.wire.heap(ROOT, CARD, 1, MIB)):
+        script.forwarded(0, call, handle=1, status=BAD_STATE)
+        script.forwarded(0, call, handle=1, result=-EINVAL)
+    script.counted(0, ONLY_CARD, 0, MIB, 0)
+    finish(script, player)
+
+
+def test_other_doors_to_memory_are_closed(script: Script, player: Path) -> None:
+    wire = script.wire
+    for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1):
+        script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
+        script.refused(0, wire.window(kind), NOT_SUPPORTED)
+    script.refused(0, wire.window(MEMORY), NOT_SUPPORTED)
+    for function in (6, 19):
+        script.refused(0, wire.heap_function(ROOT, CARD, function), NOT_SUPPORTED)
+    script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24), NOT_SUPPORTED, say="EGM")
+    script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24, ranged=True), NOT_SUPPORTED, say="EGM")
+    finish(script, player)
+
+
+def test_serialized_parameters_have_no_layout(script: Script, player: Path) -> None:
+    call = script.wire.memory(ROOT, CARD, 1, MIB)
+    if script.wire.long_flags:
+        call.fields[script.wire.long_flags] = ("I", 1)
+        script.refused(0, call, NOT_SUPPORTED)
+    finish(script, player)
+
+
+def test_what_takes_no_video_memory_passes(script: Script, player: Path) -> None:
+    wire = script.wire
+    for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0xA06C):
+        script.forwarded(0, wire.alloc(ROOT, CARD, 1, kind), handle=1)
+        script.forwarded(0, wire.window(kind))
+    # Virtual wins over everything; locations 1 (system memory) and 3 (any) are not the card's.
+    for ranged in (False, True):
+        script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, flags=1 << 19, ranged=ranged), handle=1)
+        script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, attributes=1 << 25, ranged=ranged), handle=1)
+        script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, attributes=3 << 25, ranged=ranged), handle=1)
+    for function in (15, 16, 18, 20, 27, 99):
+        script.forwarded(0, wire.heap_function(ROOT, CARD, function))
+    script.kept(2, 0)
+    finish(script, player)
+
+
+def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: Script, player: Path) -> None:
+    long, gone = script.wire.long_size, 0x900000
+    for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56)):
+        for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
+            script.failed(0, request(number, size), at, EFAULT, f"{number:#x} at {at:#x}")
+        for other in (0, 1, size - 1, size + 4, 4096):
+            script.failed(0, request(number, other), AT, EINVAL, f"{number:#x} of {other} bytes")
+    for number, size in ((0x29, 16), (0x34, 28), (CONTROL, 32), (200, 2304), (XFER, 16)):
+        for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
+            script.raw(0, request(number, size), at, -EFAULT)
+            script.raw(0, request(number, size), at, 0)
+        script.raw(0, request(number, size - 1), AT, -EINVAL)
+    for pointer in (0, gone, (1 << 64) - 72):
+        call = script.wire.memory(ROOT, CARD, 1, MIB)
+        script.writes(AT, call.packed(pointer))
+        script.asks(f"B 0 0 {request(ALLOC, call.size):#x} {AT:#x}", "A 0", "the size cannot be read")
+        script.reads(AT + call.status, struct.pack("<I", NOT_SUPPORTED), "the status")
+    finish(script, player)
+
+
+def test_a_status_that_cannot_be_written_is_an_error(script: Script, player: Path) -> None:
+    """The class can be read, the status behind the end of memory cannot be written."""
+    call = script.wire.window(MEMORY)
+    script.writes(0x110000 - 20, call.packed()[:20])
+    script.failed(0, request(0x27, 56), 0x110000 - 20, EFAULT, "no place for the status")
+    finish(script, player)
+
+
+def test_a_wrapper_in_a_wrapper_carries_nothing(script: Script, player: Path) -> None:
+    script.writes(WRAPPER, struct.pack("<IIQ", XFER, 16, WRAPPER))
+    script.raw(0, request(XFER, 16), WRAPPER, -EINVAL)
+    finish(script, player)
+
+
+def test_frees_the_subtree(script: Script, player: Path) -> None:
+    wire = script.wire
+    script.forwarded(0, wire.alloc(ROOT, CARD, 0x20, SUBDEVICE), handle=0x20)
+    hold(script, 8 * MIB, 1)
+    hold(script, 8 * MIB, 2, device=0x20)
+    script.forwarded(0, wire.memory(ROOT, ROOT, 3, 8 * MIB), handle=3, size=8 * MIB)
+    script.used(0, ONLY_CARD, 24 * MIB)
+    script.forwarded(0, wire.free(ROOT, CARD), status=BAD_STATE)
+    script.used(0, ONLY_CARD, 24 * MIB, "used after a free that failed")
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 8 * MIB, "used when the device has gone")
+    script.kept(2, 1)
+    script.forwarded(0, wire.free(ROOT, ROOT))
+    script.used(0, ONLY_CARD, 0, "used when the client has gone")
+    script.nothing_kept()
+    finish(script, player)
+
+
+def test_the_heap_frees_too(script: Script, player: Path) -> None:
+    hold(script, 8 * MIB, 1)
+    script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), status=BAD_STATE)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), wrapped=True)
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_a_charge_lasts_as_long_as_its_last_name(script: Script, player: Path) -> None:
+    """A second name in another file and process, which outlives the file that paid."""
+    wire = script.wire
+    begin(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
+    hold(script, 8 * MIB, 1)
+    script.forwarded(1, wire.dup(OTHER_ROOT, OTHER_CARD, 0, ROOT, 1), handle=5)
+    script.forwarded(1, wire.dup(OTHER_ROOT, OTHER_CARD, 0, ROOT, 1), status=BAD_STATE)
+    script.forwarded(0, wire.dup(ROOT, CARD, 2, OTHER_ROOT, 5), handle=2)
+    script.used(0, ONLY_CARD, 8 * MIB, "used under three names")
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 8 * MIB, "used under two")
+    script.close(0)
+    script.share(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(1, wire.free(OTHER_ROOT, 5))
+    script.used(0, ONLY_CARD, 0, "used under none")
+    finish(script, player, 1)
+
+
+def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Path) -> None:
+    """EFAULT comes after the deed when only the answer could not be written. The file's end settles it."""
+    wire = script.wire
+    script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, result=-EFAULT)
+    script.forwarded(0, wire.memory(ROOT, CARD, 0, 8 * MIB), handle=0)
+    script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, status=0x10002)
+    script.used(0, ONLY_CARD, 24 * MIB, "used in doubt")
+    hold(script, 8 * MIB, 1)
+    script.used(0, ONLY_CARD, 32 * MIB)
+    script.forwarded(0, wire.dup(ROOT, CARD, 0, ROOT, 1), result=-EFAULT)
+    script.forwarded(0, wire.free(ROOT, 1), result=-EFAULT)
+    script.used(0, ONLY_CARD, 32 * MIB, "used after a free in doubt")
+    for call in (wire.alloc(0, 0, 0, CLIENT), wire.device(ROOT, 0x77, 0), wire.dup(ROOT, ROOT, 0, ROOT, CARD)):
+        script.forwarded(0, call, handle=0x77, result=-EFAULT)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_a_handle_that_comes_back_replaces_what_stood_there(script: Script, player: Path) -> None:
+    hold(script, 8 * MIB, 1)
+    hold(script, 32 * MIB, 1)
+    script.used(0, ONLY_CARD, 32 * MIB)
+    script.forwarded(0, script.wire.device(ROOT, CARD, 0), handle=CARD)
+    script.used(0, ONLY_CARD, 0, "used below a device that is a new one")
+    finish(script, player)
+
+
+def test_a_free_and_the_same_handle_given_out_again(script: Script, player: Path) -> None:
+    """One thread frees; the driver gives the handle to another, whose call ends first."""
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    free, again = wire.free(ROOT, 1), wire.memory(ROOT, CARD, 0, 4 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, again)
+    script.after(again, handle=1, size=4 * MIB)
+    script.used(0, ONLY_CARD, 4 * MIB, "used once the handle is another's")
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 4 * MIB, "used when the free ends")
+    finish(script, player)
+
+
+def test_two_frees_of_one_handle_give_back_once(script: Script, player: Path) -> None:
+    wire = script.wire
+    for first_status, second_status in ((0, 0x57), (0x57, 0)):
+        hold(script, 8 * MIB, 1)
+        free = wire.free(ROOT, 1)
+        script.before(0, free, slot=1)
+        script.before(0, free, slot=2)
+        script.after(free, slot=1, status=first_status)
+        script.after(free, slot=2, status=second_status)
+        script.used(0, ONLY_CARD, 0)
+        hold(script, 8 * MIB, 2)
+        script.forwarded(0, wire.free(ROOT, 2))
+    finish(script, player)
+
+
+def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Script, player: Path) -> None:
+    """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
+    wire = script.wire
+    free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, device, slot=2)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(device, slot=2, handle=CARD)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(0, wire.free(ROOT, 3))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: Script, player: Path) -> None:
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    dup = wire.dup(ROOT, CARD, 2, ROOT, 1)
+    script.before(0, dup, slot=1)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 8 * MIB, "used while the second name is with the driver")
+    script.after(dup, slot=1, handle=2, status=0)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.before(0, wire.dup(ROOT, CARD, 3, ROOT, 2), slot=1)
+    script.forwarded(0, wire.free(ROOT, 2))
+    script.after(dup, slot=1, status=0x57)
+    script.used(0, ONLY_CARD, 0, "used when it came too late")
+    finish(script, player)
+
+
+def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
+    """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
+    script = Script(wire)
+    script.limit(0, 0, 8 * MIB)
+    script.limit(0, 1, 4 * MIB)
+    script.limit(0, ONLY_CARD, 2 * MIB)
+    script.open(0, 0)
+    script.forwarded(0, wire.alloc(0, 0, 0, CLIENT), handle=ROOT)
+    script.forwarded(0, wire.cards({0: 0x100, 1: 0x200}))
+    script.forwarded(0, wire.card_id(ROOT, 0x200, 0))
+    script.forwarded(0, wire.card_id(ROOT, 0x100, 1, long=True))
+    # What a caller makes of a later reply changes nothing.
+    script.forwarded(0, wire.card_id(ROOT, 0x100, 0))
+    script.forwarded(0, wire.cards({1: 0x100, 0: 0x200}))
+    for instance in (0, 1, 2, 99):
+        script.forwarded(0, wire.device(ROOT, 0x10 + instance, instance, short=True), handle=0x10 + instance)
+    script.refused(0, wire.memory(ROOT, 0x10, 1, 6 * MIB), NO_MEMORY)
+    hold(script, 6 * MIB, 1, device=0x11)
+    hold(script, 4 * MIB, 2, device=0x10)
+    hold(script, 2 * MIB, 3, device=0x12)
+    script.refused(0, wire.memory(ROOT, 0x10 + 99, 4, 1), NO_MEMORY)
+    script.forwarded(0, wire.dup(ROOT, ROOT, 0x30, ROOT, 0x11), handle=0x30)
+    hold(script, 2 * MIB, 5, device=0x30)
+    script.used(0, 0, 8 * MIB)
+    script.used(0, 1, 4 * MIB)
+    script.used(0, ONLY_CARD, 2 * MIB)
+    script.close(0)
+    for card in (0, 1, ONLY_CARD):
+        script.used(0, card, 0)
+    script.nothing_kept()
+    script.play(player)
+
+
+def test_a_limit_changes_while_it_is_used(script: Script, player: Path) -> None:
+    hold(script, 8 * MIB, 1)
+    hold(script, 8 * MIB, 2)
+    script.limit(0, ONLY_CARD, 12 * MIB)
+    script.refused(0, script.wire.memory(ROOT, CARD, 3, 1), NO_MEMORY, say="below what is used nothing more is given")
+    script.forwarded(0, script.wire.free(ROOT, 2))
+    hold(script, 4 * MIB, 2)
+    script.refused(0, script.wire.memory(ROOT, CARD, 3, 1), NO_MEMORY)
+    script.limit(0, ONLY_CARD, 14 * MIB)
+    hold(script, 2 * MIB, 3)
+    script.counted(0, ONLY_CARD, 14 * MIB, 16 * MIB, 2)
+    finish(script, player)
+
+
+def test_processes_of_a_container_share_its_limit(script: Script, player: Path) -> None:
+    begin(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
+    begin(script, file=2, owner=2, client=0xC1D00003, device=0x5C000003)
+    hold(script, 4000 * MIB, 1)
+    hold(script, 300 * MIB, 1, file=1, client=OTHER_ROOT, device=OTHER_CARD)
+    script.refused(1, script.wire.memory(OTHER_ROOT, OTHER_CARD, 2, 2 * MIB), NO_MEMORY)
+    hold(script, 9000 * MIB, 1, file=2, client=0xC1D00003, device=0x5C000003)
+    script.share(0, ONLY_CARD, 4000 * MIB)
+    script.share(1, ONLY_CARD, 300 * MIB)
+    script.close(0)
+    script.used(0, ONLY_CARD, 300 * MIB)
+    finish(script, player, 1, 2)
+
+
+def test_80_gib_in_pieces_of_2_mib(player: Path) -> None:
+    """40,960 objects; every second one freed, then the rest with the client."""
+    script = Script(Wire(580))
+    script.limit(0, ONLY_CARD, 80 << 30)
+    begin(script, file=0, owner=0, client=ROOT, device=CARD)
+    for handle in range(1, 40961):
+        hold(script, 2 * MIB, handle)
+    script.refused(0, script.wire.memory(ROOT, CARD, 50000, 1), NO_MEMORY)
+    for handle in range(1, 40961, 2):
+        script.forwarded(0, script.wire.free(ROOT, handle))
+    script.used(0, ONLY_CARD, 40 << 30)
+    script.kept(20482, 20480)
+    script.forwarded(0, script.wire.free(ROOT, ROOT))
+    finish(script, player)
+
+
+def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
+    for grows in range(4):
+        script = Script(Wire(580))
+        script.limit(0, ONLY_CARD, LIMIT)
+        script.grows(grows)
+        script.open(0, 0)
+        if grows < 3:
+            script.refused(0, script.wire.alloc(0, 0, 0, CLIENT), NO_MEMORY)
+        else:
+            script.forwarded(0, script.wire.alloc(0, 0, 0, CLIENT), handle=ROOT)
+            for handle in range(1, 63):
+                hold(script, MIB, handle, device=ROOT)
+            script.refused(0, script.wire.memory(ROOT, ROOT, 100, MIB), NO_MEMORY)
+            script.refused(0, script.wire.dup(ROOT, ROOT, 100, ROOT, 1), NO_MEMORY)
+            script.used(0, ONLY_CARD, 62 * MIB)
+        script.grows(-1)
+        finish(script, player)
+
+
+Entries = list[tuple[int, int]]
+TOTALS, FREES, RESERVED = (0x07, 0x08, 0x09, 0x0A, 0x20, 0x33), (0x16, 0x12, 0x34), 0x15
+KIB_PER_MIB = 1024
+
+
+def read_report(script: Script, entries: Entries, wanted: Entries, *, say: str) -> None:
+    wire = script.wire
+    script.forwarded(0, wire.report(ROOT, CARD, entries))
+    script.reads(NESTED + 4, b"".join(struct.pack("<II", *entry) for entry in wanted), say)
+    script.writes(LIST, b"".join(struct.pack("<II", *entry) for entry in entries))
+    script.forwarded(0, wire.listed_report(ROOT, CARD, len(entries), LIST), wrapped=True)
+    script.reads(LIST, b"".join(struct.pack("<II", *entry) for entry in wanted), f"{say}, as a list")
+
+
+def test_reports_show_the_container(script: Script, player: Path) -> None:
+    """4301 MiB and 3193 used, on a card of 16160 that is nearly empty; what is no memory size stays."""
+    script.forwarded(0, script.wire.memory(ROOT, CARD, 1, 3193 * MIB), handle=1, size=3193 * MIB)
+    others = [(0x05, 16777216), (0x1D, 16000000), (0x0B, 4096), (0x0D, 15)]
+    entries = [*((index, 16160 * KIB_PER_MIB) for index in TOTALS), *((index, 12000 * KIB_PER_MIB) for index in FREES)]
+    wanted = [*((index, 4301 * KIB_PER_MIB) for index in TOTALS), *((index, 1108 * KIB_PER_MIB) for index in FREES)]
+    read_report(
+        script,
+        [*others, *entries, (RESERVED, 400 * KIB_PER_MIB)],
+        [*others, *wanted, (RESERVED, 0)],
+        say="4301 - 1108 - 0 = 3193",
+    )
+    read_report(script, [(0x33, 0), (0x34, 0)], [(0x33, 0), (0x34, 0)], say="no protected memory")
+    script.forwarded(0, script.wire.heap_function(ROOT, CARD, 5))
+    finish(script, player)
+
+
+def test_reserved_takes_what_others_have_filled(script: Script, player: Path) -> None:
+    """The container uses 1000 of 4301 MiB, and the card has 500 left: 4301 - 500 - 2801 = 1000."""
+    hold(script, 1000 * MIB, 1)
+    card = 16160 * KIB_PER_MIB
+    read_report(
+        script,
+        [(0x07, card), (0x16, 500 * KIB_PER_MIB), (RESERVED, 0)],
+        [(0x07, 4301 * KIB_PER_MIB), (0x16, 500 * KIB_PER_MIB), (RESERVED, 2801 * KIB_PER_MIB)],
+        say="the card is fuller than the container",
+    )
+    finish(script, player)
+
+
+def test_used_is_never_negative(script: Script, player: Path) -> None:
+    """A limit above the card, and one below what is used."""
+    hold(script, 1000 * MIB, 1)
+    script.limit(0, ONLY_CARD, 20000 * MIB)
+    read_report(
+        script,
+        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 7)],
+        # 16160 - 15000 - 160 = 1000
+        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 160 * KIB_PER_MIB)],
+        say="the limit is above the card",
+    )
+    script.limit(0, ONLY_CARD, 500 * MIB)
+    read_report(
+        script,
+        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 7)],
+        [(0x08, 500 * KIB_PER_MIB), (0x16, 0), (RESERVED, 0)],
+        say="the limit is below what is used",
+    )
+    finish(script, player)
+
+
+def test_lists_as_long_as_they_may_be_and_longer(script: Script, player: Path) -> None:
+    most = script.wire.entries
+    entries = [(0x07, 16160 * KIB_PER_MIB)] * most
+    wanted = [(0x07, 4301 * KIB_PER_MIB)] * most
+    read_report(script, entries, wanted, say="every entry there can be")
+    script.writes(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30))
+    for count in (most + 1, 0x1FFFFFFF, 0xFFFFFFFF):
+        script.forwarded(0, script.wire.report(ROOT, CARD, entries, count=count))
+        script.reads(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30), "behind the end")
+    finish(script, player)
+
+
+def test_reports_that_fail_or_that_nothing_limits_stay(script: Script, player: Path) -> None:
+    wire = script.wire
+    value = struct.pack("<II", 0x07, 16160 * KIB_PER_MIB)
+    script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]), status=BAD_STATE)
+    script.reads(NESTED + 4, value, "the driver refused")
+    call = wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)])
+    call.fields[24] = ("I", 4 + 8 * wire.entries + 8)
+    script.forwarded(0, call)
+    script.reads(NESTED + 4, value, "another size of parameters")
+    script.limit(0, ONLY_CARD, (1 << 64) - 1)
+    script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]))
+    script.reads(NESTED + 4, value, "no limit")
+    finish(script, player)
+
+
+def test_the_heap_reports_too(script: Script, player: Path) -> None:
+    call = script.wire.heap_function(ROOT, CARD, 5)
+    hold(script, 1000 * MIB, 1)
+    call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})
+    script.forwarded(0, call)
+    for offset, size in ((24, 4301), (32, 3301), (56, 3301)):
+        script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
+    call.fields.update({32: ("Q", 300 * MIB), 56: ("Q", 200 * MIB)})
+    script.forwarded(0, call)
+    for offset, size in ((24, 4301), (32, 300), (56, 200)):
+        script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
+    finish(script, player)
+
+
+def test_versions(player: Path) -> None:
+    for branch in BRANCHES:
+        Script(Wire(branch)).play(player)
+    for version in (
+        "470.82.01",
+        "510.47.03",
+        "600.10",
+        "610.43",
+        "615.01",
+        "580",
+        "58",
+        "",
+        "5800.1",
+        "x580.1",
+        "580-1",
+    ):
+        script = Script(Wire(580))
+        script.asks(f"V {version}", "0", f"{version!r} is not known")
+        script.play(player)

@@ -1,0 +1,72 @@
+"""One source of offsets: what is generated is fresh, and a wrong one does not go unnoticed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shim.core.facts import branches, facts
+from shim.core.generate import layouts
+from tests.shim.core.building import CORE, build
+from tests.shim.core.script import NotSoError
+from tests.shim.core.traces import Trace
+from tests.shim.core.wire import BRANCHES, Wire
+
+pytestmark = pytest.mark.shim
+
+FIELDS = re.findall(r"uint16_t (\w+);", (CORE / "layouts.h").read_text())
+
+
+def test_the_generated_header_is_fresh() -> None:
+    assert (CORE / "layouts.h").read_text() == layouts()
+
+
+def test_every_fact_holds_in_branches_that_were_compiled() -> None:
+    known = [branch.number for branch in branches()]
+    assert known == list(BRANCHES)
+    assert {fact.first for fact in facts()} | {fact.last for fact in facts()} <= set(known)
+
+
+@pytest.mark.parametrize("branch", [515, 580])
+def test_no_field_can_be_wrong_unnoticed(player: Path, branch: int) -> None:
+    """Every field of the layout in turn is four more than it is: a trace goes another way each time."""
+    unnoticed = []
+    for place, name in enumerate(FIELDS):
+        traces = (Trace(seed, Wire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8))
+        if not any(_is_noticed(trace.play, player) for trace in traces):
+            unnoticed.append(name)
+    # The number of the branch is looked at once, at the start; 515 has no flags in its RM_ALLOC.
+    assert unnoticed == ["branch", *(["alloc_long_flags"] if branch == 515 else [])]
+
+
+def test_a_core_built_of_a_wrong_table_fails(folder: Path) -> None:
+    wrong = folder / "wrong"
+    shutil.copytree(CORE, wrong)
+    header = (wrong / "layouts.h").read_text()
+    assert ".memory_size = 64" in header
+    (wrong / "layouts.h").write_text(header.replace(".memory_size = 64", ".memory_size = 72"))
+    player = build(folder / "play-wrong", ["play.c"], [], wrong)
+    with pytest.raises(NotSoError):
+        Trace(1, Wire(580), knows_cards=False).run(250).play(player)
+
+
+def test_nothing_is_wanted_from_outside(folder: Path) -> None:
+    """One object, for a library without libc and for the kernel; memcpy and memset are what a compiler may call."""
+    subprocess.run(["make", "--silent", "-C", str(CORE), "core", f"OUT={folder}"], check=True, timeout=100)
+    wanted = subprocess.run(
+        ["nm", "--undefined-only", str(folder / "core.o")], capture_output=True, text=True, check=True
+    )
+    assert {line.split()[-1] for line in wanted.stdout.splitlines()} <= {"memcpy", "memset"}
+
+
+def _is_noticed(play: Callable[[Path], None], player: Path) -> bool:
+    try:
+        play(player)
+    except NotSoError:
+        return True
+    return False

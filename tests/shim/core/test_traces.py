@@ -1,0 +1,24 @@
+"""Random traces against a model of the driver: what is used is what exists, after every call, and nothing at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.shim.core.script import NotSoError
+from tests.shim.core.traces import Trace
+from tests.shim.core.wire import BRANCHES, Wire
+
+pytestmark = pytest.mark.shim
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+@pytest.mark.parametrize("knows_cards", [False, True], ids=["only card", "cards"])
+def test_used_is_the_sum_of_what_exists(player: Path, branch: int, *, knows_cards: bool) -> None:
+    seed = Random().randrange(1 << 32)
+    try:
+        Trace(seed, Wire(branch), knows_cards=knows_cards).run(500).play(player)
+    except NotSoError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error

@@ -1,0 +1,279 @@
+"""Random traces: calls of several processes in two containers on three cards, and the model's word on each."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from random import Random
+
+from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, Script
+from tests.shim.core.wire import CLIENT, MEMORY, MIB, NO_MEMORY, NOT_SUPPORTED, SUBDEVICE, Struct, Wire
+from tests.shim.core.world import Piece, Thing, World
+
+FILES, CONTAINERS = 4, 2
+GPU_ID_OF_MINOR = {0: 0x2100, 1: 0x4500, 2: 0x9900}
+MINOR_OF_INSTANCE = {0: 2, 1: 0, 2: 1}
+SIZES = (1, 4096, 65536, 65537, MIB, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 7 * MIB, 64 * MIB, 500 * MIB)
+REFUSALS = (0x1F, 0x31, 0x40, 0x51, 0x57)
+EINVAL = 22
+
+
+def _packed(entries: list[tuple[int, int]]) -> bytes:
+    return b"".join(struct.pack("<II", *entry) for entry in entries)
+
+
+def rounded(size: int) -> int:
+    page = 2 * MIB if size >= 2 * MIB else 65536
+    return math.ceil(size / page) * page
+
+
+class Trace:
+    """One random script. `knows_cards` is whether the replies from which minors are learned came by."""
+
+    def __init__(self, seed: int, wire: Wire, *, knows_cards: bool, falsified: tuple[int, int] | None = None) -> None:
+        self._random = Random(seed)
+        self._wire = wire
+        self._world = World()
+        self._owners: dict[int, int] = {}
+        self._cards = (0, 1, 2) if knows_cards else (ONLY_CARD,)
+        self._peaks: Counter[tuple[int, int]] = Counter()
+        self._refused: Counter[tuple[int, int]] = Counter()
+        self.script = Script(wire, falsified)
+        self._limits = {(container, card): 2000 * MIB for container in range(CONTAINERS) for card in self._cards}
+        for (container, card), size in self._limits.items():
+            self.script.limit(container, card, size)
+        if knows_cards:
+            self._learn_cards()
+
+    def run(self, count: int) -> Script:
+        """So many random calls, all closed at the end."""
+        doings = [
+            *[self._memory] * 10, *[self._free] * 5, *[self._dup] * 4, *[self._device] * 2, self._client, self._subdevice,
+            self._close, self._resize, self._report, self._heap_report, self._plain, self._closed_door, self._failed_free,
+        ]  # fmt: skip
+        for _ in range(count):
+            self._random.choice(doings)()
+            self._check()
+        for file in list(self._owners):
+            self._close(file)
+        for place in self._limits:
+            self.script.counted(*place, 0, self._peaks[place], self._refused[place])
+        self.script.nothing_kept()
+        return self.script
+
+    def _learn_cards(self) -> None:
+        self.script.open(7, 7)
+        self.script.forwarded(7, self._wire.cards(GPU_ID_OF_MINOR))
+        for instance, minor in MINOR_OF_INSTANCE.items():
+            call = self._wire.card_id(0, GPU_ID_OF_MINOR[minor], instance, long=self._random.random() < 0.5)
+            self.script.forwarded(7, call)
+
+    def _used(self) -> Counter[tuple[int, int]]:
+        """By container and card."""
+        sums: Counter[tuple[int, int]] = Counter()
+        for (owner, card), size in self._world.used().items():
+            sums[owner // 2, card] += size
+        return sums
+
+    def _check(self) -> None:
+        used = self._used()
+        for place in self._limits:
+            self.script.used(*place, used[place], "used is the sum of what exists")
+        owner = self._random.randrange(FILES)
+        card = self._random.choice(self._cards)
+        self.script.share(owner, card, self._world.used()[owner, card])
+
+    def _pick(self, *, memory: bool | None = None, device: bool = False) -> Thing | None:
+        things = [
+            thing
+            for thing in self._world.things.values()
+            if (memory is None or bool(thing.piece) == memory) and (not device or (thing.above and not thing.piece))
+        ]
+        return self._random.choice(things) if things else None
+
+    def _clients(self) -> list[Thing]:
+        return [thing for thing in self._world.things.values() if thing.client == thing.handle]
+
+    def _is_wrapped(self) -> bool:
+        return self._random.random() < 0.25
+
+    def _handle(self, client: int) -> tuple[int, int]:
+        """What the caller asks for, and what it gets: its own choice, or with 0 the driver's."""
+        chosen = self._world.chosen_handle(client)
+        if self._random.random() < 0.5:
+            return 0, chosen
+        mine = self._random.randrange(1, 60)
+        return (0, chosen) if (client, mine) in self._world.things else (mine, mine)
+
+    def _client(self) -> None:
+        file = self._random.randrange(FILES)
+        if file not in self._owners:
+            self._owners[file] = file
+            self.script.open(file, file)
+        handle = self._world.chosen_client()
+        kind = self._random.choice((CLIENT, 0, 1))
+        call = self._wire.alloc(0, 0, 0, kind, short=self._random.random() < 0.5)
+        if self._fails(file, call):
+            return
+        self.script.forwarded(file, call, handle=handle, wrapped=self._is_wrapped())
+        self._world.add(Thing(handle, handle, file, ONLY_CARD))
+
+    def _fails(self, file: int, call: Struct) -> bool:
+        """Once in ten the driver says no, by status or by error."""
+        if self._random.random() < 0.9:
+            return False
+        if self._random.random() < 0.5:
+            self.script.forwarded(file, call, status=self._random.choice(REFUSALS))
+        else:
+            self.script.forwarded(file, call, result=-EINVAL)
+        return True
+
+    def _device(self) -> None:
+        if not (clients := self._clients()):
+            return
+        above = self._random.choice(clients)
+        asked, handle = self._handle(above.client)
+        instance = self._random.choice(list(MINOR_OF_INSTANCE))
+        card = MINOR_OF_INSTANCE[instance] if len(self._cards) > 1 else ONLY_CARD
+        call = self._wire.device(above.client, asked, instance, short=self._random.random() < 0.5)
+        if not self._fails(above.file, call):
+            self.script.forwarded(above.file, call, handle=handle, wrapped=self._is_wrapped())
+            self._world.add(Thing(above.client, handle, above.file, card, above))
+
+    def _subdevice(self) -> None:
+        if (above := self._pick(memory=False, device=True)) is None:
+            return
+        asked, handle = self._handle(above.client)
+        call = self._wire.alloc(above.client, above.handle, asked, SUBDEVICE, Struct(0, 4, {0: ("I", 0)}))
+        self.script.forwarded(above.file, call, handle=handle)
+        self._world.add(Thing(above.client, handle, above.file, above.card, above))
+
+    def _memory_call(self, above: Thing, handle: int, size: int) -> Struct:
+        shape = self._random.randrange(4)
+        if shape < 2:
+            return self._wire.memory(above.client, above.handle, handle, size, short=shape == 0)
+        return self._wire.heap(above.client, above.handle, handle, size, ranged=shape == 2)
+
+    def _memory(self) -> None:
+        if (above := self._pick(memory=False, device=True)) is None:
+            return
+        asked, handle = self._handle(above.client)
+        size = self._random.choice(SIZES)
+        call = self._memory_call(above, asked, size)
+        place = (above.file // 2, above.card)
+        used = self._used()[place]
+        if rounded(size) > self._limits[place] - used:
+            self.script.refused(above.file, call, NO_MEMORY, wrapped=self._is_wrapped(), say="there is no room")
+            self._refused[place] += 1
+            return
+        self._peaks[place] = max(self._peaks[place], used + rounded(size))
+        if self._fails(above.file, call):
+            return
+        # Mostly as expected; small pages of 4 KiB, or a page of 16 MiB.
+        written = self._random.choice(
+            [rounded(size)] * 6 + [-(-size // 4096) * 4096, -(-size // (16 * MIB)) * 16 * MIB]
+        )
+        self._peaks[place] = max(self._peaks[place], used + written)
+        self.script.forwarded(above.file, call, handle=handle, size=written, wrapped=self._is_wrapped())
+        piece = Piece(written, above.file, above.card)
+        self._world.add(Thing(above.client, handle, above.file, above.card, above, piece))
+
+    def _dup(self) -> None:
+        source, above = self._pick(memory=self._random.random() < 0.8), self._pick(memory=False, device=True)
+        if source is None or above is None or source.client == source.handle:
+            return
+        asked, handle = self._handle(above.client)
+        parent = above if source.piece else self._world.things[above.client, above.client]
+        call = self._wire.dup(parent.client, parent.handle, asked, source.client, source.handle)
+        if self._fails(above.file, call):
+            return
+        self.script.forwarded(above.file, call, handle=handle, wrapped=self._is_wrapped())
+        self._world.add(Thing(above.client, handle, above.file, source.card, parent, source.piece))
+        if source.piece:
+            source.piece.names += 1
+
+    def _free(self) -> None:
+        if (thing := self._pick(memory=self._random.random() < 0.9)) is None:
+            return
+        call = self._wire.free(thing.client, thing.handle)
+        if thing.piece and self._random.random() < 0.3:
+            call = self._wire.heap_function(thing.client, 0, 3, thing.handle)
+        self.script.forwarded(thing.file, call, wrapped=self._is_wrapped())
+        self._world.free(thing)
+
+    def _failed_free(self) -> None:
+        thing = self._pick()
+        known = thing is not None and self._random.random() < 0.5
+        call = self._wire.free(thing.client, thing.handle) if thing and known else self._wire.free(0xC1D00099, 5)
+        if self._random.random() < 0.5:
+            self.script.forwarded(0, call, status=0x57)
+        else:
+            self.script.forwarded(0, call, result=-EINVAL)
+
+    def _close(self, file: int | None = None) -> None:
+        chosen = self._random.choice([*self._owners, None]) if file is None else file
+        if chosen is None or (file is None and self._random.random() < 0.7):
+            return
+        del self._owners[chosen]
+        self.script.close(chosen)
+        self._world.close(chosen)
+
+    def _resize(self) -> None:
+        place = self._random.choice(list(self._limits))
+        self._limits[place] = self._random.choice((100, 1000, 2000, 4000)) * MIB
+        self.script.limit(*place, self._limits[place])
+
+    def _view(self, thing: Thing) -> tuple[int, int, int]:
+        """Limit, used and what is left, in bytes."""
+        limit = self._limits[thing.file // 2, thing.card]
+        used = self._used()[thing.file // 2, thing.card]
+        return limit, min(used, limit), max(limit - used, 0)
+
+    def _report(self) -> None:
+        if (thing := self._pick(memory=False, device=True)) is None:
+            return
+        limit, used, left = (value // 1024 for value in self._view(thing))
+        card, spare = self._random.choice((300, 16160)) * 1024, self._random.choice((100, 250)) * 1024
+        total, free = min(card, limit), min(spare, left)
+        wanted = {0x02: 77, 0x08: total, 0x16: free, 0x15: max(total - free - used, 0), 0x12: min(99, left)}
+        entries = [(2, 77), (8, card), (0x16, spare), (0x15, 5), (0x12, 99)]
+        at, call = NESTED + 4, self._wire.report(thing.client, thing.handle, entries)
+        if self._random.random() < 0.5:
+            at, call = LIST, self._wire.listed_report(thing.client, thing.handle, len(entries), LIST)
+            self.script.writes(LIST, _packed(entries))
+        self.script.forwarded(thing.file, call, wrapped=self._is_wrapped())
+        self.script.reads(at, _packed(list(wanted.items())), "the report")
+
+    def _heap_report(self) -> None:
+        if (thing := self._pick(memory=False, device=True)) is None:
+            return
+        limit, _, left = self._view(thing)
+        call = self._wire.heap_function(thing.client, thing.handle, 5)
+        call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})
+        self.script.forwarded(thing.file, call)
+        for offset, value in ((24, min(16160 * MIB, limit)), (32, left), (56, left)):
+            self.script.reads(AT + offset, struct.pack("<Q", value), "the heap's report")
+
+    def _plain(self) -> None:
+        kind, nested = self._random.choice((0x3E, 0x71, 0xA06C)), Struct(0, 128, {64: ("Q", 1 << 40)})
+        call = self._random.choice((
+            self._wire.control(0xC1D00000, 1, 0x20800A01, Struct(0, 64, {})),
+            self._wire.alloc(0xC1D00000, 1, 0, kind, nested, short=self._random.random() < 0.5),
+            self._wire.window(0x3E),
+            self._wire.heap(0xC1D00000, 1, 0, 1 << 40, attributes=1 << 25, ranged=self._random.random() < 0.5),
+            self._wire.heap(0xC1D00000, 1, 0, 1 << 40, flags=1 << 19, ranged=self._random.random() < 0.5),
+        ))  # fmt: skip
+        self.script.forwarded(0, call, handle=0x55, wrapped=self._is_wrapped())
+
+    def _closed_door(self) -> None:
+        kind = self._random.choice((0xC2, 0x82, 0x83, 0x42, 0xB1))
+        serialized = self._wire.memory(0xC1D00000, 1, 0, MIB)
+        serialized.fields[self._wire.long_flags or 12] = ("I", 1 if self._wire.long_flags else 0xC2)
+        call = self._random.choice((
+            self._wire.alloc(0xC1D00000, 1, 0, kind, short=self._random.random() < 0.5),
+            self._wire.window(self._random.choice((kind, MEMORY))),
+            self._wire.heap(0xC1D00000, 1, 0, MIB, attributes2=1 << 24, ranged=self._random.random() < 0.5),
+            serialized,
+        ))  # fmt: skip
+        self.script.refused(0, call, NOT_SUPPORTED, wrapped=self._is_wrapped())

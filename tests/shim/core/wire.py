@@ -1,0 +1,126 @@
+"""The driver's structs as bytes, written down from its documentation a second time: nothing here reads layouts.csv."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CARD_INFO, XFER = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 200, 211
+CLIENT, DEVICE, SUBDEVICE, MEMORY = 0x41, 0x80, 0x2080, 0x40
+NO_MEMORY, NOT_SUPPORTED = 0x51, 0x56
+REPORT_LIST, REPORT_INLINE, ID, ID_LONG = 0x20801301, 0x20801303, 0x205, 0x202
+BRANCHES = (515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595)
+MIB = 1 << 20
+
+
+def request(number: int, size: int) -> int:
+    """_IOWR('F', number, size)"""
+    return 3 << 30 | size << 16 | ord("F") << 8 | number
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """Bytes of one call, and where in them what comes back stands."""
+
+    number: int
+    size: int
+    fields: dict[int, tuple[str, int]]
+    status: int = 0
+    handle: int = 0
+    nested: Struct | None = None
+    """What the pointer at `pointer` leads to."""
+    pointer: int = 0
+    bytes_at: int | None = None
+    """Where the size of memory stands; in the nested struct where there is one."""
+
+    def packed(self, nested_at: int = 0) -> bytes:
+        text = bytearray(self.size)
+        for offset, (code, value) in self.fields.items():
+            struct.pack_into("<" + code, text, offset, value)
+        if self.pointer:
+            struct.pack_into("<Q", text, self.pointer, nested_at)
+        return bytes(text)
+
+
+class Wire:
+    """What calls look like in one branch."""
+
+    def __init__(self, branch: int) -> None:
+        self.branch = branch
+        self.long_size = 40 if branch < 535 else 48
+        self.short_status = 24 if branch < 535 else 28
+        self.long_status = 32 if branch < 525 else 36 if branch < 535 else 40
+        self.long_flags = 0 if branch < 525 else 32 if branch < 535 else 36
+        self.entries = 54 if branch < 545 else 55 if branch < 560 else 57 if branch < 580 else 128
+
+    @property
+    def version(self) -> str:
+        return f"{self.branch}.54.14"
+
+    def alloc(
+        self, client: int, parent: int, handle: int, kind: int, nested: Struct | None = None, *, short: bool = False
+    ) -> Struct:
+        fields = {0: ("I", client), 4: ("I", parent), 8: ("I", handle), 12: ("I", kind)}
+        size, status = (32, self.short_status) if short else (self.long_size, self.long_status)
+        pointer = 16 if nested else 0
+        return Struct(ALLOC, size, fields, status, 8, nested, pointer, 64 if kind == MEMORY else None)
+
+    def memory(self, client: int, parent: int, handle: int, size: int, *, short: bool = False) -> Struct:
+        nested = Struct(0, 120 if self.branch < 545 else 128, {64: ("Q", size)})
+        return self.alloc(client, parent, handle, MEMORY, nested, short=short)
+
+    def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> Struct:
+        return self.alloc(client, client, handle, DEVICE, Struct(0, 56, {0: ("I", instance)}), short=short)
+
+    def heap(
+        self, client: int, parent: int, handle: int, size: int, *, ranged: bool = False, flags: int = 0,
+        attributes: int = 0, attributes2: int = 0,
+    ) -> Struct:  # fmt: skip
+        at = 80 if ranged else 88
+        fields = {
+            0: ("I", client),
+            4: ("I", parent),
+            8: ("I", 14 if ranged else 2),
+            44: ("I", handle),
+            52: ("I", flags),
+        }
+        fields |= {56: ("I", attributes), at: ("Q", size), 136 if ranged else 144: ("I", attributes2)}
+        return Struct(HEAP, 184, fields, 20, 44, bytes_at=at)
+
+    def heap_function(self, client: int, parent: int, function: int, handle: int = 0) -> Struct:
+        return Struct(HEAP, 184, {0: ("I", client), 4: ("I", parent), 8: ("I", function), 44: ("I", handle)}, 20, 44)
+
+    def free(self, client: int, handle: int) -> Struct:
+        return Struct(FREE, 16, {0: ("I", client), 8: ("I", handle)}, 12)
+
+    def dup(self, client: int, parent: int, handle: int, source_client: int, source: int) -> Struct:
+        fields = {0: ("I", client), 4: ("I", parent), 8: ("I", handle), 12: ("I", source_client), 16: ("I", source)}
+        return Struct(DUP, 28, fields, 24, 8)
+
+    def window(self, kind: int) -> Struct:
+        return Struct(ALLOC_MEMORY, 56, {12: ("I", kind)}, 40, 8)
+
+    def control(self, client: int, handle: int, command: int, nested: Struct) -> Struct:
+        fields = {0: ("I", client), 4: ("I", handle), 8: ("I", command), 24: ("I", nested.size)}
+        return Struct(CONTROL, 32, fields, 28, nested=nested, pointer=16)
+
+    def report(self, client: int, handle: int, entries: list[tuple[int, int]], *, count: int | None = None) -> Struct:
+        """FB_GET_INFO_V2, with the values that the driver will have written."""
+        fields = {0: ("I", len(entries) if count is None else count)}
+        for place, (index, value) in enumerate(entries):
+            fields |= {4 + 8 * place: ("I", index), 8 + 8 * place: ("I", value)}
+        return self.control(client, handle, REPORT_INLINE, Struct(0, 4 + 8 * self.entries, fields))
+
+    def listed_report(self, client: int, handle: int, count: int, at: int) -> Struct:
+        """FB_GET_INFO, whose entries are elsewhere."""
+        return self.control(client, handle, REPORT_LIST, Struct(0, 16, {0: ("I", count), 8: ("Q", at)}))
+
+    def card_id(self, client: int, gpu_id: int, instance: int, *, long: bool = False) -> Struct:
+        nested = Struct(0, 48 if long else 32, {0: ("I", gpu_id), 8: ("I", instance)})
+        return self.control(client, client, ID_LONG if long else ID, nested)
+
+    def cards(self, gpu_id_of_minor: dict[int, int]) -> Struct:
+        fields: dict[int, tuple[str, int]] = {}
+        for place, (minor, gpu_id) in enumerate(gpu_id_of_minor.items()):
+            fields |= {72 * place: ("B", 1), 72 * place + 16: ("I", gpu_id), 72 * place + 56: ("I", minor)}
+        return Struct(CARD_INFO, 72 * 32, fields)

@@ -1,0 +1,76 @@
+"""A model of the driver, with no idea of the core: who made what, below what, and how big it became."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """Video memory, under as many names as `names` says; whoever had it made pays until the last has gone."""
+
+    size: int
+    owner: int
+    card: int
+    names: int = 1
+
+
+@dataclass(eq=False, slots=True)
+class Thing:
+    """A client, a device, a subdevice or memory."""
+
+    client: int
+    handle: int
+    file: int
+    card: int
+    above: Thing | None = None
+    piece: Piece | None = None
+    below: list[Thing] = field(default_factory=list)
+
+    def whole(self) -> Iterator[Thing]:
+        waiting = [self]
+        while waiting:
+            thing = waiting.pop()
+            waiting += thing.below
+            yield thing
+
+
+class World:
+    """What the driver knows. Handles it chooses itself are the lowest that are free, so they come again at once."""
+
+    def __init__(self) -> None:
+        self.things: dict[tuple[int, int], Thing] = {}
+
+    def chosen_handle(self, client: int) -> int:
+        return next(handle for handle in range(0xCAF00000, 0xCB000000) if (client, handle) not in self.things)
+
+    def chosen_client(self) -> int:
+        return next(handle for handle in range(0xC1D00000, 0xC2000000) if (handle, handle) not in self.things)
+
+    def add(self, thing: Thing) -> Thing:
+        self.things[thing.client, thing.handle] = thing
+        if thing.above:
+            thing.above.below.append(thing)
+        return thing
+
+    def free(self, thing: Thing) -> None:
+        for one in list(thing.whole()):
+            del self.things[one.client, one.handle]
+            if one.piece:
+                one.piece.names -= 1
+        if thing.above:
+            thing.above.below.remove(thing)
+
+    def close(self, file: int) -> None:
+        for thing in [thing for thing in self.things.values() if thing.file == file and not thing.above]:
+            self.free(thing)
+
+    def used(self) -> Counter[tuple[int, int]]:
+        """Bytes that exist, by who pays and on which card."""
+        pieces = {thing.piece for thing in self.things.values() if thing.piece}
+        sums: Counter[tuple[int, int]] = Counter()
+        for piece in pieces:
+            sums[piece.owner, piece.card] += piece.size
+        return sums
