@@ -40,7 +40,7 @@ static enum core_verdict take(struct core *core, struct core_file *file, struct 
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, call->parent);
 	unlock(core);
-	if (!call_promise(core))
+	if (!call_promise(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
 	if (!call->taken_bytes || core->form->take(core->context, file->owner, call->card, call->taken_bytes))
 		return CORE_FORWARD;
@@ -77,7 +77,7 @@ static uint32_t card_of_device(struct core *core, uint64_t parameters)
 
 static enum core_verdict alloc_plain(struct core *core, struct core_call *call, enum call_kind kind)
 {
-	if (!call_promise(core))
+	if (!call_promise(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
 	call->kind = kind;
 	return CORE_FORWARD;

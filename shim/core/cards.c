@@ -39,7 +39,7 @@ void cards_after_list(struct core *core, struct core_call *call, long result)
 	for (uint32_t i = 0; result >= 0 && i < room && i < CORE_CARDS; i++) {
 		unsigned char card[CARD_BYTES_MOST];
 
-		if (!copy_in(core, card, call->at + i * sizeof(card), sizeof(card)))
+		if (!copy_in(core, card, call->at + (uint64_t)i * layout->card_bytes, sizeof(card)))
 			return;
 		if (!card[layout->card_valid])
 			continue;

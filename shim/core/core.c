@@ -123,12 +123,13 @@ enum core_verdict call_refuse_with(struct core_call *call, int error)
 	return CORE_ANSWERED;
 }
 
-bool call_promise(struct core *core)
+bool call_promise(struct core *core, struct core_call *call)
 {
 	bool is_promised;
 
 	lock(core);
 	is_promised = objects_promise(core);
+	call->born = core->objects.serial;
 	unlock(core);
 	return is_promised;
 }
@@ -168,6 +169,19 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 	}
 }
 
+/*
+ * The driver has just given out this handle, so what stands under it has gone, and its charge with it: if it was there when
+ * the call began. If it came later, the two are in no order: the older name is forgotten, and both are charged until the
+ * call that frees the one ends, or what it hangs below goes. So too where something hangs below it.
+ */
+static bool replaces(struct core_objects *objects, uint32_t index, uint32_t born)
+{
+	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - born) <= 0)
+		return true;
+	objects_unname(objects, index);
+	return false;
+}
+
 void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
 {
 	struct core_objects *objects = &core->objects;
@@ -177,7 +191,7 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 	for (;;) {
 		lock(core);
 		index = handle ? objects_find(objects, client, handle) : 0;
-		if (!index)
+		if (!index || !replaces(objects, index, call->born))
 			break;
 		serial = objects->objects[index].serial;
 		unlock(core);

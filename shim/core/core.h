@@ -98,6 +98,7 @@ struct core_call {
 	uint32_t command;
 	uint32_t card, charge;
 	uint32_t object, serial;
+	uint32_t born; /* what is known now has a serial up to this one */
 	uint64_t asked_bytes, taken_bytes;
 };
 

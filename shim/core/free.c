@@ -70,6 +70,7 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	source = objects_find(objects, load32(dup + layout->dup_source_client), load32(dup + layout->dup_source_handle));
 	if (source)
 		is_promised = objects_promise(core);
+	call->born = objects->serial;
 	if (is_promised) {
 		call->charge = objects->objects[source].charge;
 		call->card = objects->objects[source].card;

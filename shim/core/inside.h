@@ -77,7 +77,7 @@ enum core_verdict call_refuse(const struct core *core, struct core_call *call, u
 /* What the driver says to a struct it does not know, or cannot read. */
 enum core_verdict call_refuse_with(struct core_call *call, int error);
 /* Room in the tables, before the driver is asked; false when there is no memory for them. */
-bool call_promise(struct core *core);
+bool call_promise(struct core *core, struct core_call *call);
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
 /* Remembers what was made, instead of whatever stood under its handle: the driver has just given it out. Not 0. */

@@ -180,10 +180,19 @@ static void unlink_one(struct core_objects *objects, uint32_t index)
 		set_first(objects, object, object->next);
 }
 
+static uint32_t find_above(const struct core_objects *objects, uint32_t client, uint32_t parent)
+{
+	uint32_t above = objects_find(objects, client, parent);
+
+	if (!above || is_going(objects, above))
+		above = objects_find(objects, client, client);
+	return is_going(objects, above) ? 0 : above;
+}
+
 uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
 		     uint32_t handle)
 {
-	uint32_t above = client == handle ? 0 : objects_find(objects, client, parent);
+	uint32_t above = client == handle ? 0 : find_above(objects, client, parent);
 	uint32_t index = objects->object_free;
 	struct core_object *object = &objects->objects[index];
 
@@ -200,8 +209,14 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 		.file = file,
 	};
 	put_in_bucket(objects, index);
-	link_below(objects, index, is_going(objects, above) ? 0 : above);
+	link_below(objects, index, above);
 	return index;
+}
+
+void objects_unname(struct core_objects *objects, uint32_t index)
+{
+	take_from_bucket(objects, index);
+	objects->objects[index].handle = 0;
 }
 
 uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes)

@@ -49,12 +49,14 @@ uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint3
 uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint32_t handle);
 
 /*
- * Uses up a promise. Below `parent` of the same client; of the file itself where that is unknown or about to go, which
- * keeps a charge longer than needed but never loses it. A client is its own handle and has no parent; handle 0 is never
- * found again, and goes with what it hangs below.
+ * Uses up a promise. Below `parent` of the same client; where that is unknown or about to go below the client, or else
+ * the file: a charge may be kept longer than needed, but is never lost. A client is its own handle and has no parent;
+ * handle 0 is never found again, and goes with what it hangs below.
  */
 uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
 		     uint32_t handle);
+/* It is not found any more, and otherwise stays what and where it is. */
+void objects_unname(struct core_objects *objects, uint32_t index);
 uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
 
 /*

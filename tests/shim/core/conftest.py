@@ -33,4 +33,4 @@ def fuzzer(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def stopwatch(folder: Path) -> Path:
-    return build(folder / "speed", ["speed.c"], [])
+    return build(folder / "speed", ["speed.c"], ["-O2"])

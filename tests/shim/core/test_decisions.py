@@ -260,11 +260,33 @@ def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Pat
 
 
 def test_a_handle_that_comes_back_replaces_what_stood_there(script: Script, player: Path) -> None:
+    """What hung below a device that is another now may be of either: it stays charged until the client goes."""
+    wire = script.wire
     hold(script, 8 * MIB, 1)
     hold(script, 32 * MIB, 1)
     script.used(0, ONLY_CARD, 32 * MIB)
-    script.forwarded(0, script.wire.device(ROOT, CARD, 0), handle=CARD)
-    script.used(0, ONLY_CARD, 0, "used below a device that is a new one")
+    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 32 * MIB, "used below the device of before")
+    script.forwarded(0, wire.free(ROOT, ROOT))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_two_replies_with_one_handle_are_both_charged(script: Script, player: Path) -> None:
+    """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
+    wire = script.wire
+    small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
+    script.before(0, small, slot=1)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.before(0, big)
+    script.after(big, handle=1, size=32 * MIB)
+    script.after(small, slot=1, handle=1, size=4 * MIB)
+    script.used(0, ONLY_CARD, 36 * MIB)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 32 * MIB)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 0)
     finish(script, player)
 
 

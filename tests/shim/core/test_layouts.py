@@ -40,8 +40,8 @@ def test_no_field_can_be_wrong_unnoticed(player: Path, branch: int) -> None:
         traces = (Trace(seed, Wire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8))
         if not any(_is_noticed(trace.play, player) for trace in traces):
             unnoticed.append(name)
-    # The number of the branch is looked at once, at the start; 515 has no flags in its RM_ALLOC.
-    assert unnoticed == ["branch", *(["alloc_long_flags"] if branch == 515 else [])]
+    # The number of the branch is looked at once, at the start.
+    assert unnoticed == ["branch"]
 
 
 def test_a_core_built_of_a_wrong_table_fails(folder: Path) -> None:
