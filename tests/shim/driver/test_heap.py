@@ -1,0 +1,102 @@
+"""VID_HEAP_CONTROL is the other way in: three ways to allocate, one to free, one to ask."""
+
+from __future__ import annotations
+
+from ctypes import Structure, sizeof
+
+import pytest
+
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.driver import parameters as nv
+from tests.shim.driver.caller import Caller
+
+pytestmark = pytest.mark.shim
+
+FREE, REPORT, TILED = 3, 5, 6
+ALLOC_EGM = 1 << 24
+
+
+def heap_call(caller: Caller, function: int, data: Structure, *, parent: int | None = None) -> nv.HeapHead:
+    """One call with head and data side by side; both are filled in."""
+
+    class Whole(Structure):
+        _fields_ = [("head", nv.HeapHead), ("data", type(data))]
+
+    whole = Whole(
+        head=nv.HeapHead(root=caller.client, parent=caller.device if parent is None else parent, function=function),
+        data=data,
+    )
+    assert sizeof(whole) == 184
+    caller.well(nv.VID_HEAP, whole)
+    for name, *_ in data._fields_:
+        setattr(data, name, getattr(whole.data, name))
+    head: nv.HeapHead = nv.HeapHead.from_buffer_copy(whole.head)
+    return head
+
+
+WAYS = {
+    "ALLOC_SIZE": (2, nv.HeapSize(size=3 * MIB)),
+    "ALLOC_SIZE_RANGE": (14, nv.HeapRange(size=3 * MIB)),
+    "ALLOC_TILED_PITCH_HEIGHT": (TILED, nv.HeapPitch(height=1536, pitch=2048)),
+}
+
+
+@pytest.mark.parametrize(("function", "data"), WAYS.values(), ids=WAYS)
+def test_each_way_takes_memory_of_the_card(
+    driver: FakeDriver, function: int, data: nv.HeapSize | nv.HeapRange | nv.HeapPitch
+) -> None:
+    with Caller(driver.control) as caller:
+        assert heap_call(caller, function, data).status == nv.OK
+        assert (data.size, data.limit) == (4 * MIB, 4 * MIB - 1)
+        assert driver.state().cards[0].used == 4 * MIB
+        assert heap_call(caller, FREE, nv.HeapFree(memory=data.memory, flags=1)).status == nv.OK
+        assert driver.state().cards[0].used == 0
+
+
+def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        picked = nv.HeapSize(size=1, memory=0x77)
+        own = nv.HeapSize(size=1, memory=0x77, flags=nv.FLAG_HANDLE_PROVIDED)
+        assert heap_call(caller, 2, picked).status == heap_call(caller, 2, own).status == nv.OK
+        assert own.memory == 0x77
+        assert picked.memory not in {0, 0x77}
+
+
+def test_free_without_its_flag_is_refused(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        memory = caller.take(1)
+        assert heap_call(caller, FREE, nv.HeapFree(memory=memory)).status == nv.BAD_ARGUMENT
+        assert caller.free(memory) == nv.OK
+
+
+NOT_VIDEO = {
+    "virtual": nv.HeapSize(size=MIB, flags=nv.FLAG_VIRTUAL),
+    "system memory": nv.HeapSize(size=MIB, attr=nv.LOCATION_PCI),
+}
+
+
+@pytest.mark.parametrize("data", NOT_VIDEO.values(), ids=NOT_VIDEO)
+def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, data: nv.HeapSize) -> None:
+    with Caller(driver.control) as caller:
+        assert heap_call(caller, 2, data).status == nv.OK
+        assert driver.state().cards[0].used == 0
+
+
+def test_extended_memory_is_not_offered(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        assert heap_call(caller, 2, nv.HeapSize(size=MIB, attr2=ALLOC_EGM)).status == nv.NOT_SUPPORTED
+
+
+def test_the_report_has_what_is_left(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        caller.take(100 * MIB)
+        data = nv.HeapReport()
+        head = heap_call(caller, REPORT, data)
+        # 16130 MiB, 256 of which are the driver's own
+        assert (head.status, head.total, head.free) == (nv.OK, 15874 * MIB, 15774 * MIB)
+        assert data.size == 15774 * MIB
+
+
+def test_an_unknown_function_is_refused(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        assert heap_call(caller, 99, nv.HeapSize()).status == nv.BAD_ARGUMENT

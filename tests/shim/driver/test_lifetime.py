@@ -1,0 +1,178 @@
+"""Memory lives as long as the open file it was taken through, however that file is held, and ends with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.build import Built
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.driver import parameters as nv
+from tests.shim.driver.caller import Caller
+
+pytestmark = pytest.mark.shim
+
+
+def used(driver: FakeDriver) -> int:
+    return driver.state().cards[0].used
+
+
+def holding(app: Path, driver: FakeDriver, *words: str) -> subprocess.Popen[str]:
+    """The program, once it holds what it was told to."""
+    command = [str(app), "--control", str(driver.control), "--hold", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "holding\n":
+            return process
+    raise RuntimeError(f"{app} ended with {process.wait()}")
+
+
+ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
+    "well": lambda process: process.terminate(),
+    "by kill -9": lambda process: process.kill(),
+    "by a crash": lambda process: process.send_signal(signal.SIGSEGV),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_process_that_ends_gives_back(
+    driver: FakeDriver, programs: Built, end: Callable[[subprocess.Popen[str]], None]
+) -> None:
+    with holding(programs.app, driver, "3193") as process:
+        card = driver.state().cards[0]
+        assert card.used == 3193 * MIB
+        assert card.by_process == {process.pid: 3193 * MIB}
+        end(process)
+    assert used(driver) == 0
+    assert driver.state().files == 0
+
+
+def test_a_child_that_holds_the_file_keeps_it_alive(driver: FakeDriver, programs: Built) -> None:
+    command = [str(programs.app), "--control", str(driver.control), "--fork", "64"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert [parent.stdout.readline(), parent.stdout.readline()] == ["allocated 64 MiB\n", "holding\n"]
+        assert parent.wait(timeout=10) == 0
+        assert used(driver) == 64 * MIB
+        # The driver still counts it for the process that took it, which is gone.
+        assert driver.state().cards[0].by_process == {parent.pid: 64 * MIB}
+        child = children_holding(driver.control)
+        os.kill(child, signal.SIGKILL)
+    until(lambda: used(driver) == 0)
+
+
+def children_holding(control: Path) -> int:
+    """The process that has that file open."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(link.readlink() == control for link in (folder / "fd").iterdir()):
+                return int(folder.name)
+        except OSError:
+            continue  # it ended meanwhile
+    raise LookupError(f"nobody has {control} open")
+
+
+def test_a_duplicate_descriptor_is_the_same_file(driver: FakeDriver) -> None:
+    caller = Caller(driver.control)
+    caller.take(MIB)
+    second = os.dup(caller.file)
+    os.close(caller.file)
+    assert used(driver) == MIB
+    caller.file = second
+    assert caller.report([nv.HEAP_FREE])
+    os.close(second)
+    assert used(driver) == 0
+
+
+def test_a_file_in_the_mail_is_alive(driver: FakeDriver) -> None:
+    """Sent over a socket and closed here, it is held by the message alone."""
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with Caller(driver.control) as caller:
+        caller.take(MIB)
+        socket.send_fds(left, [b"x"], [caller.file])
+    assert used(driver) == MIB
+    _, (received, *_), _, _ = socket.recv_fds(right, 1, 1)
+    assert used(driver) == MIB
+    os.close(received)
+    assert used(driver) == 0
+    left.close()
+    right.close()
+
+
+def test_a_client_serves_its_own_file_only(driver: FakeDriver) -> None:
+    with Caller(driver.control) as mine, Caller(driver.control) as other:
+        assert (
+            other.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1), root=mine.client, parent=mine.device).status
+            == nv.BAD_CLIENT
+        )
+        other.client, own = mine.client, other.client
+        assert other.free(mine.device) == nv.BAD_CLIENT
+        other.client = own
+        assert driver.state().objects == 6
+
+
+SUBTREES: dict[str, Callable[[Caller], int]] = {
+    "device": lambda caller: caller.device,
+    "client": lambda caller: caller.client,
+}
+
+
+@pytest.mark.parametrize("top", SUBTREES.values(), ids=SUBTREES)
+def test_what_is_below_goes_too(driver: FakeDriver, top: Callable[[Caller], int]) -> None:
+    with Caller(driver.control) as caller:
+        for _ in range(3):
+            caller.take(MIB)
+        below = caller.make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), parent=caller.subdevice)
+        assert caller.free(below) == nv.OK
+        assert caller.free(top(caller)) == nv.OK
+        assert used(driver) == 0
+        assert driver.state().objects in {0, 1}
+
+
+def test_memory_lives_while_a_duplicate_does(driver: FakeDriver) -> None:
+    """Also one in another file; it is counted once, and for who has it."""
+    with Caller(driver.control) as giver, Caller(driver.control) as taker:
+        memory = giver.take(MIB)
+        copy = taker.dup(giver, memory)
+        assert copy.status == nv.OK
+        assert used(driver) == MIB
+        assert giver.free(memory) == nv.OK
+        assert used(driver) == MIB
+        assert taker.free(copy.new) == nv.OK
+        assert used(driver) == 0
+
+
+def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
+    with Caller(driver.control) as taker:
+        with Caller(driver.control) as giver:
+            copies = [taker.dup(giver, giver.take(MIB)).new for _ in range(3)]
+        assert used(driver) == 3 * MIB
+        assert taker.free(copies[1]) == nv.OK
+        assert used(driver) == 2 * MIB
+    assert used(driver) == 0
+
+
+def test_only_memory_is_duplicated(driver: FakeDriver) -> None:
+    with Caller(driver.control) as giver, Caller(driver.control) as taker:
+        assert taker.dup(giver, giver.device).status == nv.NOT_SUPPORTED
+        assert taker.dup(giver, 99).status == nv.NO_SUCH_OBJECT
+
+
+def test_a_process_counts_by_the_number_the_host_sees(driver: FakeDriver, programs: Built) -> None:
+    """In a pid namespace of its own it is 1; the driver's figure names it as the host does."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", str(programs.app), "--control", str(driver.control)]
+    with subprocess.Popen([*command, "--hold", "10"], stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout is not None
+        assert [outer.stdout.readline(), outer.stdout.readline()] == ["allocated 10 MiB\n", "holding\n"]
+        (pid,) = driver.state().cards[0].by_process
+        assert Path(f"/proc/{pid}/exe").resolve() == programs.app
+        outer.kill()
+    until(lambda: used(driver) == 0)

@@ -1,0 +1,114 @@
+"""Class 0x40 takes memory of the card, in whole pages, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.driver import parameters as nv
+from tests.shim.driver.caller import Caller
+from tests.shim.driver.conftest import TWO_CARDS
+
+pytestmark = pytest.mark.shim
+
+KIB = 1024
+SMALL_CARD = 1  # its place among the driver's cards
+
+ROUNDED = {
+    "a byte takes a big page": (1, 0, 64 * KIB),
+    "below 2 MiB: big pages": (2 * MIB - 1, 0, 2 * MIB),
+    "100 KiB: two of them": (100 * KIB, 0, 128 * KIB),
+    "from 2 MiB on huge pages": (3 * MIB, 0, 4 * MIB),
+    "unless big ones are asked for": (3 * MIB, nv.BIG_PAGES, 3 * MIB),
+    "or small ones, which are big ones": (3 * MIB + 1, nv.SMALL_PAGES, 3 * MIB + 64 * KIB),
+    "huge ones however small": (1, nv.HUGE_PAGES, 2 * MIB),
+}
+
+
+@pytest.mark.parametrize(("asked", "attr", "given"), ROUNDED.values(), ids=ROUNDED)
+def test_sizes_are_rounded_and_written_back(driver: FakeDriver, asked: int, attr: int, given: int) -> None:
+    with Caller(driver.control) as caller:
+        params = nv.Memory(size=asked, attr=attr)
+        assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.OK
+        assert (params.size, params.limit) == (given, given - 1)
+        assert driver.state().cards[0].used == given
+
+
+def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
+    with Caller(driver.control, card=SMALL_CARD) as caller:
+        caller.take(700 * MIB)
+        # 1024 - 256 of the driver's own - 700 = 68
+        refused = caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=70 * MIB))
+        assert refused.status == nv.NO_MEMORY
+        caller.take(68 * MIB)
+        assert driver.state().card(TWO_CARDS[SMALL_CARD].uuid).used == 768 * MIB
+        assert driver.state().refused == 1
+
+
+WRONG = {
+    "in system memory": nv.Memory(size=MIB, attr=nv.LOCATION_PCI),
+    "anywhere": nv.Memory(size=MIB, attr=nv.LOCATION_ANY),
+    "virtual": nv.Memory(size=MIB, flags=nv.FLAG_VIRTUAL),
+    "empty": nv.Memory(size=0),
+}
+
+
+@pytest.mark.parametrize("params", WRONG.values(), ids=WRONG)
+def test_video_memory_must_be_that(driver: FakeDriver, params: nv.Memory) -> None:
+    with Caller(driver.control) as caller:
+        assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.BAD_ARGUMENT
+        assert driver.state().objects == 3  # client, device, subdevice
+
+
+def test_a_size_that_wraps_is_too_much(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=2**64 - 1)).status == nv.NO_MEMORY
+        assert driver.state().cards[0].used == 0
+
+
+ELSEWHERE = {
+    "system memory": (nv.SYSTEM_MEMORY, nv.Memory(size=5000, attr=nv.LOCATION_PCI)),
+    "an address range": (nv.VIRTUAL_MEMORY, nv.Memory(size=5000, flags=nv.FLAG_VIRTUAL)),
+}
+
+
+@pytest.mark.parametrize(("class_number", "params"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, class_number: int, params: nv.Memory) -> None:
+    with Caller(driver.control) as caller:
+        caller.make(class_number, params)
+        assert params.size == 8 * KIB
+        assert driver.state().cards[0].used == 0
+
+
+def test_each_card_counts_its_own(driver: FakeDriver) -> None:
+    with Caller(driver.control, card=0) as first, Caller(driver.control, card=1) as second:
+        first.take(4 * MIB)
+        second.take(6 * MIB)
+        assert [card.used for card in driver.state().cards] == [4 * MIB, 6 * MIB]
+
+
+def test_a_handle_of_ones_own_is_kept_and_unique(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        made = caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), handle=0x1234)
+        assert (made.status, made.new) == (nv.OK, 0x1234)
+        assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), handle=0x1234).status == nv.DUPLICATE
+        assert driver.state().cards[0].used == MIB
+
+
+def test_many_objects_are_found_again(driver: FakeDriver) -> None:
+    """The table grows: 3000 pieces of 64 KiB, and each handle still means its own."""
+    with Caller(driver.control) as caller:
+        handles = [caller.take(1) for _ in range(3000)]
+        assert len(set(handles)) == 3000
+        assert driver.state().cards[0].used == 3000 * 64 * KIB
+        assert all(caller.free(handle) == nv.OK for handle in handles)
+        assert caller.free(handles[0]) == nv.NO_SUCH_OBJECT
+        assert driver.state().cards[0].used == 0
+
+
+def test_the_peak_stays(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        caller.free(caller.take(8 * MIB))
+        caller.take(2 * MIB)
+        card = driver.state().cards[0]
+        assert (card.used, card.peak) == (2 * MIB, 8 * MIB)

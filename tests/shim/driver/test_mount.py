@@ -1,0 +1,62 @@
+"""The driver leaves no mount behind, however it ends, and is a driver again when started anew."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.build import Built
+from tests.fakes.driver.driver import FakeDriver
+from tests.shim.driver import parameters as nv
+from tests.shim.driver.caller import Caller
+
+pytestmark = pytest.mark.shim
+
+NAMES = {"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "version", "state"}
+
+
+def test_the_folder(driver: FakeDriver) -> None:
+    assert {path.name for path in driver.folder.iterdir()} == NAMES
+    assert (driver.folder / "version").read_text() == "580.95.05\n"
+    assert not (driver.folder / "nvidia7").exists()
+    assert driver.control.read_bytes() == b""
+
+
+def test_a_plain_folder_afterwards(programs: Built, tmp_path: Path) -> None:
+    driver = FakeDriver(programs.server, tmp_path / "dev")
+    with driver:
+        assert driver.folder.is_mount()
+    assert not driver.folder.is_mount()
+    assert list(driver.folder.iterdir()) == []
+
+
+def test_also_when_it_was_killed_with_files_open(programs: Built, tmp_path: Path) -> None:
+    with FakeDriver(programs.server, tmp_path / "dev") as driver:
+        caller = Caller(driver.control)
+        os.kill(driver.pid, 9)
+        until(lambda: driver.returncode() is not None)
+        assert caller.call(nv.FREE, nv.Free()) in {errno.ENOTCONN, errno.ECONNABORTED}
+        with contextlib.suppress(OSError):  # there is nobody to be told
+            os.close(caller.file)
+    assert not driver.folder.is_mount()
+    with driver, Caller(driver.control) as anew:
+        assert anew.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1)).status == nv.OK
+
+
+def test_also_when_who_started_it_was_killed(programs: Built, tmp_path: Path) -> None:
+    """Kill -9 for the test itself: the end of its pipe is enough."""
+    folder = tmp_path / "dev"
+    script = (
+        "import os, sys, pathlib; from tests.fakes.driver.driver import FakeDriver\n"
+        "FakeDriver(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])).start()\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, programs.server, folder], timeout=20, check=False)
+    until(lambda: not folder.is_mount())
