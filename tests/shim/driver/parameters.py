@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import Structure, c_int16, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 
 CARD_INFO, REGISTER_FD, XFER = 200, 201, 211
-ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, VID_HEAP = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A
+ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, SHARE, VID_HEAP = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x35, 0x4A
 UVM_INITIALIZE, UVM_MAP_EXTERNAL, UVM_FREE = 0x30000001, 33, 34
 
 CLIENT, DEVICE, SUBDEVICE = 0x41, 0x80, 0x2080

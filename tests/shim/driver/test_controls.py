@@ -67,7 +67,9 @@ def test_the_uuid_in_bytes(driver: FakeDriver) -> None:
 
 def test_a_control_without_command_does_nothing_well(driver: FakeDriver) -> None:
     with Caller(driver.control) as caller:
-        assert caller.control(0, None) == nv.OK
+        for command in (0, 0x20800000, 0x00800000):
+            assert caller.control(command, None) == nv.OK
+            assert caller.control(command, None, handle=99) == nv.OK
 
 
 def refused(caller: Caller) -> dict[str, tuple[int, int]]:
@@ -78,7 +80,7 @@ def refused(caller: Caller) -> dict[str, tuple[int, int]]:
     return {
         "a size that is not the control's": (caller.control(nv.FB_INFO_V2, nv.FbListV2(), size=444), nv.BAD_ARGUMENT),
         "a size without a pointer": (caller.control(nv.FB_INFO_V2, None, size=1028), nv.BAD_ARGUMENT),
-        "a pointer without a size": (caller.control(0, nv.IdInfo(), size=0), nv.BAD_ARGUMENT),
+        "a pointer without a size": (caller.control(nv.ID_INFO, nv.IdInfo(), size=0), nv.BAD_ARGUMENT),
         "more entries than there can be": (caller.control(nv.FB_INFO_V2, too_many), nv.BAD_ARGUMENT),
         "an index that is none": (caller.control(nv.FB_INFO_V2, unknown), nv.BAD_ARGUMENT),
         "an unknown control": (caller.control(0x20809999, None), nv.NOT_SUPPORTED),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from ctypes import addressof, c_int32, c_uint8, sizeof
 
 import pytest
@@ -20,6 +22,7 @@ SIZES = {
     "RM_FREE": (nv.FREE, (16,)),
     "RM_CONTROL": (nv.CONTROL, (32,)),
     "RM_DUP_OBJECT": (nv.DUP, (28,)),
+    "RM_SHARE": (nv.SHARE, (24,)),
     "RM_VID_HEAP_CONTROL": (nv.VID_HEAP, (184,)),
     "IOCTL_XFER_CMD": (nv.XFER, (16,)),
 }
@@ -97,7 +100,8 @@ def test_the_three_names_of_a_client(driver: FakeDriver) -> None:
 
 CLASSES = {
     "unknown": (0x1234, nv.BAD_CLASS),
-    "lists of pages": (0x82, nv.NOT_SUPPORTED),
+    "lists of pages, for an administrator": (0x82, nv.NOT_SUPPORTED),
+    "a window on the whole card, likewise": (0xC2, nv.OK),
     "extended memory": (0x42, nv.NOT_SUPPORTED),
     "hardware resources": (0xB1, nv.NOT_SUPPORTED),
     "an address space": (0x90F1, nv.OK),
@@ -112,6 +116,19 @@ def test_other_classes(driver: FakeDriver, class_number: int, status: int) -> No
         assert driver.state().cards[0].used == 0
 
 
+def test_who_is_no_administrator_gets_no_window(driver: FakeDriver) -> None:
+    """The same call by a process without capabilities."""
+    script = (
+        "import sys, pathlib; from tests.shim.driver.caller import Caller\n"
+        "with Caller(pathlib.Path(sys.argv[1])) as caller:\n"
+        "    print([hex(caller.try_make(number).status) for number in (0xC2, 0x82, 0x40)])\n"
+    )
+    plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    command = [*plain, sys.executable, "-c", script, str(driver.control)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.stdout == "['0x1b', '0x1b', '0x1f']\n", done.stderr
+
+
 def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
     with Caller(driver.control) as caller:
         memory = nv.Memory(size=MIB)
@@ -121,6 +138,8 @@ def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
         assert caller.try_make(nv.SUBDEVICE, parent=caller.client).status == nv.BAD_PARENT
         assert caller.try_make(nv.DEVICE, nv.Device(device_id=2), parent=caller.client).status == nv.BAD_DEVICE
         assert caller.try_make(nv.VIDEO_MEMORY, memory, parent=caller.subdevice).status == nv.OK
+        system = nv.Memory(size=MIB, attr=nv.LOCATION_PCI)
+        assert caller.try_make(nv.SYSTEM_MEMORY, system, parent=caller.subdevice).status == nv.BAD_PARENT
 
 
 def test_a_cards_file_takes_its_own_calls_only(driver: FakeDriver) -> None:

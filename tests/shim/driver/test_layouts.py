@@ -89,18 +89,19 @@ GOOD_WORDS = (
     "Total amount of global memory: 2048 MBytes (2147483648 bytes)\n"
     "free 1789 MiB of 2048 MiB\n"
 )
-GOOD = (GOOD_WORDS, [0, 3 * MIB], nv.NO_SUCH_OBJECT)
+GOOD = (GOOD_WORDS, [0, 3 * MIB], nv.BAD_CLIENT)
 
 
 def behaviour(program: Path, server: Path, folder: Path, words: tuple[str, ...]) -> tuple[str, list[int], int | None]:
-    """What a program gets of that driver: its words, the peaks of two cards, the status of freeing what is not there."""
+    """What a program gets of that driver: its words, the peaks of two cards, the status of a free by no client."""
     cards = (FakeCard(minor=1), FakeCard("GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", 2048, 0))
     with FakeDriver(server, folder, cards=cards) as driver:
         said = run(program, driver, "--minor", "0", "--total", "--free", "--dup", *words, "3", "--then", "2000")
         peaks = [card.peak for card in driver.state().cards]
         try:
             with Caller(driver.control) as caller:
-                return said, peaks, caller.free(99)
+                caller.client, own = 99, caller.client
+                return said, peaks, caller.free(own)
         except (OSError, ValueError):
             return said, peaks, None
 

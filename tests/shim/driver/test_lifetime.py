@@ -160,6 +160,29 @@ def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
     assert used(driver) == 0
 
 
+def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: Built) -> None:
+    """It is counted for the first, and for the second once the first is gone."""
+    command = [str(programs.app), "--control", str(driver.control), "--hold", "--share", "100"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as giver:
+        assert giver.stdout is not None
+        _, shared, _ = [giver.stdout.readline() for _ in range(3)]
+        with holding(programs.app, driver, "--take", shared.removeprefix("shared ").strip()) as taker:
+            assert driver.state().cards[0].by_process == {giver.pid: 100 * MIB}
+            giver.kill()
+            giver.wait()
+            assert driver.state().cards[0].by_process == {taker.pid: 100 * MIB}
+            taker.kill()
+    assert used(driver) == 0
+
+
+def test_another_process_does_not_get_what_was_not(driver: FakeDriver, programs: Built) -> None:
+    with Caller(driver.control) as giver:
+        name = f"{giver.client:x}:{giver.take(MIB):x}"
+        command = [str(programs.app), "--control", str(driver.control), "--take", name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert (done.returncode, done.stdout) == (1, "error 1: cudaErrorInvalidValue (status 0x1b)\n")
+
+
 def test_only_memory_is_duplicated(driver: FakeDriver) -> None:
     with Caller(driver.control) as giver, Caller(driver.control) as taker:
         assert taker.dup(giver, giver.device).status == nv.NOT_SUPPORTED

@@ -30,6 +30,7 @@ def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: Built) 
             assert driver.state().cards[0].by_process == {one.pid: 3193 * MIB, two.pid: 3193 * MIB}
             for smi in (programs.smi, programs.static_smi):
                 assert run(smi, driver, *QUERY).stdout == "16130, 6386, 9488\n"
+                assert run(smi, driver, *QUERY, "--by-heap").stdout == "16130, 6386, 9488\n"
                 assert "6386MiB /  16130MiB" in run(smi, driver).stdout
             two.terminate()
         assert run(programs.smi, driver, *QUERY).stdout == "16130, 3193, 12681\n"

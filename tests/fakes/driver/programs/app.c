@@ -19,13 +19,15 @@ static const char HELP[] =
 	"  --total          says the size of the card; --free: what cuMemGetInfo says\n"
 	"  --loop N         takes and frees each MIB N times instead, refusals counted\n"
 	"  --dup            takes, duplicates, frees the first handle, then says what is left\n"
+	"  --share          lets other processes have it, and says by which name: CLIENT:HANDLE\n"
+	"  --take NAME      has that memory of another process too, before its own\n"
 	"  --subtree        frees the whole device after taking, makes it anew and takes again\n"
 	"  --fork           the program ends after taking, its child holds on\n"
 	"  --managed        as cudaMallocManaged: maps that much of nvidia-uvm\n"
 	"  --control PATH   the control file, /dev/nvidiactl; the others lie beside it\n"
 	"  --driver BRANCH  515 to 595, 580: the shapes of the calls\n"
 	"  --minor N        that card, not the first that can be opened\n"
-	"  --pages 64k|2m   what sizes are rounded up to, 64k\n"
+	"  --pages 4k|64k|2m  what sizes are rounded up to, 64k\n"
 	"  --raw            system calls past libc; --xfer: wrapped; --short: short form; --heap: by the heap call\n";
 
 enum { MIB_SHIFT = 20, MISUSE = 2, AMOUNTS = 64 };
@@ -37,8 +39,9 @@ struct amounts {
 
 struct wishes {
 	struct amounts first, then;
+	const char *taken;
 	long loops;
-	bool is_holding, says_total, says_free, is_dup, is_subtree, is_fork, is_managed;
+	bool is_holding, is_shared, says_total, says_free, is_dup, is_subtree, is_fork, is_managed;
 };
 
 /* True: it was given. */
@@ -116,9 +119,32 @@ static void turn_over(const struct rm *rm, uint32_t object)
 {
 	uint32_t copy = 0;
 
-	if (rm_dup(rm, object, &copy) != 0 || rm_free(rm, object) != 0)
+	if (rm_dup(rm, rm->client, object, &copy) != 0 || rm_free(rm, object) != 0)
 		rm_die("RM_DUP_OBJECT", 1);
 	puts("duplicated, and the first handle freed");
+}
+
+static void share(const struct rm *rm, uint32_t object)
+{
+	uint32_t status = rm_share(rm, object);
+
+	if (status != 0)
+		rm_die("RM_SHARE", status);
+	printf("shared %x:%x\n", rm->client, object);
+}
+
+static bool take_shared(const struct rm *rm, const char *name)
+{
+	uint32_t client, object, copy = 0, status;
+
+	if (sscanf(name, "%x:%x", &client, &object) != 2)
+		rm_die("--take wants CLIENT:HANDLE", 0);
+	status = rm_dup(rm, client, object, &copy);
+	if (status == 0)
+		puts("taken");
+	else
+		printf("error 1: cudaErrorInvalidValue (status 0x%x)\n", status);
+	return status == 0;
 }
 
 static void start_anew(struct rm *rm)
@@ -136,6 +162,8 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 {
 	uint32_t object;
 
+	if (wishes->taken && !take_shared(rm, wishes->taken))
+		return EXIT_FAILURE;
 	for (int i = 0; i < wishes->first.count; i++) {
 		if (wishes->is_managed) {
 			if (!take_managed(rm, wishes->first.mib[i]))
@@ -144,6 +172,8 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 		}
 		if (!take(rm, wishes->first.mib[i], &object))
 			return EXIT_FAILURE;
+		if (wishes->is_shared)
+			share(rm, object);
 		if (wishes->is_dup)
 			turn_over(rm, object);
 		if (!wishes->is_subtree)
@@ -202,15 +232,24 @@ static void add(struct amounts *amounts, const char *text)
 	amounts->mib[amounts->count++] = mib;
 }
 
+static uint32_t pages(const char *text)
+{
+	if (strcmp(text, "4k") == 0)
+		return NV_ATTR_4K;
+	return strcmp(text, "2m") == 0 ? NV_ATTR_2M : NV_ATTR_64K;
+}
+
 static void parse_option(int option, struct rm *rm, struct wishes *wishes)
 {
 	switch (option) {
 	case 't': add(&wishes->then, optarg); break;
+	case 'A': wishes->taken = optarg; break;
+	case 'E': wishes->is_shared = true; break;
 	case 'l': wishes->loops = atol(optarg); break;
 	case 'c': rm->path = optarg; break;
 	case 'b': rm->branch = (unsigned)atoi(optarg); break;
 	case 'm': rm->minor = atoi(optarg); break;
-	case 'p': rm->attr = strcmp(optarg, "2m") ? NV_ATTR_64K : NV_ATTR_2M; break;
+	case 'p': rm->attr = pages(optarg); break;
 	case 'H': wishes->is_holding = true; break;
 	case 'T': wishes->says_total = true; break;
 	case 'F': wishes->says_free = true; break;
@@ -233,7 +272,7 @@ static const struct option OPTIONS[] = {
 	{ "minor", 1, NULL, 'm' }, { "pages", 1, NULL, 'p' }, { "hold", 0, NULL, 'H' }, { "total", 0, NULL, 'T' },
 	{ "free", 0, NULL, 'F' }, { "dup", 0, NULL, 'D' }, { "subtree", 0, NULL, 'S' }, { "fork", 0, NULL, 'K' },
 	{ "managed", 0, NULL, 'M' }, { "raw", 0, NULL, 'R' }, { "xfer", 0, NULL, 'X' }, { "short", 0, NULL, 'O' },
-	{ "heap", 0, NULL, 'V' }, { "help", 0, NULL, 'h' }, { 0 },
+	{ "heap", 0, NULL, 'V' }, { "share", 0, NULL, 'E' }, { "take", 1, NULL, 'A' }, { "help", 0, NULL, 'h' }, { 0 },
 };
 
 int main(int count, char **words)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum nv_escape {
-	NV_ALLOC_MEMORY = 0x27, NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_VID_HEAP = 0x4A,
+	NV_ALLOC_MEMORY = 0x27, NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_SHARE = 0x35, NV_VID_HEAP = 0x4A,
 	NV_CARD_INFO = 200, NV_REGISTER_FD = 201, NV_XFER = 211,
 };
 
@@ -18,15 +18,16 @@ enum nv_command {
 	NV_GPU_ID_INFO_V2 = 0x205, NV_FB_INFO = 0x20801301, NV_FB_INFO_V2 = 0x20801303, NV_GID_INFO = 0x2080014A,
 };
 
-enum nv_index { NV_TOTAL_RAM = 0x08, NV_RESERVED = 0x15, NV_HEAP_FREE = 0x16 };
+enum nv_index { NV_TOTAL_RAM = 0x08, NV_HEAP_SIZE = 0x09, NV_RESERVED = 0x15, NV_HEAP_FREE = 0x16 };
 
 enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001 };
 
 /* attr: page size in bits 24:23 and location in 26:25 */
-enum { NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23, NV_ATTR_PCI = 1 << 25, NV_FLAG_HANDLE_PROVIDED = 0x4000 };
+enum { NV_ATTR_4K = 1 << 23, NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23, NV_ATTR_PCI = 1 << 25, NV_FLAG_HANDLE_PROVIDED = 0x4000 };
 
 struct nv_free { uint32_t root, parent, old, status; };
 struct nv_dup { uint32_t client, parent, object, from_client, from_object, flags, status; };
+struct nv_share { uint32_t client, object, target, access; uint16_t type; uint8_t action; uint32_t status; };
 struct nv_control { uint32_t client, object, command, flags; uint64_t params; uint32_t size, status; };
 struct nv_xfer { uint32_t command, size; uint64_t pointer; };
 
@@ -84,6 +85,7 @@ struct nv_uvm_initialize { uint64_t flags; uint32_t status; };
 
 _Static_assert(sizeof(struct nv_alloc_535) == 32 && sizeof(struct nv_alloc_long_535) == 48, "RM_ALLOC");
 _Static_assert(sizeof(struct nv_memory_params) == 128 && sizeof(struct nv_heap) == 184, "memory");
+_Static_assert(sizeof(struct nv_share) == 24 && sizeof(struct nv_dup) == 28, "sharing");
 _Static_assert(sizeof(struct nv_card) == 72 && sizeof(struct nv_device) == 56, "cards");
 
 #endif

@@ -94,9 +94,17 @@ uint32_t rm_free(const struct rm *rm, uint32_t object)
 	return at.status;
 }
 
-uint32_t rm_dup(const struct rm *rm, uint32_t from, uint32_t *object)
+uint32_t rm_share(const struct rm *rm, uint32_t object)
 {
-	struct nv_dup at = { rm->client, rm->device, *object, rm->client, from, 0, 0 };
+	struct nv_share at = { .client = rm->client, .object = object, .access = 1, .type = 1 };	/* dup, with all */
+
+	must_ioctl(rm, NV_SHARE, &at, sizeof(at));
+	return at.status;
+}
+
+uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32_t *object)
+{
+	struct nv_dup at = { rm->client, rm->device, *object, from_client, from, 0, 0 };
 
 	must_ioctl(rm, NV_DUP, &at, sizeof(at));
 	*object = at.object;

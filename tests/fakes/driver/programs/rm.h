@@ -29,7 +29,8 @@ int rm_ioctl(const struct rm *rm, int file, unsigned number, void *at, uint32_t 
 uint32_t rm_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size, uint32_t *object);
 uint32_t rm_control(const struct rm *rm, uint32_t object, uint32_t command, void *params, uint32_t size);
 uint32_t rm_free(const struct rm *rm, uint32_t object);
-uint32_t rm_dup(const struct rm *rm, uint32_t from, uint32_t *object);
+uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32_t *object);
+uint32_t rm_share(const struct rm *rm, uint32_t object);
 uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object);
 
 /* In KiB, as the card or whoever stands before it says. */

@@ -1,7 +1,8 @@
 /*
  * nvidia-smi's twin: the memory line of its table, or
  * --query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits in MiB. Computed as NVML's second memory
- * report does: what is neither free nor reserved is used.
+ * report does: what is neither free nor reserved is used. Where NVML reads what is reserved is not written anywhere: it is
+ * the reserved figure here, and with --by-heap what the heap lacks of the total.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,16 +10,18 @@
 
 #include "rm.h"
 
-enum { TOTAL, FREE, RESERVED, FIGURES };
+enum { TOTAL, FREE, RESERVED, HEAP, FIGURES };
 
-static const char MISUSE_TEXT[] = "usage: nvidia-smi [--control PATH] [--driver BRANCH] [--minor N]"
+static const char MISUSE_TEXT[] = "usage: nvidia-smi [--control PATH] [--driver BRANCH] [--minor N] [--by-heap]"
 	" [--query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits]\n";
 
-static bool parse(int count, char **words, struct rm *rm, bool *is_query)
+static bool parse(int count, char **words, struct rm *rm, bool *is_query, bool *is_by_heap)
 {
 	for (int i = 1; i < count; i++) {
 		if (strcmp(words[i], "--query-gpu=memory.total,memory.used,memory.free") == 0)
 			*is_query = true;
+		else if (strcmp(words[i], "--by-heap") == 0)
+			*is_by_heap = true;
 		else if (strcmp(words[i], "--format=csv,noheader,nounits") == 0)
 			continue;
 		else if (i + 1 == count)
@@ -37,13 +40,13 @@ static bool parse(int count, char **words, struct rm *rm, bool *is_query)
 
 int main(int count, char **words)
 {
-	static const uint32_t indices[FIGURES] = { NV_TOTAL_RAM, NV_HEAP_FREE, NV_RESERVED };
+	static const uint32_t indices[FIGURES] = { NV_TOTAL_RAM, NV_HEAP_FREE, NV_RESERVED, NV_HEAP_SIZE };
 	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1 };
 	unsigned long long used;
 	uint32_t kib[FIGURES], status;
-	bool is_query = false;
+	bool is_query = false, is_by_heap = false;
 
-	if (!parse(count, words, &rm, &is_query)) {
+	if (!parse(count, words, &rm, &is_query, &is_by_heap)) {
 		fputs(MISUSE_TEXT, stderr);
 		return 2;
 	}
@@ -51,6 +54,8 @@ int main(int count, char **words)
 	status = rm_report(&rm, indices, kib, FIGURES);
 	if (status != 0)
 		rm_die("FB_GET_INFO", status);
+	if (is_by_heap)
+		kib[RESERVED] = kib[TOTAL] - kib[HEAP];
 	/* Unsigned on purpose, in bytes: a sum that wraps shows as the absurd figure it then really is. */
 	used = ((unsigned long long)kib[TOTAL] - kib[FREE] - kib[RESERVED]) << 10;
 	if (is_query) {

@@ -13,6 +13,7 @@ enum escape {
 	ESCAPE_CONTROL = 0x2A,
 	ESCAPE_ALLOC = 0x2B,
 	ESCAPE_DUP = 0x34,
+	ESCAPE_SHARE = 0x35,
 	ESCAPE_VID_HEAP = 0x4A,
 	ESCAPE_CARD_INFO = 200,
 	ESCAPE_REGISTER_FD = 201,
@@ -153,6 +154,8 @@ static bool is_right_size(const struct layout *layout, uint32_t escape, size_t s
 		return size == FREE_SIZE;
 	case ESCAPE_DUP:
 		return size == DUP_SIZE;
+	case ESCAPE_SHARE:
+		return size == SHARE_SIZE;
 	case ESCAPE_CONTROL:
 		return size == CONTROL_SIZE;
 	case ESCAPE_VID_HEAP:
@@ -187,6 +190,9 @@ static int escape_into(const struct call *call, uint32_t escape, unsigned char *
 		return 0;
 	case ESCAPE_DUP:
 		alloc_dup(call, at);
+		return 0;
+	case ESCAPE_SHARE:
+		alloc_share(call, at);
 		return 0;
 	case ESCAPE_CONTROL:
 		control(call, at);

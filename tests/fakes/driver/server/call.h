@@ -23,9 +23,12 @@ uint32_t call_write(const struct call *call, uint64_t to, const void *from, size
 /* alloc.c: these fill in the status field of `at`, as it lies in the caller's structure. */
 void alloc_object(const struct call *call, unsigned char *at, bool is_long);
 void alloc_host(const struct call *call, unsigned char *at);
-void alloc_heap(const struct call *call, unsigned char *at);
 void alloc_dup(const struct call *call, unsigned char *at);
+void alloc_share(const struct call *call, unsigned char *at);
 void alloc_free(const struct call *call, unsigned char *at);
+
+/* heap.c */
+void alloc_heap(const struct call *call, unsigned char *at);
 
 /* control.c */
 void control(const struct call *call, unsigned char *at);

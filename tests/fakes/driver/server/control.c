@@ -10,7 +10,7 @@
 	X(0x20801303, CLASS_SUBDEVICE, 0, fb_info_v2) \
 	X(0x2080014A, CLASS_SUBDEVICE, GID_SIZE, gid_info)
 
-enum { GID_BINARY = 2, GID_BYTES = 16, FB_LARGEST_LIST = 128, FB_INDICES = 0x40, CONTROL_LARGEST = 1028 };
+enum { GID_BINARY = 2, GID_BYTES = 16, FB_LARGEST_LIST = 128, FB_INDICES = 0x40, NULL_COMMAND_BITS = 0x3FFF };
 
 typedef uint32_t answerer(const struct call *call, const struct object *object, unsigned char *at);
 
@@ -167,7 +167,8 @@ static uint32_t answer_at(const struct call *call, const struct object *object, 
 	return status;
 }
 
-/* D10: a size that is not the control's own, or a pointer without one, is refused. Command 0 does nothing, well. */
+/* D10: a size that is not the control's own, or a pointer without one, is refused. A command of category 0 and number 0
+ * does nothing, well, and before anything is looked at. */
 static uint32_t run(const struct call *call, const unsigned char *at)
 {
 	static const struct {
@@ -181,14 +182,15 @@ static uint32_t run(const struct call *call, const unsigned char *at)
 	uint32_t command = get32(at, CONTROL_COMMAND), size = get32(at, CONTROL_PARAMS_SIZE);
 	uint64_t params = get64(at, CONTROL_PARAMS);
 	struct object *object;
-	uint32_t status = call_object(call, get32(at, CONTROL_CLIENT), get32(at, CONTROL_OBJECT), &object);
+	uint32_t status;
 
+	if (!(command & NULL_COMMAND_BITS))
+		return RM_OK;
+	status = call_object(call, get32(at, CONTROL_CLIENT), get32(at, CONTROL_OBJECT), &object);
 	if (status != RM_OK)
 		return status;
 	if (!size != !params)
 		return RM_BAD_ARGUMENT;
-	if (!command)
-		return RM_OK;
 	for (size_t i = 0; i < sizeof(controls) / sizeof(*controls); i++) {
 		uint32_t wanted = controls[i].size;
 

@@ -24,6 +24,14 @@ const struct heap_layout *heap_layout_of(uint32_t function)
 	return NULL;
 }
 
+uint16_t get16(const unsigned char *at, size_t offset)
+{
+	uint16_t value;
+
+	memcpy(&value, at + offset, sizeof(value));
+	return value;
+}
+
 uint32_t get32(const unsigned char *at, size_t offset)
 {
 	uint32_t value;

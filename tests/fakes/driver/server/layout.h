@@ -48,6 +48,8 @@ enum {
 	/* NVOS55: RM_DUP_OBJECT */
 	DUP_SIZE = 28, DUP_CLIENT = 0, DUP_PARENT = 4, DUP_NEW = 8, DUP_FROM_CLIENT = 12, DUP_FROM = 16,
 	DUP_STATUS = 24,
+	/* NVOS57: RM_SHARE */
+	SHARE_SIZE = 24, SHARE_CLIENT = 0, SHARE_OBJECT = 4, SHARE_TYPE = 16, SHARE_STATUS = 20,
 	/* NVOS54: RM_CONTROL */
 	CONTROL_SIZE = 32, CONTROL_CLIENT = 0, CONTROL_OBJECT = 4, CONTROL_COMMAND = 8, CONTROL_PARAMS = 16,
 	CONTROL_PARAMS_SIZE = 24, CONTROL_STATUS = 28,
@@ -93,6 +95,7 @@ const struct heap_layout *heap_layout_of(uint32_t function);
 
 /* Fields are read and written where they lie, aligned or not. */
 uint32_t get32(const unsigned char *at, size_t offset);
+uint16_t get16(const unsigned char *at, size_t offset);
 uint64_t get64(const unsigned char *at, size_t offset);
 void put16(unsigned char *at, size_t offset, uint16_t value);
 void put32(unsigned char *at, size_t offset, uint32_t value);

@@ -50,6 +50,7 @@ struct object {
 	uint32_t card;			/* from the device down */
 	struct object *parent, *children, *next, *previous;
 	struct object *chained;		/* in the table */
+	bool is_shared;			/* with other processes, by RM_SHARE */
 	struct memory *memory;
 	struct object *next_holder, *previous_holder;
 	/* of clients only */
