@@ -1,0 +1,25 @@
+"""The rows D1, D2... of docs/gpu-verification.md: whole, and those that the code refers to are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_rows_go_on_without_a_gap() -> None:
+    rows = [int(row) for row in re.findall(r"^\| D(\d+) \|", document(), re.MULTILINE)]
+    assert rows == list(range(1, len(rows) + 1))
+    assert rows
+
+
+def test_what_the_code_refers_to_is_there() -> None:
+    sources = (ROOT / "tests" / "fakes" / "driver").rglob("*.[ch]")
+    named = {row for source in sources for row in re.findall(r"\bD\d+\b", source.read_text())}
+    assert len(named) > 5
+    assert {row for row in named if f"\n| {row} |" not in document()} == set()
+
+
+def document() -> str:
+    return (ROOT / "docs" / "gpu-verification.md").read_text()
