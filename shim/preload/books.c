@@ -23,23 +23,37 @@ static struct balance *find(struct books *books, uint32_t card)
 	return &books->balances[books->count++];
 }
 
-/* Under `figures`: from now on this is what the agent knows, as soon as it has heard it. */
-static struct protocol_holding told(struct balance *balance)
+/* Under `talk` and `figures`: no more than this is the process's from now on, because the agent hears so. */
+static struct protocol_holding lower(struct balance *balance, uint64_t *before)
 {
+	*before = balance->held;
 	balance->held = balance->used;
 	return (struct protocol_holding){ .minor = balance->card, .held_bytes = balance->used };
+}
+
+/* Under `figures`: it has not heard so. */
+static void restore(struct balance *balance, uint64_t before)
+{
+	if (balance->held < before)
+		balance->held = before;
 }
 
 static bool say_hello(struct books *books)
 {
 	struct connection_question question = { 0 };
+	uint64_t before[PROTOCOL_CARDS];
+	bool is_said;
 
 	lock_take(&books->figures);
 	for (uint32_t i = 0; i < books->count; i++)
-		if (books->balances[i].used || books->balances[i].held)
-			question.holdings[question.head.count++] = told(&books->balances[i]);
+		question.holdings[question.head.count++] = lower(&books->balances[i], &before[i]);
 	lock_leave(&books->figures);
-	return connection_say(&books->connection, PROTOCOL_HELLO, &question);
+	is_said = connection_say(&books->connection, PROTOCOL_HELLO, &question);
+	lock_take(&books->figures);
+	for (uint32_t i = 0; i < question.head.count && !is_said; i++)
+		restore(&books->balances[i], before[i]);
+	lock_leave(&books->figures);
+	return is_said;
 }
 
 static bool is_understood(struct books *books, const struct protocol_answer *answer)
@@ -132,34 +146,50 @@ static int ask(struct books *books, enum protocol_kind kind, struct protocol_hol
 	return atomic_load(&books->is_unlimited) ? PROTOCOL_UNLIMITED : answer->verdict;
 }
 
+static struct balance *find_credit(struct books *books)
+{
+	for (uint32_t i = 0; i < books->count; i++)
+		if (books->balances[i].held > books->balances[i].used)
+			return &books->balances[i];
+	return NULL;
+}
+
+static bool say_hello_anew(struct books *books)
+{
+	books->is_greeted = false;
+	if (connection_is_open(&books->connection) || connection_open(&books->connection))
+		books->is_greeted = say_hello(books);
+	return books->is_greeted;
+}
+
 /* Under `talk`: the agent hears of one card's credit. False: that could not be said without waiting. */
 static bool tell_credit(struct books *books)
 {
-	struct connection_question question = { 0 };
+	struct connection_question question = { .head.count = 1 };
+	struct balance *balance;
+	uint64_t before = 0;
 
-	if (!connection_is_open(&books->connection) || !books->is_greeted) {
-		books->is_greeted = false;
-		if (connection_is_open(&books->connection) || connection_open(&books->connection))
-			books->is_greeted = say_hello(books);
-		return books->is_greeted;
-	}
+	if (!connection_is_open(&books->connection) || !books->is_greeted)
+		return say_hello_anew(books);
 	lock_take(&books->figures);
-	for (uint32_t i = 0; i < books->count && !question.head.count; i++)
-		if (books->balances[i].held > books->balances[i].used)
-			question.holdings[question.head.count++] = told(&books->balances[i]);
+	balance = find_credit(books);
+	if (balance)
+		question.holdings[0] = lower(balance, &before);
 	lock_leave(&books->figures);
-	if (question.head.count && !connection_say(&books->connection, PROTOCOL_GIVE, &question))
-		books->is_greeted = false;
-	return books->is_greeted;
+	if (!balance || connection_say(&books->connection, PROTOCOL_GIVE, &question))
+		return true;
+	lock_take(&books->figures);
+	restore(balance, before);
+	lock_leave(&books->figures);
+	return say_hello_anew(books);
 }
 
 static bool has_credit(struct books *books)
 {
-	bool found = false;
+	bool found;
 
 	lock_take(&books->figures);
-	for (uint32_t i = 0; i < books->count; i++)
-		found |= books->balances[i].held > books->balances[i].used;
+	found = find_credit(books);
 	lock_leave(&books->figures);
 	return found;
 }
@@ -222,13 +252,13 @@ static enum fit take_granted(struct books *books, uint32_t card, uint64_t bytes,
 }
 
 /* What the agent said of a card, of which it has been told `held`. */
-static void remember(struct books *books, struct protocol_holding told_holding, const struct protocol_answer *answer)
+static void remember(struct books *books, struct protocol_holding told, const struct protocol_answer *answer)
 {
 	struct balance *balance;
-	uint64_t held = told_holding.held_bytes;
+	uint64_t held = told.held_bytes;
 
 	lock_take(&books->figures);
-	balance = find(books, told_holding.minor);
+	balance = find(books, told.minor);
 	if (balance) {
 		if (answer->verdict == PROTOCOL_YES && held > balance->held)
 			balance->held = held;
@@ -350,7 +380,7 @@ static int look_asking(struct books *books, uint32_t card, bool is_known)
 	lock_take(&books->figures);
 	balance = find(books, card);
 	if (balance)
-		holding = told(balance);
+		holding.held_bytes = balance->held;
 	lock_leave(&books->figures);
 	verdict = ask(books, PROTOCOL_LOOK, holding, &answer, patience);
 	if (verdict == PROTOCOL_YES)

@@ -234,7 +234,7 @@ struct open_file *files_detach(struct files *files, int fd, int pid)
 	other = file->descriptors ? find_known(files, number) : -1;
 	if (other >= 0)
 		file->fd = other;
-	else if ((other = find_duplicate(files, fd, pid)) >= 0)
+	else if (files_is_drivers(fd) && (other = find_duplicate(files, fd, pid)) >= 0)
 		add(files, file, other);
 leave:
 	lock_leave(&files->lock);

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.driver.build import Built, build
 from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.preload.building import Extra, build_extra
 from tests.shim.preload.container import LIBRARY, Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
@@ -29,6 +30,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def programs() -> Built:
     return build(BUILT)
+
+
+@pytest.fixture(scope="session")
+def extra(tmp_path_factory: pytest.TempPathFactory) -> Extra:
+    return build_extra(tmp_path_factory.mktemp("extra"))
 
 
 @pytest.fixture

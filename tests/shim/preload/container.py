@@ -62,7 +62,8 @@ class Container:
     def running(self, program: Path, *arguments: str) -> Iterator[Program]:
         """Killed afterwards, if it has not ended by then. Its pid is the program's own."""
         command = self._command([str(program), *arguments], is_preloaded=True)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
                 yield Program(process)
             finally:
@@ -92,6 +93,12 @@ class Program:
                 return
         assert self.process.stderr is not None
         raise AssertionError(f"never said {line!r}, but {said} and {self.process.stderr.read()!r}")
+
+    def goes_on(self) -> None:
+        """The line that it waits for."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def ends(self, timeout: int = TIMEOUT_SECONDS) -> Ended:
         out, err = self.process.communicate(timeout=timeout)

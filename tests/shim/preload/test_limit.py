@@ -50,9 +50,7 @@ def test_every_form_of_the_call_is_counted(
     assert driver.state().cards[0].peak == 4300 * MIB
 
 
-def test_processes_of_a_container_share_one_budget(
-    container: Container, programs: Built, agent: ScriptedAgent
-) -> None:
+def test_processes_of_a_container_share_one_budget(container: Container, programs: Built, agent: ScriptedAgent) -> None:
     with container.running(programs.app, "--hold", "4000") as app:
         app.says("holding")
         assert container.run(programs.app, "400").lines == [REFUSED]
@@ -96,9 +94,7 @@ def test_managed_memory_is_refused(container: Container, programs: Built, agent:
     assert container.run(programs.app, "--managed", "1").lines == [REFUSED]
 
 
-def test_a_container_without_a_limit_is_left_alone(
-    container: Container, programs: Built, agent: ScriptedAgent
-) -> None:
+def test_a_container_without_a_limit_is_left_alone(container: Container, programs: Built, agent: ScriptedAgent) -> None:
     agent.is_unlimited = True
     ended = container.run(programs.app, "15000", "--total")
     assert ended.lines[0] == "allocated 15000 MiB"

@@ -1,0 +1,47 @@
+"""Compiles the programs of these tests, over the calls that the fake driver's own programs make."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes.driver.build import FLAGS, PROGRAMS
+
+SOURCES = Path(__file__).parent / "programs"
+CALLS = (PROGRAMS / "rm.c", PROGRAMS / "start.c")
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """One folder of programs."""
+
+    folder: Path
+
+    @property
+    def steps(self) -> Path:
+        return self.folder / "steps"
+
+    @property
+    def around(self) -> Path:
+        return self.folder / "around"
+
+    @property
+    def around_library(self) -> Path:
+        return self.folder / "libaround.so"
+
+
+def build_extra(folder: Path) -> Extra:
+    built = Extra(folder)
+    compiled(built.steps, [SOURCES / "steps.c", *CALLS], "-pthread")
+    compiled(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
+    calls = [compiled(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]
+    compiled(built.around_library, [SOURCES / "around_library.c", *calls], "-fPIC", "-shared")
+    return built
+
+
+def compiled(into: Path, sources: Sequence[Path], *flags: str) -> Path:
+    command = ["gcc", *FLAGS, "-O2", f"-I{PROGRAMS}", *flags, "-o", str(into), *map(str, sources)]
+    subprocess.run(command, check=True, timeout=100)
+    return into

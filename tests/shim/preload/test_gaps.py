@@ -1,0 +1,45 @@
+"""What the library cannot catch, each shown: this is why the limit is called cooperative (docs/preload.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.driver.build import Built
+from tests.shim.preload.building import Extra
+from tests.shim.preload.container import Container
+from tests.shim.preload.scripted_agent import ScriptedAgent
+
+pytestmark = pytest.mark.shim
+
+TOO_MUCH = "6000"
+"""MiB, of 4301."""
+
+
+def test_a_library_that_is_loaded_later_is_caught(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
+    """The control of this page: libcuda is loaded so."""
+    assert _around(container, extra, "plain") == ["refused"]
+
+
+def test_a_library_that_looks_at_its_own_dependencies_first_is_not(
+    container: Container, extra: Extra, agent: ScriptedAgent
+) -> None:
+    assert _around(container, extra, "deepbind") == ["taken"]
+
+
+def test_libcs_own_ioctl_is_not(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
+    assert _around(container, extra, "dlsym") == ["taken"]
+
+
+def test_a_raw_system_call_is_not(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+    assert container.run(programs.app, "--raw", TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
+
+
+def test_a_static_program_is_not(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+    assert container.run(programs.static_app, TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
+    assert agent.asked == []
+
+
+def _around(container: Container, extra: Extra, way: str) -> list[str]:
+    ended = container.run(extra.around, way, TOO_MUCH, str(extra.around_library))
+    assert ended.code == 0, ended.err
+    return ended.lines
