@@ -24,6 +24,10 @@ class Extra:
         return self.folder / "steps"
 
     @property
+    def stress(self) -> Path:
+        return self.folder / "stress"
+
+    @property
     def around(self) -> Path:
         return self.folder / "around"
 
@@ -32,9 +36,15 @@ class Extra:
         return self.folder / "libaround.so"
 
 
+def script(text: str) -> list[str]:
+    """The arguments of `steps`."""
+    return text.split()
+
+
 def build_extra(folder: Path) -> Extra:
     built = Extra(folder)
     compiled(built.steps, [SOURCES / "steps.c", *CALLS], "-pthread")
+    compiled(built.stress, [SOURCES / "stress.c", *CALLS], "-pthread")
     compiled(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
     calls = [compiled(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]
     compiled(built.around_library, [SOURCES / "around_library.c", *calls], "-fPIC", "-shared")

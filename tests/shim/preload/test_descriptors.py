@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import Extra
+from tests.shim.preload.building import Extra, script
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
@@ -17,7 +17,7 @@ REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 def steps(container: Container, extra: Extra, text: str) -> list[str]:
     """What the program said, having ended well and without a word on standard error."""
-    ended = container.run(extra.steps, *text.split())
+    ended = container.run(extra.steps, *script(text))
     assert (ended.code, ended.err) == (0, "")
     return ended.lines
 
@@ -68,7 +68,7 @@ def test_what_a_forked_child_inherits_stays_counted_as_long_as_it_lives(
     container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """It has the control file too, and so the driver keeps the memory after the parent was killed."""
-    with container.running(extra.steps, *"open take 3000 leave wait kill".split()) as program:
+    with container.running(extra.steps, *script("open take 3000 leave wait kill")) as program:
         program.says("staying")
         program.process.kill()
         program.process.wait()
