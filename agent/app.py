@@ -42,6 +42,7 @@ from agent.registration import Registration
 from agent.rivals import Rivals
 from agent.settings import AgentConfiguration
 from agent.settling import Settled, environment, settled
+from agent.shim import ShimStatus, status
 from agent.showing import Showing
 from agent.starts import Starts
 from agent.steering import Steering
@@ -172,7 +173,7 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
-        pages = serving(self._settings.listen.health, self._metrics, self.not_ready)
+        pages = serving(self._settings.listen.health, self._metrics, self.not_ready, self._shim)
         try:
             async with pages, asyncio.TaskGroup() as group:
                 background = [group.create_task(task) for task in self._background()]
@@ -301,6 +302,15 @@ class Agent:
             devices=self._devices,
             unit_mib=self._settings.unit_mib,
             now_ns=time.time_ns(),
+        )
+
+    def _shim(self) -> ShimStatus:
+        return status(
+            self._node,
+            self._enforcement,
+            driver_version=self._discovery.driver_version,
+            cards=self._cards(),
+            pods=self._pods.all(),
         )
 
     def _found(self) -> None:

@@ -59,8 +59,9 @@ class Found(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What of the node the library's back end works with."""
+    """What of the node limits are held with."""
 
+    hook_socket: Path = HOOK_SOCKET
     paths: Paths = field(default_factory=Paths)
     owner_of: OwnerOf = owner_of_pid
 
@@ -112,15 +113,27 @@ class Enforcement:
         self._choice = choose(self._settings.enforcement, findings)
         log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
         back_end = self._make(self._choice.way)
-        if self._preload is not None:
-            await self._preload.start()
+        await self._start_preload()
         self._back_end = back_end
         # A hook that is installed where nobody needs it is answered as well: its silence stops every container.
-        if self._choice.way is Way.HOOK or HOOK_SOCKET.parent.is_dir():
+        hook_socket = self._surroundings.hook_socket
+        if self._choice.way is Way.HOOK or hook_socket.parent.is_dir():
             self._hooks = HookServer(
-                HOOK_SOCKET, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
+                hook_socket, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
             )
             await self._hooks.start()
+
+    async def _start_preload(self) -> None:
+        """Raises `OSError` where limits hang on it."""
+        if self._preload is None:
+            return
+        try:
+            await self._preload.start()
+        except OSError as error:
+            if self.word == "preload":
+                raise
+            log.warning("containers with the library are not answered error=%s", error)
+            self._preload = None
 
     def close(self) -> None:
         """Let go of what the next agent of this node needs."""

@@ -19,6 +19,7 @@ _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 _MIB = 1024 * 1024
 CARD = ("node", "UUID", "gpu")
 CONTAINER = (*CARD, "namespace", "pod", "container")
+PROCESSES = ("node", "namespace", "pod", "container")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,19 @@ class ContainerUse:
     container: str
     limit_bytes: int | None
     used_bytes: int | None
+    peak_bytes: int | None = None
+    """With `refused`: of those whose processes ask before they allocate."""
+    refused: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Processes of one container that ask before they allocate."""
+
+    namespace: str
+    pod: str
+    container: str
+    processes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,7 @@ class Shown:
 
     cards: tuple[CardUse, ...] = ()
     containers: tuple[ContainerUse, ...] = ()
+    connected: tuple[Connected, ...] = ()
     enforcement: str = ""
     problem: str = ""
     hook_answers: tuple[int, int] = (0, 0)
@@ -163,22 +178,7 @@ class _ShownCollector(Collector):
 
 def _families(shown: Shown, node: str) -> Iterable[Metric]:
     yield from _card_families(shown, node)
-    used = GaugeMetricFamily(
-        "vrampack_agent_container_memory_used_bytes", "GPU memory that a container uses on a card.", labels=CONTAINER
-    )
-    limit = GaugeMetricFamily(
-        "vrampack_agent_container_memory_limit_bytes",
-        "GPU memory that a container may use on a card.",
-        labels=CONTAINER,
-    )
-    for each in shown.containers:
-        labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
-        if each.used_bytes is not None:
-            used.add_metric(labels, each.used_bytes)
-        if each.limit_bytes is not None:
-            limit.add_metric(labels, each.limit_bytes)
-    yield used
-    yield limit
+    yield from _container_families(shown, node)
     enforcement = GaugeMetricFamily(
         "vrampack_agent_enforcement_info", "Always 1; the label says who holds limits on this node.", labels=["mode"]
     )
@@ -198,6 +198,42 @@ def _families(shown: Shown, node: str) -> Iterable[Metric]:
     )
     offered.add_metric([], 0 if shown.problem else 1)
     yield offered
+
+
+def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
+    used = GaugeMetricFamily(
+        "vrampack_agent_container_memory_used_bytes", "GPU memory that a container uses on a card.", labels=CONTAINER
+    )
+    limit = GaugeMetricFamily(
+        "vrampack_agent_container_memory_limit_bytes",
+        "GPU memory that a container may use on a card.",
+        labels=CONTAINER,
+    )
+    peak = GaugeMetricFamily(
+        "vrampack_agent_container_memory_peak_bytes",
+        "The most that a container used on a card since the agent's start; only with preload.",
+        labels=CONTAINER,
+    )
+    refused = CounterMetricFamily(
+        "vrampack_agent_container_refused_allocations",
+        "Allocations beyond the limit that a container was refused on a card; only with preload.",
+        labels=CONTAINER,
+    )
+    families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused)
+    for each in shown.containers:
+        labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
+        values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused)
+        for family, value in zip(families, values, strict=True):
+            if value is not None:
+                family.add_metric(labels, value)
+    processes = GaugeMetricFamily(
+        "vrampack_agent_container_processes",
+        "Processes of a container that ask the agent before they allocate; only with preload.",
+        labels=PROCESSES,
+    )
+    for group in shown.connected:
+        processes.add_metric([node, group.namespace, group.pod, group.container], group.processes)
+    yield from (*families, processes)
 
 
 def _card_families(shown: Shown, node: str) -> Iterable[Metric]:

@@ -1,19 +1,23 @@
-"""Health and metrics over HTTP, for probes and scrapers: `/healthz`, `/readyz`, `/metrics`."""
+"""Health and metrics over HTTP, for probes and scrapers: `/healthz`, `/readyz`, `/metrics`; `/shim` for people."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from agent.metrics import Metrics
+from agent.shim import ShimStatus
 from configuration.addresses import parse_address
 
 
 @asynccontextmanager
-async def serving(address: str, metrics: Metrics, not_ready: Callable[[], str]) -> AsyncIterator[None]:
+async def serving(
+    address: str, metrics: Metrics, not_ready: Callable[[], str], shim: Callable[[], ShimStatus]
+) -> AsyncIterator[None]:
     """Answer on `address` (nowhere when it is empty) inside the block. `not_ready` says why, or nothing.
 
     Raises `OSError` when the address cannot be listened on.
@@ -30,7 +34,11 @@ async def serving(address: str, metrics: Metrics, not_ready: Callable[[], str]) 
     async def page(_: web.Request) -> web.Response:
         return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", page)])
+    async def holders(_: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(shim()), content_type="application/json")
+
+    routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": page, "/shim": holders}
+    app.add_routes([web.get(path, answer) for path, answer in routes.items()])
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:

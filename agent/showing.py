@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from agent.board import Board
 from agent.enforcement import Enforcement
 from agent.fence import Fence
 from agent.limits.contract import Usage
-from agent.metrics import CardUse, ContainerUse, Metrics, Shown
+from agent.limits.preload.ledger import Tally
+from agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
 from agent.nvml.driver import Driver
 from agent.nvml.errors import DriverError
 from agent.pods import LocalPod, LocalPods
@@ -68,6 +70,7 @@ class Showing:
                 CardUse(card, held[card.uuid or ""], self._of_cards.get(card.uuid or "")) for card in offer.shown
             ),
             containers=tuple(self._containers()),
+            connected=tuple(self._connected()),
             enforcement=self._enforcement.word,
             problem=offer.problem,
             hook_answers=self._enforcement.hook_answers,
@@ -75,7 +78,7 @@ class Showing:
 
     def _containers(self) -> Iterable[ContainerUse]:
         """By limit where there is one, so that a container that uses nothing is there as well."""
-        used = self._used()
+        used = self._tallies()
         index = {card.uuid: card.index for card in self._board.offer.cards}
         for pod in self._pods.all():
             for name in sorted(pod.started):
@@ -84,19 +87,31 @@ class Showing:
                     yield self._container(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used))
 
     def _container(
-        self, pod: LocalPod, name: str, uuid: str, found: tuple[int, int | None, Mapping[tuple[str, str, str], int]]
+        self, pod: LocalPod, name: str, uuid: str, found: tuple[int, int | None, Mapping[tuple[str, str, str], Tally]]
     ) -> ContainerUse:
         index, limit_mib, used = found
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
-        used_bytes = None if self._of_containers is None else used.get((pod.pod.uid, name, uuid), 0)
-        return ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, used_bytes)
+        tally = used.get((pod.pod.uid, name, uuid), Tally(0, 0, 0))
+        use = ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, tally.used_bytes)
+        if self._enforcement.books is not None:
+            return replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
+        return use if self._of_containers is not None else replace(use, used_bytes=None)
 
-    def _used(self) -> dict[tuple[str, str, str], int]:
-        """Bytes by pod uid, container and card."""
+    def _connected(self) -> Iterable[Connected]:
+        books = self._enforcement.books
+        pods = {pod.pod.uid: pod.pod for pod in self._pods.all()}
+        for (uid, name), count in sorted(books.connected().items()) if books is not None else ():
+            if uid in pods:
+                yield Connected(pods[uid].namespace, pods[uid].name, name, count)
+
+    def _tallies(self) -> Mapping[tuple[str, str, str], Tally]:
+        """By pod uid, container and card: of the books as they are now, or as it was measured last."""
+        if self._enforcement.books is not None:
+            return self._enforcement.books.tallies()
         used: dict[tuple[str, str, str], int] = {}
         for row in self._of_containers or ():
             name = self._enforcement.name_of(row.pod_uid, row.container_id)
             if name is not None:
                 key = row.pod_uid, name, row.uuid
                 used[key] = used.get(key, 0) + row.used_bytes
-        return used
+        return {key: Tally(used_bytes, 0, 0) for key, used_bytes in used.items()}

@@ -21,6 +21,7 @@ COMMANDS = {
     "explain": ("cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("cli.reading", "show who holds how much of which card"),
     "serve": ("cli.serve", "run the extender that kube-scheduler calls"),
+    "shim": ("cli.shim.main", "show who holds what of this node's cards, process by process"),
 }
 """Name: module, one line of help."""
 

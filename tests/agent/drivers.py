@@ -33,6 +33,7 @@ class ScriptedDriver:
 
     def __init__(self, *cards: Gpu) -> None:
         self.present = cards
+        self.version = "615.71.09"
         self.cut: frozenset[str] = frozenset()
         self.unreadable: tuple[Unreadable, ...] = ()
         self.error: DriverError | None = None
@@ -44,7 +45,7 @@ class ScriptedDriver:
     async def cards(self) -> Inventory:
         if self.error is not None:
             raise self.error
-        return Inventory(self.present, "615.71.09", self.cut, self.unreadable)
+        return Inventory(self.present, self.version, self.cut, self.unreadable)
 
     async def check(self, uuid: str) -> None:
         if uuid in self.failing:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from agent.enforcement import Enforcement
+from agent.fence import Passed
+from agent.limits.cgroups import Owner
+from agent.limits.preload.answers import Unnamed
+from agent.limits.preload.backend import Named
 from agent.nvml.driver import Gpu
+from agent.podresources import Held
 from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
 from cards.node import CardFacts, Share
 from cards.pod import Pod
 from cards.records import Record, Unreadable
+from cards.request import Ask, ContainerAsk, Request
 from tests.agent.drivers import ScriptedDriver, a_gpu
 
 
@@ -50,6 +56,87 @@ def test_a_container_may_use_what_its_record_says(
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
     enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
     assert enforcement.limits_of("uid", "main") == want
+
+
+def changed(pod: LocalPod, *, uuid: str = "GPU-0", units: int = 4, mib: int = 4301) -> LocalPod:
+    text = (
+        OURS["vrampack.dev/allocation"]
+        .replace('"mib":4301', f'"mib":{mib}')
+        .replace('"units":4,"mib"', f'"units":{units},"mib"')
+    )
+    annotations = {
+        "vrampack.dev/allocation": text.replace("GPU-0", uuid),
+        "visible-devices.vrampack.dev/main": uuid,
+        "limit-mib.vrampack.dev/main": str(mib),
+    }
+    return replace(pod, annotations=annotations)
+
+
+ASK = Ask(Request(4), (ContainerAsk("main", "main", 0, 4),))
+ADMITTED = LocalPod(
+    Pod("uid", "ml", "a", record=Record("vrampack", (Share(4, "GPU-0", 0),)), ask=ASK),
+    OURS,
+    {},
+    is_static=False,
+    is_controlled=True,
+)
+SHOWN = {
+    "nothing yet": (None, {"GPU-0": 4301}),
+    "the same": (changed(ADMITTED), {"GPU-0": 4301}),
+    "less, since somebody changed it": (changed(ADMITTED, mib=2000), {"GPU-0": 2000}),
+    "more than the units stand for": (changed(ADMITTED, mib=4302), {"GPU-0": 4301}),
+    "other units": (changed(ADMITTED, units=3, mib=2000), {"GPU-0": 4301}),
+    "the card of before the correction": (changed(ADMITTED, uuid="GPU-1", mib=4000), {"GPU-0": 4301}),
+    "no record any more": (replace(ADMITTED, annotations={}), {"GPU-0": 4301}),
+}
+
+
+@pytest.mark.parametrize(("shown", "want"), SHOWN.values(), ids=SHOWN)
+async def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
+    shown: LocalPod | None, want: Mapping[str, int]
+) -> None:
+    """What passed the fence stands against a watch that lags behind it, and against a record that the fence refuses."""
+    pods = {"uid": shown} if shown is not None else {}
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
+    await enforcement.apply(Held("ml", "a", "main", frozenset()), Passed("uid", None), ADMITTED)
+    assert enforcement.limits_of("uid", "main") == want
+
+
+def test_of_a_pod_that_nobody_admitted_here_the_watch_is_believed() -> None:
+    """After a restart of the agent: it runs, and what it has is counted."""
+    pod = changed(ADMITTED, mib=9000)
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
+    assert enforcement.limits_of("uid", "main") == {"GPU-0": 9000}
+
+
+ID = "1a" * 32
+SIDE = ContainerAsk("side", "init", 0, 4)
+TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, ask=replace(ASK, containers=(SIDE, *ASK.containers))))
+OLDER = replace(ADMITTED, pod=replace(ADMITTED.pod, record=Record("gpushare-v2", (Share(4, index=0),))))
+NAMED: dict[str, tuple[LocalPod | None, Named | Unnamed]] = {
+    "nobody's": (None, Unnamed.STRANGER),
+    "the only one that asks, before the status names it": (ADMITTED, Named("main", {"GPU-0": 4301})),
+    "one of two, before the status names it": (TWO, Unnamed.LATER),
+    "one of two": (replace(TWO, container_ids={"main": f"containerd://{ID}"}), Named("main", {"GPU-0": 4301})),
+    "one that has no card": (replace(TWO, container_ids={"web": f"containerd://{ID}"}), Named("web", {})),
+    "a previous plugin's": (OLDER, Unnamed.UNLIMITED),
+    "a pod without a record": (replace(ADMITTED, pod=replace(ADMITTED.pod, record=None)), Unnamed.STRANGER),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), NAMED.values(), ids=NAMED)
+def test_a_container_is_known_by_its_pod_s_status(pod: LocalPod | None, want: Named | Unnamed) -> None:
+    pods = {} if pod is None else {"uid": pod}
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
+    assert enforcement.named(Owner("uid", ID)) == want
+
+
+def test_a_status_that_names_a_container_later_is_seen() -> None:
+    pods = {"uid": TWO}
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
+    assert enforcement.named(Owner("uid", ID)) is Unnamed.LATER
+    pods["uid"] = replace(TWO, container_ids={"main": f"containerd://{ID}"})
+    assert enforcement.named(Owner("uid", ID)) == Named("main", {"GPU-0": 4301})
 
 
 def test_a_stranger_may_use_nothing() -> None:

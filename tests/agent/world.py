@@ -20,6 +20,9 @@ from typing import Any
 import msgspec
 
 from agent.app import Agent, Options
+from agent.enforcement import Surroundings
+from agent.limits.cgroups import Owner
+from agent.limits.preload.backend import Paths
 from agent.metrics import Metrics
 from agent.settings import AgentConfiguration
 from cards.allocation import allocate
@@ -50,6 +53,9 @@ class World:
         self.driver = driver
         self.folder = folder
         self.settings: dict[str, Any] = {}
+        self.preload = Paths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
+        self.owners: dict[int, Owner] = {}
+        """Whose a process is, by pid."""
         self.agent: Agent
         self._running: asyncio.Task[None] | None = None
         self._client: Api | None = None
@@ -59,6 +65,12 @@ class World:
 
     def close(self) -> None:
         logging.getLogger("agent").removeHandler(self._lines)
+
+    def ships_library(self, driver_version: str = "580.95.05") -> None:
+        """A node on which the library can hold limits."""
+        self.driver.version = driver_version
+        self.preload.shipped.write_bytes(b"a library")
+        self.preload.folder.mkdir()
 
     async def start_agent(self) -> None:
         """Start it and wait until it is registered."""
@@ -75,7 +87,9 @@ class World:
             {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
         )
         self.metrics = Metrics("test", node=NODE)
-        self.agent = Agent(Options(settings, "test", NODE), self._client, self.metrics, self.driver)
+        surroundings = Surroundings(self.folder / "no-hook" / "hook.sock", self.preload, self.owners.get)
+        options = Options(settings, "test", NODE, surroundings=surroundings)
+        self.agent = Agent(options, self._client, self.metrics, self.driver)
         self._running = asyncio.create_task(self.agent.run())
 
     async def kill_agent(self) -> None:

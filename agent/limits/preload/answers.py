@@ -42,12 +42,10 @@ class Answers:
         self._minors = minors
         self._driver_version = driver_version
 
-    def answer(
-        self, process: Process, owner: Owner | None, question: Question, *, is_last_chance: bool = False
-    ) -> Answer | Unnamed:
-        """The answer, or `LATER` when it should be asked again soon. The last chance is a no instead."""
+    def answer(self, process: Process, owner: Owner | None, question: Question) -> Answer | Unnamed:
+        """The answer, or `LATER` when it should be asked again soon."""
         limits = self._whose(owner)
-        if limits is Unnamed.LATER and not is_last_chance:
+        if limits is Unnamed.LATER:
             return limits
         if isinstance(limits, Unnamed) or owner is None:
             if question.kind is Kind.HELLO:
@@ -60,12 +58,13 @@ class Answers:
         return self._on_card(process, owner, question, (self._card(holding.minor, limits), limits))
 
     def _hello(self, process: Process, owner: Owner, question: Question, limits: Limits) -> Answer:
-        held_bytes: dict[str, int] = {}
         cards = [self._card(each.minor, limits) for each in question.holdings]
-        for uuid, each in zip(cards, question.holdings, strict=True):
-            if uuid is not None:
-                held_bytes[uuid] = held_bytes.get(uuid, 0) + each.held_bytes
-        self._ledger.hello(process, owner, held_bytes)
+        parts = {
+            (uuid, each.minor): each.held_bytes
+            for uuid, each in zip(cards, question.holdings, strict=True)
+            if uuid is not None
+        }
+        self._ledger.hello(process, owner, parts)
         first = cards[0] if cards else self._card(ONLY_CARD, limits)
         verdict = Verdict.NO_SUCH_CARD if None in cards else Verdict.YES
         return self._said(owner, question, verdict, (first, limits))
@@ -79,13 +78,14 @@ class Answers:
             self._ledger.hello(process, owner, {})
         verdict = Verdict.YES
         if question.kind is Kind.GIVE:
-            self._ledger.give(process, uuid, holding.held_bytes)
+            self._ledger.give(process, (uuid, holding.minor), holding.held_bytes)
         if question.kind is Kind.HOLD and not self._hold(process, uuid, holding, limits):
             verdict = Verdict.NO
         return self._said(owner, question, verdict, where)
 
     def _hold(self, process: Process, uuid: str, holding: Holding, limits: Limits) -> bool:
-        is_given = self._ledger.hold(process, uuid, holding.held_bytes, limit_bytes=limits[uuid])
+        part = uuid, holding.minor
+        is_given = self._ledger.hold(process, part, holding.held_bytes, limit_bytes=limits[uuid])
         if not is_given:
             log.debug("refused pid=%s card=%s bytes=%s limit=%s", process.pid, uuid, holding.held_bytes, limits[uuid])
         return is_given

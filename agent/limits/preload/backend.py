@@ -15,8 +15,9 @@ from agent.limits.preload import files, peers
 from agent.limits.preload.answers import Answers, Minors, Unnamed
 from agent.limits.preload.errors import JournalTakenError
 from agent.limits.preload.journal import Journal
-from agent.limits.preload.ledger import Ledger, Process, Tally
+from agent.limits.preload.ledger import Ledger, Part, Process, Tally
 from agent.limits.preload.server import Pace, PreloadServer
+from agent.limits.preload.wire import ONLY_CARD
 
 log = logging.getLogger(__name__)
 
@@ -88,11 +89,11 @@ class Preload:
         """Put the files in place, take the books over, listen. Raises `OSError`."""
         await asyncio.to_thread(files.install, self._paths.shipped, self._paths.folder)
         self._journal = await self._taken()
-        held: dict[tuple[Process, Owner], dict[str, int]] = {}
+        held: dict[tuple[Process, Owner], dict[Part, int]] = {}
         for entry in self._journal.entries:
-            held.setdefault((entry.process, entry.owner), {})[entry.uuid] = entry.held_bytes
-        for (process, owner), held_bytes in held.items():
-            self._ledger.hello(process, owner, held_bytes)
+            held.setdefault((entry.process, entry.owner), {})[entry.uuid, ONLY_CARD] = entry.held_bytes
+        for (process, owner), parts in held.items():
+            self._ledger.hello(process, owner, parts)
         self._server = PreloadServer(
             self._paths.folder / files.SOCKET, self._ledger, self._answers, owner_of=self._owner_of, pace=self._pace
         )
@@ -147,6 +148,11 @@ class Preload:
             if owner is not None and owner in self._names:
                 found[owner.pod_uid, self._names[owner]] += count
         return found
+
+    @property
+    def connections(self) -> int:
+        """Processes that are connected now, whoever's they are."""
+        return sum(self._server.connected().values()) if self._server is not None else 0
 
     def processes(self) -> tuple[ProcessUse, ...]:
         """Who holds what, process by process."""

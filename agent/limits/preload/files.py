@@ -21,10 +21,11 @@ SHIPPED = Path("/opt/vrampack/lib/vrampack") / LIBRARY
 
 
 def install(shipped: Path, folder: Path) -> None:
-    """Put library and loader file there, unless they are. Raises `OSError`."""
+    """Put library and loader file there, unless they are. A library that did not come leaves the one there. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
-    _put(folder / LIBRARY, shipped.read_bytes(), 0o755)
+    if shipped.is_file():
+        _put(folder / LIBRARY, shipped.read_bytes(), 0o755)
     _put(folder / LOADER_FILE, f"{FOLDER / LIBRARY}\n".encode(), 0o644)
 
 

@@ -5,6 +5,9 @@
     GIVE    less, and never more
     ended   all of it comes back
 
+A process may speak of one card by two names: before its library has learnt the card's minor, and after. What it says of
+the one says nothing of the other, so a figure belongs to a `Part`, and a card's is their sum.
+
 Figures are absolute, so a message that is repeated changes nothing. The limit is handed in with every question: it may
 be another one than a moment ago, and below what is held already; then nothing more is given until enough came back.
 """
@@ -28,6 +31,8 @@ class Process:
     """As the 22nd field of /proc/PID/stat says it."""
 
 
+Part: TypeAlias = tuple[str, int]
+"""A card's uuid, and the name that the process has for it."""
 Place: TypeAlias = tuple[Owner, str]
 """A container and a card's uuid."""
 Note: TypeAlias = Callable[[Process, Owner, str, int], bool]
@@ -39,9 +44,12 @@ class _Page:
     """One process."""
 
     owner: Owner
-    held_bytes: dict[str, int] = field(default_factory=dict)
-    """By uuid; never 0."""
+    parts: dict[Part, int] = field(default_factory=dict)
+    """Bytes; never 0."""
     refused: Counter[str] = field(default_factory=Counter)
+
+    def held_bytes(self, uuid: str) -> int:
+        return sum(part_bytes for (card, _), part_bytes in self.parts.items() if card == uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +85,39 @@ class Ledger:
         self._ended_pods: set[str] = set()
         """Pods that are gone and of which processes are left."""
 
-    def hello(self, process: Process, owner: Owner, held_bytes: Mapping[str, int]) -> None:
-        """All that this process holds, by uuid. It is no wish: what is not in it is not held any more."""
+    def hello(self, process: Process, owner: Owner, parts: Mapping[Part, int]) -> None:
+        """All that this process holds, in bytes. It is no wish: what is not in it is not held any more."""
         page = self._pages.get(process)
         if page is not None and page.owner != owner:  # it was moved to another cgroup
             self.ended(process)
         page = self._pages.setdefault(process, _Page(owner))
-        for uuid in {*page.held_bytes, *held_bytes}:
-            self._set(process, page, uuid, held_bytes.get(uuid, 0))
+        for part in sorted({*page.parts, *parts}):
+            self._set(process, page, part, parts.get(part, 0))
 
-    def hold(self, process: Process, uuid: str, wanted_bytes: int, *, limit_bytes: int) -> bool:
-        """Whether it may hold so much of the card from now on; a no leaves everything as it was."""
-        page = self._pages[process]
-        more_bytes = wanted_bytes - page.held_bytes.get(uuid, 0)
+    def hold(self, process: Process, part: Part, wanted_bytes: int, *, limit_bytes: int) -> bool:
+        """Whether it may hold so much from now on, `limit_bytes` of the whole card; a no leaves everything as it was."""
+        page, (uuid, _) = self._pages[process], part
+        more_bytes = wanted_bytes - page.parts.get(part, 0)
         if more_bytes > 0 and self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:
             return self._refuse(page, uuid)
-        if not self._note(process, page.owner, uuid, wanted_bytes) and more_bytes > 0:
+        if not self._note(process, page.owner, uuid, page.held_bytes(uuid) + more_bytes) and more_bytes > 0:
             return self._refuse(page, uuid)  # what is not remembered could be given twice after a restart
-        self._count(page, uuid, wanted_bytes)
+        self._count(page, part, wanted_bytes)
         return True
 
-    def give(self, process: Process, uuid: str, left_bytes: int) -> None:
+    def give(self, process: Process, part: Part, left_bytes: int) -> None:
         """It holds so much, less than before; a figure that is not less changes nothing."""
         page = self._pages[process]
-        if left_bytes < page.held_bytes.get(uuid, 0):
-            self._set(process, page, uuid, left_bytes)
+        if left_bytes < page.parts.get(part, 0):
+            self._set(process, page, part, left_bytes)
 
     def ended(self, process: Process) -> None:
         """Whatever it held came back."""
         page = self._pages.pop(process, None)
         if page is None:
             return
-        for uuid in list(page.held_bytes):
-            self._set(process, page, uuid, 0)
+        for part in list(page.parts):
+            self._set(process, page, part, 0)
         if page.owner.pod_uid in self._ended_pods:
             self.forget(page.owner.pod_uid)
 
@@ -129,7 +137,7 @@ class Ledger:
     def holds(self, process: Process) -> bool:
         """Whether it holds anything."""
         page = self._pages.get(process)
-        return page is not None and bool(page.held_bytes)
+        return page is not None and bool(page.parts)
 
     def used_bytes(self, owner: Owner, uuid: str) -> int:
         """By all processes of the container on that card."""
@@ -145,24 +153,24 @@ class Ledger:
     def rows(self) -> Iterator[Row]:
         """Every process and what it holds, in stable order; one without a card is left out."""
         for process, page in sorted(self._pages.items()):
-            for uuid in sorted({*page.held_bytes, *page.refused}):
-                yield Row(process, page.owner, uuid, page.held_bytes.get(uuid, 0), page.refused[uuid])
+            for uuid in sorted({*(card for card, _ in page.parts), *page.refused}):
+                yield Row(process, page.owner, uuid, page.held_bytes(uuid), page.refused[uuid])
 
     def _refuse(self, page: _Page, uuid: str) -> bool:
         page.refused[uuid] += 1
         self._refused[page.owner, uuid] += 1
         return False
 
-    def _set(self, process: Process, page: _Page, uuid: str, held_bytes: int) -> None:
+    def _set(self, process: Process, page: _Page, part: Part, part_bytes: int) -> None:
         """A fact, whether it can be remembered or not."""
-        self._note(process, page.owner, uuid, held_bytes)
-        self._count(page, uuid, held_bytes)
+        self._count(page, part, part_bytes)
+        self._note(process, page.owner, part[0], page.held_bytes(part[0]))
 
-    def _count(self, page: _Page, uuid: str, held_bytes: int) -> None:
-        place = page.owner, uuid
-        used_bytes = self._used.pop(place, 0) - page.held_bytes.pop(uuid, 0) + held_bytes
-        if held_bytes:
-            page.held_bytes[uuid] = held_bytes
+    def _count(self, page: _Page, part: Part, part_bytes: int) -> None:
+        place = page.owner, part[0]
+        used_bytes = self._used.pop(place, 0) - page.parts.pop(part, 0) + part_bytes
+        if part_bytes:
+            page.parts[part] = part_bytes
         if used_bytes:
             self._used[place] = used_bytes
         if used_bytes > self._peak.get(place, 0):

@@ -79,7 +79,7 @@ class Connection:
         self.paused: Paused = None
         """Set while it is not read."""
         self.deadline: float | None = None
-        """Until when its question may wait; None when none does."""
+        """Until when its questions may wait for a name; None while none has to."""
 
 
 class PreloadServer:
@@ -199,16 +199,23 @@ class PreloadServer:
 
     def _ask(self, connection: Connection, question: Question) -> None:
         """Answer it, or let its connection wait until that can be done."""
-        now = self._loop.time()
-        is_late = connection.deadline is not None and now >= connection.deadline
-        answer = self._answers.answer(connection.process, connection.owner, question, is_last_chance=is_late)
-        if isinstance(answer, Unnamed):
-            connection.deadline = connection.deadline or now + self._pace.name_seconds
+        answer = self._answers.answer(connection.process, connection.owner, question)
+        if not isinstance(answer, Unnamed):
+            connection.deadline = None
+            self._answer(connection, question, answer)
+        elif self._is_late(connection):
+            log.warning("refused pid=%s owner=%s why=%s", connection.process.pid, connection.owner, answer.value)
+            self._answer(connection, question, Answer(Verdict.NO, question.sequence))
+        else:
             self._pause(connection, AGAIN_SECONDS, lambda: self._ask(connection, question))
-            return
-        if is_late:
-            log.warning("refused a process pid=%s owner=%s why=%s", connection.process.pid, connection.owner, "no name")
-        connection.deadline = None
+
+    def _is_late(self, connection: Connection) -> bool:
+        """Whether its questions waited long enough for a name, this one or those before."""
+        if connection.deadline is None:
+            connection.deadline = self._loop.time() + self._pace.name_seconds
+        return self._loop.time() >= connection.deadline
+
+    def _answer(self, connection: Connection, question: Question, answer: Answer) -> None:
         connection.has_greeted = True
         if question.kind is not Kind.GIVE:
             self._say(connection, answer)

@@ -214,3 +214,17 @@ async def test_a_container_cannot_take_all_connections(node: Node) -> None:
         finally:
             for program in programs:
                 await program.kill()
+
+
+async def test_a_card_that_got_its_minor_later_is_one_card(node: Node) -> None:
+    """A process allocates before its library knows which card it is, and after: both figures count."""
+    async with node.running() as back_end, node.program() as program:
+        await program.open(node.path)
+        await program.ask(Kind.HELLO)
+        assert (await program.ask(Kind.HOLD, (ONLY_CARD, 3000))).verdict is Verdict.YES
+        assert (await program.ask(Kind.HOLD, (0, 1302))).verdict is Verdict.NO  # 4301 - 3000 = 1301
+        assert (await program.ask(Kind.HOLD, (0, 1301))).used_bytes == 4301 * MIB
+        await program.tell((ONLY_CARD, 0))
+        assert (await program.ask(Kind.LOOK, (0, 1301))).used_bytes == 1301 * MIB
+        assert (await program.ask(Kind.HELLO, (ONLY_CARD, 1), (0, 2))).used_bytes == 3 * MIB
+        assert used_mib(back_end) == 3

@@ -1,0 +1,73 @@
+"""`vrampack shim status`: who holds what of this node's cards, process by process, asked of its agent."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+
+import msgspec
+
+from agent.shim import ShimStatus
+from cli.refusal import refuse
+from cli.shim.render import table
+from configuration.addresses import parse_address
+
+CALL_SECONDS = 10.0
+MOST_BYTES = 16 << 20
+"""Some 50,000 processes; an answer above this is no agent's."""
+
+
+class NoStatusError(Exception):
+    """Whoever listens there is no agent that can say it."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 answered, 1 no answer, 2 misuse."""
+    made = parser()
+    options = made.parse_args(arguments)
+    try:
+        host, port = parse_address(options.address)
+    except ValueError as error:
+        made.error(f"--address: {error}")
+    try:
+        status = msgspec.json.decode(_asked(host, port), type=ShimStatus)
+    except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
+        hint = "is it the health address of an agent of this version?"
+        return refuse(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
+    sys.stdout.write(_as_json(status) if options.output == "json" else table(status))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(
+        prog="vrampack shim",
+        description="Show who holds what of this node's cards where the library under libc holds limits (preload).",
+        epilog="Exit 0: answered; 1: no agent answers there; 2: misuse.",
+    )
+    made.add_argument("action", choices=("status",))
+    made.add_argument(
+        "--address", metavar="HOST:PORT", default="127.0.0.1:12347", help="the agent's health address (127.0.0.1:12347)"
+    )
+    made.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    return made
+
+
+def _as_json(status: ShimStatus) -> str:
+    return msgspec.json.format(msgspec.json.encode(status), indent=2).decode() + "\n"
+
+
+def _asked(host: str, port: int) -> bytes:
+    connection = HTTPConnection(host, port, timeout=CALL_SECONDS)
+    try:
+        connection.request("GET", "/shim")
+        answer = connection.getresponse()
+        body = answer.read(MOST_BYTES)
+    finally:
+        connection.close()
+    if answer.status != HTTPStatus.OK:
+        raise NoStatusError(f"it says {answer.status} {answer.reason}")
+    return body
