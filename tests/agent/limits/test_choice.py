@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from agent.limits.choice import NAMES, Choice, Way, choose
+from agent.limits.choice import KNOWN_BRANCHES, NAMES, Choice, Way, choose
 from agent.limits.detection import Findings, Toolkit
 from agent.limits.errors import ImpossibleBackEndError
 
+BRANCHES = Path(__file__).parents[3] / "shim" / "core" / "branches.csv"
 READY = Findings("615.71.09", cgroup_version=2, has_mig=False, toolkit=Toolkit.READY, is_hooked=True)
 HOOKED = replace(READY, toolkit=Toolkit.ABSENT)
 
@@ -97,3 +99,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 def test_the_word_is_a_label_value(name: str) -> None:
     findings = LIBRARY if name == "preload" else READY
     assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", choose(name, findings).word)
+
+
+@pytest.mark.skipif(not BRANCHES.exists(), reason="the library is not in this tree")
+def test_the_branches_are_those_that_the_core_of_the_library_knows() -> None:
+    rows = BRANCHES.read_text().splitlines()
+    assert {int(row.partition(",")[0]) for row in rows[1:]} == KNOWN_BRANCHES

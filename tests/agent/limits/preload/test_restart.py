@@ -1,0 +1,190 @@
+"""Agents that die, are replaced, or are away for a while: who holds what is known afterwards, and no limit was passed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from agent.limits.preload import peers
+from agent.limits.preload.journal import Journal
+from agent.limits.preload.ledger import Process
+from agent.limits.preload.wire import Kind, Verdict
+from tests.agent.limits.preload.clients import Program
+from tests.agent.limits.preload.nodes import APP, MIB, Node, until, used_mib
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_ends(node: Node) -> None:
+    async with node.program() as program:
+        async with node.running():
+            await program.open(node.path)
+            await program.ask(Kind.HELLO)
+            await program.ask(Kind.HOLD, (0, 3000))
+        async with node.running() as back_end:
+            assert used_mib(back_end) == 3000
+            await program.kill()
+            await until(lambda: used_mib(back_end) == 0)
+
+
+async def test_a_process_that_ended_meanwhile_holds_nothing(node: Node) -> None:
+    async with node.program() as program:
+        async with node.running():
+            await program.open(node.path)
+            await program.ask(Kind.HELLO, (0, 3000))
+        await program.kill()
+        async with node.running() as back_end:
+            assert used_mib(back_end) == 0
+
+
+async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node: Node) -> None:
+    async with node.running():
+        pass
+    started_ticks = peers.started(os.getpid())
+    assert started_ticks is not None
+    books = Journal(node.books, boot_id=peers.boot_id())
+    books.write(Process(os.getpid(), started_ticks - 1), APP, "GPU-0", 3000 * MIB)
+    books.close()
+    async with node.running() as back_end:
+        assert used_mib(back_end) == 0
+
+
+async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hello(node: Node) -> None:
+    async with node.program() as program:
+        async with node.running():
+            await program.open(node.path)
+            await program.ask(Kind.HELLO, (0, 3000))
+        async with node.running() as back_end:
+            await program.open(node.path)
+            assert (await program.ask(Kind.HELLO, (0, 1000))).used_bytes == 1000 * MIB
+            assert used_mib(back_end) == 1000
+
+
+async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: Node) -> None:
+    """Two at once, as an upgrade may have it for a moment: the old one answers until it ends."""
+    async with node.program() as program:
+        old, new = node.back_end(), node.back_end()
+        await old.start()
+        starting = asyncio.create_task(new.start())
+        try:
+            await program.open(node.path)
+            assert (await program.ask(Kind.HELLO, (0, 500))).verdict is Verdict.YES
+            assert not starting.done()
+            old.stop()
+            async with asyncio.timeout(5):
+                await starting
+            assert used_mib(new) == 500
+            await program.open(node.path)
+            assert (await program.ask(Kind.HELLO, (0, 501))).used_bytes == 501 * MIB
+        finally:
+            new.stop()
+
+
+async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one(node: Node) -> None:
+    async with node.running() as old:
+        server = old._server
+        assert server is not None
+        old._server = None
+        assert old._journal is not None
+        old._journal.close()
+        old._journal = None
+        async with node.running():
+            server.stop()
+            async with node.program() as program:
+                await program.open(node.path)
+                assert (await program.ask(Kind.HELLO)).verdict is Verdict.YES
+    assert not node.path.exists()
+
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from agent.limits.preload.wire import Kind
+from tests.agent.limits.preload.nodes import Node
+
+async def main():
+    back_end = Node(Path(sys.argv[1])).back_end()
+    await back_end.start()
+    print("begun", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def an_agent_of_its_own(node: Node) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", AGENT, str(node.folder)), stdout=PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"begun\n"
+    return process
+
+
+async def test_agents_that_are_killed_again_and_again_lose_nothing(node: Node) -> None:
+    """Processes hold, free, and say so again only when they like; after every kill the books are what they hold."""
+    random = Random(3)
+    programs = [await Program.started() for _ in range(3)]
+    held = dict.fromkeys(programs, 0)
+    try:
+        for _ in range(4):
+            agent = await an_agent_of_its_own(node)
+            for program in programs:
+                if random.random() < 0.7 or not held[program]:
+                    await program.open(node.path)
+                    await program.ask(Kind.HELLO, (0, held[program]))
+                    for _ in range(random.randint(1, 10)):
+                        wanted = random.randint(0, 4301)
+                        if (await program.ask(Kind.HOLD, (0, wanted))).verdict is Verdict.YES:
+                            held[program] = wanted
+                        assert sum(held.values()) <= 4301
+            agent.kill()
+            await agent.communicate()
+            async with node.running() as back_end:
+                assert {each.pid: each.held_bytes // MIB for each in back_end.processes()} == {
+                    program.pid: mib for program, mib in held.items() if mib
+                }
+    finally:
+        for program in programs:
+            await program.kill()
+    async with node.running() as back_end:
+        assert used_mib(back_end) == 0
+
+
+async def test_on_a_kernel_that_does_not_name_the_peer_s_process_it_is_found_by_its_number(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "SO_PEERPIDFD", 9999)
+    async with node.running() as back_end, node.program() as program:
+        await program.open(node.path)
+        await program.ask(Kind.HELLO, (0, 100))
+        assert [each.pid for each in back_end.processes()] == [program.pid]
+        await program.kill()
+        await until(lambda: used_mib(back_end) == 0)
+
+
+async def test_an_installed_library_is_replaced_and_never_written_into(node: Node) -> None:
+    async with node.running():
+        library = node.folder / "preload" / "libvrampack.so"
+        first = library.stat().st_ino
+    async with node.running():
+        assert library.stat().st_ino == first
+    with library.open("rb") as mapped:
+        back_end = node.back_end()
+        (node.folder / "libvrampack.so").write_bytes(b"a newer library")
+        await back_end.start()
+        back_end.stop()
+        assert mapped.read() == b"a library"
+    assert library.read_bytes() == b"a newer library"
+    assert library.stat().st_mode & 0o777 == 0o755
