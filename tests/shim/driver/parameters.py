@@ -195,6 +195,6 @@ class UvmMapExternal(Structure):
 
 
 class UvmFree(Structure):
-    """Up to 590."""
+    """Up to 580."""
 
     _fields_ = [("base", c_uint64), ("length", c_uint64), ("status", c_uint32)]

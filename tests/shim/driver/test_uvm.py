@@ -98,8 +98,8 @@ def test_unknown_numbers_and_pointers(uvm: int) -> None:
     assert ioctl(uvm, nv.UVM_MAP_EXTERNAL, 4096) == errno.EFAULT
 
 
-@pytest.mark.parametrize("driver", ["595.45.04"], indirect=True)
-def test_free_is_shorter_in_595(uvm: int) -> None:
+@pytest.mark.parametrize("driver", ["590.48.01", "595.45.04"], indirect=True)
+def test_free_is_shorter_from_590_on(uvm: int) -> None:
     room = nv.UvmFree(base=BASE, status=7)
     assert ioctl(uvm, nv.UVM_FREE, addressof(room)) == 0
     assert (room.length & 0xFFFFFFFF, room.status) == (nv.BAD_ADDRESS, 7)  # the status lies where the length was

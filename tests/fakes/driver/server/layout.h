@@ -1,6 +1,6 @@
 /*
  * Where the fields of the driver's parameter structures lie, by driver branch. The numbers were measured by compiling the
- * published headers of one release of each branch; docs/gpu-verification.md (D1) names them. This table is written for
+ * published headers of every release of these branches; docs/gpu-verification.md (D1) says more. This table is written for
  * the fake driver alone: whoever decodes the same structures elsewhere has a table of their own, so that one wrong
  * number in either shows.
  */
@@ -26,9 +26,11 @@ struct layout {
 /* branch, short status, long size and status, memory, FB entries, uvm map and free */
 #define LAYOUTS(X) \
 	X(515, 24, 40, 32, 120, 54, 1200, 24) \
+	X(520, 24, 40, 32, 120, 54, 1200, 24) \
 	X(525, 24, 40, 36, 120, 54, 1200, 24) \
+	X(530, 24, 40, 36, 120, 54, 1200, 24) \
 	X(535, 28, 48, 40, 120, 54, 1200, 24) \
-	X(545, 28, 48, 40, 128, 55, 9264, 24) \
+	X(545, 28, 48, 40, 128, 55, 1200, 24) \
 	X(550, 28, 48, 40, 128, 55, 9264, 24) \
 	X(555, 28, 48, 40, 128, 55, 9264, 24) \
 	X(560, 28, 48, 40, 128, 57, 9264, 24) \
@@ -36,7 +38,7 @@ struct layout {
 	X(570, 28, 48, 40, 128, 57, 9264, 24) \
 	X(575, 28, 48, 40, 128, 57, 9264, 24) \
 	X(580, 28, 48, 40, 128, 128, 9264, 24) \
-	X(590, 28, 48, 40, 128, 128, 9264, 24) \
+	X(590, 28, 48, 40, 128, 128, 9264, 16) \
 	X(595, 28, 48, 40, 128, 128, 9264, 16)
 
 /* What every branch has alike: `size` of the whole, then the offsets. */
