@@ -27,6 +27,7 @@ FLAGS = (
 GUARDS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 APP = ("app.c", "rm.c", "start.c")
 SMI = ("smi.c", "rm.c", "start.c")
+RACE = ("race.c", "rm.c", "start.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class Built:
     @property
     def smi(self) -> Path:
         return self.folder / "nvidia-smi"
+
+    @property
+    def race(self) -> Path:
+        return self.folder / "race"
 
     @property
     def static_smi(self) -> Path:
@@ -95,10 +100,11 @@ def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Pat
 def _compile_all(built: Built) -> None:
     build_server(built.server)
     build_server(built.sanitized_server, flags=GUARDS)
-    app, smi = ([PROGRAMS / name for name in names] for names in (APP, SMI))
+    app, smi, race = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE))
     _compile(built.app, app, ("-O2",))
     _compile(built.static_app, app, ("-O2", "-static"))
     _compile(built.smi, smi, ("-O2",))
+    _compile(built.race, race, ("-O2",))
     _compile(built.static_smi, smi, ("-O2", "-static"))
 
 

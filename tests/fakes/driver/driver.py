@@ -136,6 +136,10 @@ class FakeDriver:
     def state(self) -> DriverState:
         return parse_state((self.folder / "state").read_text())
 
+    def refuse(self, *, status: int, times: int = 1) -> None:
+        """The next so many allocations of memory end in that status, whatever room there is."""
+        (self.folder / "refuse").write_text(f"{status:x} {times}\n")
+
     def show_to(self, machine: Machine) -> None:
         """NVML's stub reports the processes that hold memory here, in whole MiB."""
         machine.ends_processes()

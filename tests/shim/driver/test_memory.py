@@ -47,6 +47,15 @@ def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
         assert driver.state().refused == 1
 
 
+def test_a_refusal_on_order(driver: FakeDriver) -> None:
+    """So that a test sees what is done when the driver says no to what a limit allowed."""
+    with Caller(driver.control) as caller:
+        driver.refuse(status=0x1A, times=2)
+        tries = [caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB)).status for _ in range(3)]
+        assert tries == [0x1A, 0x1A, nv.OK]
+        assert driver.state().cards[0].used == MIB
+
+
 WRONG = {
     "in system memory": nv.Memory(size=MIB, attr=nv.LOCATION_PCI),
     "anywhere": nv.Memory(size=MIB, attr=nv.LOCATION_ANY),

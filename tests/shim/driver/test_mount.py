@@ -19,7 +19,7 @@ from tests.shim.driver.caller import Caller
 
 pytestmark = pytest.mark.shim
 
-NAMES = {"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "version", "state"}
+NAMES = {"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "version", "state", "refuse"}
 
 
 def test_the_folder(driver: FakeDriver) -> None:

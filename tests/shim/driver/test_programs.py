@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.waiting import until
 from tests.fakes.driver.build import Built
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.nvml.machine import Machine
@@ -63,6 +64,20 @@ def test_loops_race_and_leave_nothing(driver: FakeDriver, programs: Built) -> No
     card = driver.state().cards[0]
     assert card.used == 0
     assert card.peak <= card.total - 256 * MIB
+
+
+def test_short_lives_leave_nothing(driver: FakeDriver, programs: Built) -> None:
+    """Opened, taken, freed, forked and killed, of a card that is too small for all."""
+    command = [str(programs.race), "--control", str(driver.control), "--minor", "0", "--cycles", "600", "--most", "700"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tally = {name: int(number) for number, name in (part.split() for part in done.stdout.split(", "))}
+    assert min(tally["given"], tally["refused"], tally["freed"], tally["killed"], tally["children"]) > 0
+    until(lambda: driver.state().files == 0)
+    state = driver.state()
+    small = state.card("GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
+    assert (small.used, state.objects) == (0, 0)
+    assert 700 * MIB < small.peak <= small.total - 256 * MIB
 
 
 def test_nvml_sees_the_processes(driver: FakeDriver, programs: Built, tmp_path: Path) -> None:

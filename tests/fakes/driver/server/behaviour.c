@@ -61,6 +61,12 @@ void rm_release(struct rm *rm, struct rm_file *file)
 	rm->host->give(file);
 }
 
+void rm_refuse(struct rm *rm, uint32_t status, uint32_t times)
+{
+	rm->refusal = status;
+	rm->refusals_left = times;
+}
+
 struct rm_counts rm_count(const struct rm *rm)
 {
 	return rm->counts;

@@ -59,6 +59,9 @@ int rm_ioctl(struct rm *rm, struct rm_file *file, const struct rm_caller *caller
 typedef void rm_holding(void *to, uint32_t card, uint32_t pid, uint64_t bytes);
 void rm_each_holding(const struct rm *rm, rm_holding *tell, void *to);
 
+/* The next so many allocations of the card's memory end in that status, whatever room there is. */
+void rm_refuse(struct rm *rm, uint32_t status, uint32_t times);
+
 struct rm_counts {
 	uint64_t clients, objects, files, refused, calls;
 };

@@ -13,6 +13,7 @@ const char *folder_name(const struct folder *folder, uint64_t node, char *room, 
 {
 	static const char *const names[] = {
 		[NODE_CONTROL] = "nvidiactl", [NODE_UVM] = "nvidia-uvm", [NODE_VERSION] = "version", [NODE_STATE] = "state",
+		[NODE_REFUSE] = "refuse",
 	};
 
 	if (node > NODE_FOLDER && node < NODE_FIRST_CARD)
@@ -36,7 +37,7 @@ uint64_t folder_find(const struct folder *folder, const char *name)
 
 bool folder_is_text(uint64_t node)
 {
-	return node == NODE_VERSION || node == NODE_STATE;
+	return node == NODE_VERSION || node == NODE_STATE || node == NODE_REFUSE;
 }
 
 struct fuse_attr folder_attributes(const struct folder *folder, uint64_t node)
@@ -46,11 +47,23 @@ struct fuse_attr folder_attributes(const struct folder *folder, uint64_t node)
 	(void)folder;
 	if (node == NODE_FOLDER)
 		attributes.mode = S_IFDIR | 0755;
+	else if (node == NODE_REFUSE)
+		attributes.mode = S_IFREG | 0600;
 	else if (folder_is_text(node))
 		attributes.mode = S_IFREG | 0444;
 	else if (node == NODE_UVM)
 		attributes.size = UVM_BYTES;
 	return attributes;
+}
+
+bool folder_order(struct folder *folder, const char *text)
+{
+	unsigned status, times;
+
+	if (sscanf(text, "%x %u", &status, &times) != 2)
+		return false;
+	rm_refuse(folder->rm, status, times);
+	return true;
 }
 
 struct process {
@@ -117,7 +130,7 @@ char *folder_text(const struct folder *folder, uint64_t node)
 		return NULL;
 	if (node == NODE_VERSION) {
 		fprintf(out, "%s\n", folder->version);
-	} else {
+	} else if (node == NODE_STATE) {
 		rm_each_holding(folder->rm, add_holding, &processes);
 		say_state(out, folder, &processes);
 	}

@@ -1,6 +1,6 @@
 /*
  * The flat folder that is served: which files there are, what they look like, and the plain texts that people and tests
- * read. `state` is made anew at each open.
+ * read. `state` is made anew at each open. `refuse` is written: `STATUS TIMES`, see rm_refuse.
  */
 #ifndef FAKE_FOLDER_H
 #define FAKE_FOLDER_H
@@ -15,6 +15,7 @@ enum node {
 	NODE_UVM,
 	NODE_VERSION,
 	NODE_STATE,
+	NODE_REFUSE,
 	NODE_FIRST_CARD,
 };
 
@@ -33,6 +34,9 @@ const char *folder_name(const struct folder *folder, uint64_t node, char *room, 
 
 bool folder_is_text(uint64_t node);
 struct fuse_attr folder_attributes(const struct folder *folder, uint64_t node);
+
+/* What was written to `refuse`, ended by a zero. False: it means nothing. */
+bool folder_order(struct folder *folder, const char *text);
 
 /* To be freed; NULL without memory. */
 char *folder_text(const struct folder *folder, uint64_t node);

@@ -77,9 +77,11 @@ static void *work(void *with)
 	return NULL;
 }
 
-static bool is_slow(uint32_t opcode)
+/* What touches the driver itself. */
+static bool is_slow(const struct fuse_in_header *header)
 {
-	return opcode == FUSE_OPEN || opcode == FUSE_RELEASE || opcode == FUSE_IOCTL;
+	return header->opcode == FUSE_OPEN || header->opcode == FUSE_RELEASE || header->opcode == FUSE_IOCTL
+	       || (header->opcode == FUSE_WRITE && header->nodeid == NODE_REFUSE);
 }
 
 static void take_in(struct fuse *fuse, char *bytes, size_t size)
@@ -90,7 +92,7 @@ static void take_in(struct fuse *fuse, char *bytes, size_t size)
 	request.body = bytes + sizeof(request.header);
 	request.size = size - sizeof(request.header);
 	bytes[size] = '\0';
-	if (!is_slow(request.header.opcode))
+	if (!is_slow(&request.header))
 		request_answer(&fuse->server, &request);
 	else if (!queue(fuse, &request))
 		request_fail(&fuse->server, &request, -ENOMEM);

@@ -50,6 +50,10 @@ static uint32_t alloc_video(struct rm *rm, struct object *parent, uint32_t *hand
 	status = round_up(request, page_bytes(request));
 	if (status != RM_OK)
 		return status;
+	if (rm->refusals_left) {
+		rm->refusals_left--;
+		return rm->refusal;
+	}
 	memory = memory_take(rm, parent->card, card_bytes(request->bytes));
 	if (!memory) {
 		rm->counts.refused++;

@@ -82,6 +82,7 @@ struct rm {
 	size_t bucket_count;
 	uint32_t next_client, next_handle;
 	struct memory *memories;
+	uint32_t refusal, refusals_left;	/* ordered by a test */
 	struct rm_counts counts;
 };
 

@@ -174,13 +174,18 @@ static void on_read(const struct server *server, const struct request *request)
 	answer(server, request, text + in.offset, length < in.size ? length : in.size);
 }
 
-/* Pages of nvidia-uvm that the kernel wants to be rid of; nobody asks for them again but as zeros. */
+/* An order, or pages of nvidia-uvm that the kernel wants to be rid of: nobody asks for those again but as zeros. */
 static void on_write(const struct server *server, const struct request *request)
 {
 	struct fuse_write_out out = { 0 };
 	struct fuse_write_in in;
+	bool is_well = take_body(request, &in, sizeof(in));
 
-	if (!take_body(request, &in, sizeof(in)) || request->header.nodeid != NODE_UVM) {
+	if (is_well && request->header.nodeid == NODE_REFUSE)
+		is_well = folder_order(server->folder, request->body + sizeof(in));
+	else if (request->header.nodeid != NODE_UVM)
+		is_well = false;
+	if (!is_well) {
 		request_fail(server, request, -EINVAL);
 		return;
 	}
