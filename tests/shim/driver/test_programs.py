@@ -50,7 +50,7 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize(("option", "said"), SAYS.items())
+@pytest.mark.parametrize(("option", "said"), SAYS.items(), ids=SAYS)
 def test_options(driver: FakeDriver, programs: Built, option: str, said: str) -> None:
     assert run(programs.app, driver, option, "--free", "64").stdout == said
 

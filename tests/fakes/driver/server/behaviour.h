@@ -1,6 +1,6 @@
 /*
  * What the driver does, apart from how it is reached: which calls there are, what they check, what they answer and what
- * memory they take. No libc but memcpy, memset and memcmp; memory and the caller's pages come through `struct rm_host`, so a
+ * memory they take. No libc but memcpy and memset; memory and the caller's pages come through `struct rm_host`, so a
  * server in user space and a kernel module can share these files. The caller serialises: one call at a time.
  *
  * docs/gpu-verification.md lists, as D1 and on, what is assumed here, from where, and whether a GPU has confirmed it.
@@ -46,7 +46,6 @@ struct rm_file;
 
 /* `cards` stay the caller's and are kept up to date. NULL: no memory. */
 struct rm *rm_new(const struct rm_host *host, const struct layout *layout, struct rm_card *cards, uint32_t count);
-void rm_end(struct rm *rm);
 
 /* One open file: `card` is an index and matters for RM_CARD only. */
 struct rm_file *rm_open(struct rm *rm, enum rm_kind kind, uint32_t card);

@@ -40,11 +40,10 @@ bool folder_is_text(uint64_t node)
 	return node == NODE_VERSION || node == NODE_STATE || node == NODE_REFUSE;
 }
 
-struct fuse_attr folder_attributes(const struct folder *folder, uint64_t node)
+struct fuse_attr folder_attributes(uint64_t node)
 {
 	struct fuse_attr attributes = { .ino = node, .nlink = 1, .blksize = 4096, .mode = S_IFREG | 0666 };
 
-	(void)folder;
 	if (node == NODE_FOLDER)
 		attributes.mode = S_IFDIR | 0755;
 	else if (node == NODE_REFUSE)

@@ -33,7 +33,7 @@ uint64_t folder_find(const struct folder *folder, const char *name);
 const char *folder_name(const struct folder *folder, uint64_t node, char *room, size_t size);
 
 bool folder_is_text(uint64_t node);
-struct fuse_attr folder_attributes(const struct folder *folder, uint64_t node);
+struct fuse_attr folder_attributes(uint64_t node);
 
 /* What was written to `refuse`, ended by a zero. False: it means nothing. */
 bool folder_order(struct folder *folder, const char *text);

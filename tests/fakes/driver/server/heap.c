@@ -23,7 +23,7 @@ static uint32_t heap_alloc(const struct call *call, unsigned char *at, struct ob
 {
 	struct request request = {
 		.flags = get32(at, HEAP_FLAGS), .attr = get32(at, layout->attr), .attr2 = get32(at, layout->attr2),
-		.bytes = get64(at, layout->bytes), .offset = get64(at, layout->offset),
+		.bytes = get64(at, layout->bytes),
 	};
 	uint32_t handle = request.flags & FLAG_HANDLE_PROVIDED ? get32(at, HEAP_MEMORY) : 0;
 	uint32_t class_number = heap_class(&request), status;

@@ -62,13 +62,11 @@ enum {
 	HEAP_FREE = 32, HEAP_MEMORY = 44, HEAP_FLAGS = 52, HEAP_FREE_FLAGS = 48,
 	HEAP_LARGEST_BASE = 48, HEAP_LARGEST = 56, HEAP_BASE = 64,
 	/* the parameters of memory classes */
-	MEMORY_FLAGS = 8, MEMORY_ATTR = 24, MEMORY_ATTR2 = 28, MEMORY_BYTES = 64, MEMORY_OFFSET = 80,
-	MEMORY_LIMIT = 88,
+	MEMORY_FLAGS = 8, MEMORY_ATTR = 24, MEMORY_ATTR2 = 28, MEMORY_BYTES = 64, MEMORY_LIMIT = 88,
 	/* NV0080: a device */
 	DEVICE_SIZE = 56, DEVICE_ID = 0,
-	SUBDEVICE_SIZE = 4,
 	/* CARD_INFO, one entry */
-	CARD_SIZE = 72, CARD_VALID = 0, CARD_DOMAIN = 4, CARD_BUS = 8, CARD_VENDOR = 12, CARD_DEVICE = 14,
+	CARD_SIZE = 72, CARD_VALID = 0, CARD_BUS = 8, CARD_VENDOR = 12, CARD_DEVICE = 14,
 	CARD_GPU_ID = 16, CARD_FB_SIZE = 48, CARD_MINOR = 56,
 	/* IOCTL_XFER_CMD */
 	XFER_SIZE = 16, XFER_COMMAND = 0, XFER_LENGTH = 4, XFER_POINTER = 8,
@@ -82,13 +80,13 @@ enum {
 /* The three ways in which VID_HEAP_CONTROL allocates differ in these. */
 struct heap_layout {
 	uint32_t function;
-	uint16_t attr, attr2, bytes, offset, limit;
+	uint16_t attr, attr2, bytes, limit;
 };
 
 #define HEAP_LAYOUTS(X) \
-	X(2, 56, 144, 88, 104, 112) \
-	X(6, 64, 144, 88, 104, 112) \
-	X(14, 56, 136, 80, 96, 104)
+	X(2, 56, 144, 88, 112) \
+	X(6, 64, 144, 88, 112) \
+	X(14, 56, 136, 80, 104)
 
 enum { HEAP_PITCH_FUNCTION = 6, HEAP_PITCH_HEIGHT = 56, HEAP_PITCH = 60 };
 

@@ -67,7 +67,7 @@ static void on_lookup(const struct server *server, const struct request *request
 		request_fail(server, request, -ENOENT);
 		return;
 	}
-	out.attr = folder_attributes(server->folder, out.nodeid);
+	out.attr = folder_attributes(out.nodeid);
 	answer(server, request, &out, sizeof(out));
 }
 
@@ -75,7 +75,7 @@ static void on_getattr(const struct server *server, const struct request *reques
 {
 	struct fuse_attr_out out = { .attr_valid = SECONDS_VALID };
 
-	out.attr = folder_attributes(server->folder, request->header.nodeid);
+	out.attr = folder_attributes(request->header.nodeid);
 	answer(server, request, &out, sizeof(out));
 }
 

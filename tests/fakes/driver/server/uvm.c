@@ -8,7 +8,6 @@ enum uvm {
 	UVM_DEINITIALIZE = 0x30000002,
 	UVM_MAP_EXTERNAL = 33,
 	UVM_FREE = 34,
-	UVM_LARGEST = 9264,
 };
 
 #define PLAIN(X) \
