@@ -8,22 +8,22 @@
 #include <stdint.h>
 
 enum nv_escape {
-	NV_ALLOC_MEMORY = 0x27, NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_SHARE = 0x35, NV_VID_HEAP = 0x4A,
+	NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_SHARE = 0x35, NV_VID_HEAP = 0x4A,
 	NV_CARD_INFO = 200, NV_REGISTER_FD = 201, NV_XFER = 211,
 };
 
-enum nv_class { NV_CLIENT = 0x41, NV_DEVICE = 0x80, NV_SUBDEVICE = 0x2080, NV_VIDEO_MEMORY = 0x40, NV_SYSTEM_MEMORY = 0x3E };
+enum nv_class { NV_CLIENT = 0x41, NV_DEVICE = 0x80, NV_SUBDEVICE = 0x2080, NV_VIDEO_MEMORY = 0x40 };
 
 enum nv_command {
-	NV_GPU_ID_INFO_V2 = 0x205, NV_FB_INFO = 0x20801301, NV_FB_INFO_V2 = 0x20801303, NV_GID_INFO = 0x2080014A,
+	NV_GPU_ID_INFO_V2 = 0x205, NV_FB_INFO = 0x20801301, NV_FB_INFO_V2 = 0x20801303,
 };
 
 enum nv_index { NV_TOTAL_RAM = 0x08, NV_HEAP_SIZE = 0x09, NV_RESERVED = 0x15, NV_HEAP_FREE = 0x16 };
 
 enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001 };
 
-/* attr: page size in bits 24:23 and location in 26:25 */
-enum { NV_ATTR_4K = 1 << 23, NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23, NV_ATTR_PCI = 1 << 25, NV_FLAG_HANDLE_PROVIDED = 0x4000 };
+/* attr: page size in bits 24:23 */
+enum { NV_ATTR_4K = 1 << 23, NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23 };
 
 struct nv_free { uint32_t root, parent, old, status; };
 struct nv_dup { uint32_t client, parent, object, from_client, from_object, flags, status; };
@@ -75,7 +75,12 @@ struct nv_card {
 	uint8_t name[10];
 };
 
-struct nv_device { uint32_t device_id, share, target_client, target_device, flags; uint64_t va_size, va_start, va_limit; uint32_t va_mode; };
+struct nv_device {
+	uint32_t device_id, share, target_client, target_device, flags;
+	uint64_t va_size, va_start, va_limit;
+	uint32_t va_mode;
+};
+
 struct nv_id_info { uint32_t gpu_id, flags, instance, subdevice, sli, board, gpu_instance; int32_t numa; };
 struct nv_gid { uint32_t index, flags, length; uint8_t data[256]; };
 struct nv_fb_entry { uint32_t index, kib; };

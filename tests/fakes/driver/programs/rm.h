@@ -26,7 +26,8 @@ _Noreturn void rm_die(const char *what, uint32_t status);
 int rm_ioctl(const struct rm *rm, int file, unsigned number, void *at, uint32_t size);
 
 /* These answer the driver's status: 0 is well. */
-uint32_t rm_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size, uint32_t *object);
+uint32_t rm_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size,
+		  uint32_t *object);
 uint32_t rm_control(const struct rm *rm, uint32_t object, uint32_t command, void *params, uint32_t size);
 uint32_t rm_free(const struct rm *rm, uint32_t object);
 uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32_t *object);

@@ -38,7 +38,8 @@ static uint32_t instance_of(const struct rm *rm, uint32_t gpu_id)
 	return info.instance;
 }
 
-static void must_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size, uint32_t *object)
+static void must_alloc(const struct rm *rm, uint32_t parent, uint32_t class_number, void *params, uint32_t size,
+		       uint32_t *object)
 {
 	uint32_t status = rm_alloc(rm, parent, class_number, params, size, object);
 

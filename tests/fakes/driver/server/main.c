@@ -1,8 +1,9 @@
 /*
  * fake-driver FOLDER VERSION UUID:MIB:MINOR... [--reserved MIB] [--while-stdin]
  *
- * An NVIDIA driver without a GPU: serves nvidiactl, nvidiaN and nvidia-uvm in FOLDER until it is told to end (SIGTERM, SIGINT), is
- * unmounted, or, if asked so, its standard input ends. Says `serving` when the files can be opened. Needs root and /dev/fuse.
+ * An NVIDIA driver without a GPU: serves nvidiactl, nvidiaN and nvidia-uvm in FOLDER until it is told to end (SIGTERM,
+ * SIGINT), is unmounted, or, if asked so, its standard input ends. Says `serving` when the files can be opened. Needs root
+ * and /dev/fuse.
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -18,6 +18,7 @@ struct request {
 bool memory_has_card(const struct object *object);
 
 /* Class 0x40, 0x3E or 0x50A0 below `parent`; the request is settled to what was given. */
-uint32_t memory_alloc(struct rm *rm, struct object *parent, uint32_t *handle, uint32_t class_number, struct request *request);
+uint32_t memory_alloc(struct rm *rm, struct object *parent, uint32_t *handle, uint32_t class_number,
+		      struct request *request);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Clients, the objects below them, and the memory that objects stand for. Every object has a parent up to its client; freeing
- * one frees what is below. Physical memory lives as long as one object, or uvm, refers to it.
+ * Clients, the objects below them, and the memory that objects stand for. Every object has a parent up to its client;
+ * freeing one frees what is below. Physical memory lives as long as one object, or uvm, refers to it.
  */
 #ifndef FAKE_OBJECTS_H
 #define FAKE_OBJECTS_H
