@@ -21,6 +21,7 @@
 #define CORE_H
 
 #ifdef __KERNEL__
+#include <linux/stddef.h>
 #include <linux/types.h>
 #else
 #include <stdbool.h>

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,15 +52,6 @@ def test_a_core_built_of_a_wrong_table_fails(folder: Path) -> None:
     player = build(folder / "play-wrong", ["play.c"], [], wrong)
     with pytest.raises(NotSoError):
         Trace(1, Wire(580), knows_cards=False).run(250).play(player)
-
-
-def test_nothing_is_wanted_from_outside(folder: Path) -> None:
-    """One object, for a library without libc and for the kernel; memcpy and memset are what a compiler may call."""
-    subprocess.run(["make", "--silent", "-C", str(CORE), "core", f"OUT={folder}"], check=True, timeout=100)
-    wanted = subprocess.run(
-        ["nm", "--undefined-only", str(folder / "core.o")], capture_output=True, text=True, check=True
-    )
-    assert {line.split()[-1] for line in wanted.stdout.splitlines()} <= {"memcpy", "memset"}
 
 
 def _is_noticed(play: Callable[[Path], None], player: Path) -> bool:

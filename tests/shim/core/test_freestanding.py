@@ -1,0 +1,69 @@
+"""One source for a library without libc and for the kernel: what it must not need, and must not do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.shim.core.building import CORE
+
+pytestmark = pytest.mark.shim
+
+KERNEL = ["-std=gnu11", "-O2", "-D__KERNEL__", "-ffreestanding", "-nostdinc", "-mgeneral-regs-only", "-mcmodel=kernel", "-fno-pic", "-Wall", "-Wextra", "-Werror", "-Wvla", "-Wframe-larger-than=1024"]
+"""As the kernel compiles: without floating point, arrays of variable length, or much of a stack."""
+TYPES = """
+typedef _Bool bool;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef unsigned long uintptr_t;
+typedef __SIZE_TYPE__ size_t;
+"""
+STDDEF = """
+#define NULL ((void *)0)
+enum { false, true };
+"""
+
+
+def test_nothing_is_wanted_from_outside(folder: Path) -> None:
+    """Memcpy and memset are what a compiler may call for itself."""
+    subprocess.run(["make", "--silent", "-C", str(CORE), "core", f"OUT={folder}"], check=True, timeout=100)
+    wanted = subprocess.run(
+        ["nm", "--undefined-only", str(folder / "core.o")], capture_output=True, text=True, check=True
+    )
+    assert {line.split()[-1] for line in wanted.stdout.splitlines()} <= {"memcpy", "memset"}
+
+
+@pytest.mark.parametrize("source", sorted(CORE.glob("*.c")), ids=lambda source: source.name)
+def test_compiles_as_the_kernel_would(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "linux").mkdir()
+    (tmp_path / "linux" / "types.h").write_text(TYPES)
+    (tmp_path / "linux" / "stddef.h").write_text(STDDEF)
+    command = ["gcc", *KERNEL, f"-I{tmp_path}", "-c", str(source), "-o", str(tmp_path / "part.o")]
+    subprocess.run(command, check=True, timeout=100)
+
+
+def test_no_function_calls_itself_by_any_way(folder: Path) -> None:
+    """Read from the calls in the objects, compiled so that every function is one."""
+    calls: dict[str, set[str]] = defaultdict(set)
+    for source in CORE.glob("*.c"):
+        part = folder / f"plain-{source.stem}.o"
+        command = ["gcc", "-std=c11", "-O0", "-ffunction-sections", "-c", str(source), "-o", str(part)]
+        subprocess.run(command, check=True, timeout=100)
+        lines = subprocess.run(["objdump", "-dr", str(part)], capture_output=True, text=True, check=True).stdout
+        name = ""
+        for line in lines.splitlines():
+            if start := re.fullmatch(r"[0-9a-f]+ <(\w+)>:", line):
+                name = start[1]
+            elif (call := re.search(r"R_X86_64_PLT32\s+(?:\.text\.)?(\w+)", line)) or (call := re.search(r"\bcall\s+[0-9a-f]+ <(\w+)>", line)):
+                calls[name].add(call[1])
+    assert "call_drop" in calls["core_release"]
+    while leaves := {name for name in calls if not calls[name] & calls.keys()}:
+        calls = {name: called for name, called in calls.items() if name not in leaves}
+    assert not calls
