@@ -19,7 +19,7 @@ void core_end(struct core *core)
 	objects_end(core);
 }
 
-/* The wrapper carries any other call. Inside another wrapper it carries nothing: the driver looks once. */
+/* The wrapper carries any other call; inside another wrapper nothing, since the driver looks once. */
 static bool unwrap(const struct core *core, struct core_call *call, uint32_t *number)
 {
 	unsigned char wrapper[WRAPPER_BYTES_MOST];
@@ -29,7 +29,7 @@ static bool unwrap(const struct core *core, struct core_call *call, uint32_t *nu
 	*number = load32(wrapper + core->layout->wrapper_number);
 	call->size = load32(wrapper + core->layout->wrapper_size);
 	call->at = load64(wrapper + core->layout->wrapper_pointer);
-	return *number != ESC_XFER_CMD;
+	return true;
 }
 
 enum core_verdict core_before(struct core *core, struct core_file *file, struct core_call *call, uint32_t request,
@@ -157,12 +157,10 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 		uint32_t count = 0;
 
 		lock(core);
-		if (core->objects.objects[object].serial == serial) {
-			core->objects.objects[object].going++;
+		if (core->objects.objects[object].serial == serial)
 			count = objects_drop(&core->objects, object, given, &more);
-		} else {
+		else
 			more = false;
-		}
 		unlock(core);
 		for (uint32_t i = 0; i < count; i++)
 			core->form->give(core->context, given[i].owner, given[i].card, given[i].bytes);
@@ -172,31 +170,30 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 /*
  * The driver has just given out this handle, so what stands under it has gone, and its charge with it: if it was there when
  * the call began. If it came later, the two are in no order: the older name is forgotten, and both are charged until the
- * call that frees the one ends, or what it hangs below goes. So too where something hangs below it.
+ * call that frees the one ends, or what it hangs below goes. So too where something hangs below it. With the lock held;
+ * how many of `given` (no more than one) are to be given back.
  */
-static bool replaces(struct core_objects *objects, uint32_t index, uint32_t born)
+static uint32_t replace(struct core_objects *objects, uint32_t index, uint32_t born, struct objects_given *given)
 {
+	bool more;
+
 	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - born) <= 0)
-		return true;
+		return objects_drop(objects, index, given, &more);
 	objects_unname(objects, index);
-	return false;
+	return 0;
 }
 
 void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
 {
 	struct core_objects *objects = &core->objects;
 	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
-	uint32_t index, serial;
+	struct objects_given given[OBJECTS_GIVEN];
+	uint32_t index, count = 0;
 
-	for (;;) {
-		lock(core);
-		index = handle ? objects_find(objects, client, handle) : 0;
-		if (!index || !replaces(objects, index, call->born))
-			break;
-		serial = objects->objects[index].serial;
-		unlock(core);
-		call_drop(core, index, serial);
-	}
+	lock(core);
+	index = handle ? objects_find(objects, client, handle) : 0;
+	if (index)
+		count = replace(objects, index, call->born, given);
 	index = objects_add(objects, file, client, call->parent, handle);
 	if (call->charge)
 		objects->objects[index].charge = call->charge;
@@ -205,4 +202,6 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 	if (call->card != CORE_ONLY_CARD)
 		objects->objects[index].card = call->card;
 	unlock(core);
+	if (count)
+		core->form->give(core->context, given->owner, given->card, given->bytes);
 }

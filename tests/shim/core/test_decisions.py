@@ -250,10 +250,13 @@ def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Pat
     hold(script, 8 * MIB, 1)
     script.used(0, ONLY_CARD, 32 * MIB)
     script.forwarded(0, wire.dup(ROOT, CARD, 0, ROOT, 1), result=-EFAULT)
-    script.forwarded(0, wire.free(ROOT, 1), result=-EFAULT)
-    script.used(0, ONLY_CARD, 32 * MIB, "used after a free in doubt")
+    hold(script, 8 * MIB, 2)
+    script.forwarded(0, wire.free(ROOT, 2), result=-EFAULT)
+    script.used(0, ONLY_CARD, 40 * MIB, "used after a free in doubt")
+    script.kept(8, 5)
     for call in (wire.alloc(0, 0, 0, CLIENT), wire.device(ROOT, 0x77, 0), wire.dup(ROOT, ROOT, 0, ROOT, CARD)):
         script.forwarded(0, call, handle=0x77, result=-EFAULT)
+    script.kept(8, 5)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
     finish(script, player)
@@ -331,6 +334,45 @@ def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Scrip
     script.after(free, slot=1)
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, wire.free(ROOT, 3))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Script, player: Path) -> None:
+    wire = script.wire
+    free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(0, wire.free(ROOT, ROOT))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: Script, player: Path) -> None:
+    wire = script.wire
+    free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    finish(script, player)
+
+
+def test_a_free_that_came_too_late_leaves_the_place_alone(script: Script, player: Path) -> None:
+    """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
+    wire = script.wire
+    free = wire.free(ROOT, CARD)
+    script.before(0, free, slot=1)
+    script.before(0, free, slot=2)
+    script.after(free, slot=1)
+    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
+    script.after(free, slot=2, status=0x57)
+    hold(script, 8 * MIB, 1)
+    script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
     finish(script, player)
 

@@ -13,7 +13,21 @@ from tests.shim.core.building import CORE
 
 pytestmark = pytest.mark.shim
 
-KERNEL = ["-std=gnu11", "-O2", "-D__KERNEL__", "-ffreestanding", "-nostdinc", "-mgeneral-regs-only", "-mcmodel=kernel", "-fno-pic", "-Wall", "-Wextra", "-Werror", "-Wvla", "-Wframe-larger-than=1024"]
+KERNEL = [
+    "-std=gnu11",
+    "-O2",
+    "-D__KERNEL__",
+    "-ffreestanding",
+    "-nostdinc",
+    "-mgeneral-regs-only",
+    "-mcmodel=kernel",
+    "-fno-pic",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wvla",
+    "-Wframe-larger-than=1024",
+]
 """As the kernel compiles: without floating point, arrays of variable length, or much of a stack."""
 TYPES = """
 typedef _Bool bool;
@@ -61,7 +75,9 @@ def test_no_function_calls_itself_by_any_way(folder: Path) -> None:
         for line in lines.splitlines():
             if start := re.fullmatch(r"[0-9a-f]+ <(\w+)>:", line):
                 name = start[1]
-            elif (call := re.search(r"R_X86_64_PLT32\s+(?:\.text\.)?(\w+)", line)) or (call := re.search(r"\bcall\s+[0-9a-f]+ <(\w+)>", line)):
+            elif (call := re.search(r"R_X86_64_PLT32\s+(?:\.text\.)?(\w+)", line)) or (
+                call := re.search(r"\bcall\s+[0-9a-f]+ <(\w+)>", line)
+            ):
                 calls[name].add(call[1])
     assert "call_drop" in calls["core_release"]
     while leaves := {name for name in calls if not calls[name] & calls.keys()}:
