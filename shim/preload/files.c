@@ -93,12 +93,27 @@ static void add(struct files *files, struct open_file *file, int fd)
 	file->descriptors++;
 }
 
+/*
+ * Are they descriptors of one open file? Where the kernel may not be asked (kcmp under a seccomp profile) all that are open
+ * on one file of /dev count as one: their memory is then kept too long, never too short.
+ */
+static bool is_one_file(int fd, int other_fd, int pid)
+{
+	struct stat found, other;
+	long answer = sys_kcmp_file(pid, fd, other_fd);
+
+	if (answer != -EPERM && answer != -ENOSYS)
+		return answer == 0;
+	return sys_fstat(fd, &found) == 0 && sys_fstat(other_fd, &other) == 0 && found.st_dev == other.st_dev &&
+	       found.st_ino == other.st_ino;
+}
+
 static struct open_file *find_twin(struct files *files, int fd, int pid)
 {
 	for (uint32_t i = 0; i < FILES_OPEN; i++) {
 		struct open_file *file = &files->open[i];
 
-		if (file->is_used && file->descriptors && sys_kcmp_file(pid, fd, file->fd) == 0)
+		if (file->is_used && file->descriptors && is_one_file(fd, file->fd, pid))
 			return file;
 	}
 	return NULL;
@@ -171,19 +186,11 @@ static int number_in(const char *name)
 	return *name ? -1 : number;
 }
 
-/*
- * Is this descriptor another one of the file that stands behind `fd`? Where the kernel may not be asked (kcmp under a
- * seccomp profile), any file of the driver that is not known yet counts as one: its memory is then kept too long, never
- * too short.
- */
 static bool is_twin(struct files *files, int candidate, int fd, int pid)
 {
-	long answer;
-
 	if (candidate < 0 || candidate == fd || candidate >= FILES_DESCRIPTORS || files_number(files, candidate))
 		return false;
-	answer = sys_kcmp_file(pid, candidate, fd);
-	return answer == 0 || ((answer == -EPERM || answer == -ENOSYS) && files_is_drivers(candidate));
+	return is_one_file(candidate, fd, pid);
 }
 
 /* A duplicate that has not been used yet. -1: there is none. */

@@ -28,6 +28,14 @@ class Extra:
         return self.folder / "stress"
 
     @property
+    def malformed(self) -> Path:
+        return self.folder / "malformed"
+
+    @property
+    def forbid(self) -> Path:
+        return self.folder / "forbid"
+
+    @property
     def around(self) -> Path:
         return self.folder / "around"
 
@@ -45,6 +53,8 @@ def build_extra(folder: Path) -> Extra:
     built = Extra(folder)
     compiled(built.steps, [SOURCES / "steps.c", *CALLS], "-pthread")
     compiled(built.stress, [SOURCES / "stress.c", *CALLS], "-pthread")
+    compiled(built.malformed, [SOURCES / "malformed.c", *CALLS])
+    compiled(built.forbid, [SOURCES / "forbid.c"])
     compiled(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
     calls = [compiled(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]
     compiled(built.around_library, [SOURCES / "around_library.c", *calls], "-fPIC", "-shared")

@@ -92,7 +92,9 @@ class Program:
             if said[-1] == line:
                 return
         assert self.process.stderr is not None
-        raise AssertionError(f"never said {line!r}, but {said} and {self.process.stderr.read()!r}")
+        complaint = self.process.stderr.read()
+        code = self.process.wait()
+        raise AssertionError(f"never said {line!r}, but {said}, then {code} and {complaint!r}")
 
     def goes_on(self) -> None:
         """The line that it waits for."""

@@ -97,3 +97,13 @@ def test_threads_that_race_stay_within_the_limit(
     assert steps(container, extra, "open race 5 take 4300") == ["raced: some were given", "allocated 4300 MiB"]
     assert driver.state().cards[0].peak <= 4301 * MIB
     until(lambda: agent.used_bytes == 0)
+
+
+def test_where_seccomp_forbids_its_helpers_it_does_without(
+    container: Container, extra: Extra, agent: ScriptedAgent
+) -> None:
+    """Copies are plain ones then, and duplicates are told by where they lead."""
+    ended = container.run(
+        extra.forbid, str(extra.steps), *script("open take 3000 dup close take 1302 close open take 4200")
+    )
+    assert ended.lines == ["allocated 3000 MiB", "closed: 0", REFUSED, "closed: 0", "allocated 4200 MiB"]

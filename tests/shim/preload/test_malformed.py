@@ -1,0 +1,36 @@
+"""100,000 calls that nobody should make: the program does not crash, and is charged for what the driver gave it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fakes.driver.driver import FakeDriver
+from tests.shim.preload.building import Extra
+from tests.shim.preload.container import Container
+from tests.shim.preload.scripted_agent import ScriptedAgent
+
+pytestmark = pytest.mark.shim
+
+CALLS = int(os.environ.get("VRAMPACK_PRELOAD_CALLS", "25000"))
+SEEDS = 4
+STOPS = 10
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+def test_nothing_crashes_and_nothing_is_charged_wrongly(
+    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver, seed: int
+) -> None:
+    """The driver counts by itself; the two accounts are compared whenever the program stops, holding something."""
+    with container.running(extra.malformed, str(CALLS), str(seed)) as program:
+        for _ in range(STOPS):
+            program.says("waiting")
+            given = driver.state().cards[0].by_process.get(program.pid, 0)
+            assert agent.held_by_pid == {program.pid: given}
+            assert given > 0
+            program.goes_on()
+        ended = program.ends()
+        assert (ended.code, ended.err) == (0, "")
+    assert driver.returncode() is None
