@@ -47,6 +47,7 @@ EXPECTED = {
         "storm-idle-p99",
         "storm-idle-settling",
     ),
+    "preload": ("preload-ioctl", "preload-control"),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 

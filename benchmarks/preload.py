@@ -1,0 +1,49 @@
+"""What the library of shim/preload adds to a call that it passes on.
+
+CUDA makes thousands of ioctl calls a second when it is busy, and nearly all of them are none of the library's business. Both
+ways are taken in one process, in batches that take turns, so that the figure is a difference of neighbours: the name
+`ioctl`, which the library has, against libc's own function. On /dev/null, where a call is as cheap as can be. It does not
+tell what a watched call costs (the agent is asked then), nor what a container's other seccomp rules add.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.options import Options
+from benchmarks.rows import Row
+
+ROOM = Path(__file__).parents[1] / "shim" / "preload"
+PROGRAM = Path(__file__).with_suffix(".c")
+BATCHES = 401
+CALLS = 5000
+COMMAND = "python -m benchmarks preload"
+GOAL_NS, FLOOR_NS = 20, 30
+
+
+def rows(options: Options) -> Iterator[Row]:
+    """An ioctl with a number that is not watched, and a control, as most calls of CUDA are."""
+    pairs = _measured(options.sized(BATCHES, 5), options.sized(CALLS, 10))
+    for key, what, column in (("preload-ioctl", "unwatched ioctl", 0), ("preload-control", "passed control", 2)):
+        added = sorted(pair[column] - pair[column + 1] for pair in pairs)
+        plain = median(pair[column + 1] for pair in pairs)
+        quarter = len(added) // 4
+        half = f"middle half {added[quarter]:.1f} to {added[-quarter - 1]:.1f}"
+        note = f"median of {len(pairs)} pairs, {half}; the call itself takes {plain:.0f} ns"
+        yield Row(key, f"preload, {what}, added", COMMAND, median(added), "ns", GOAL_NS, FLOOR_NS, note=note)
+
+
+def _measured(batches: int, calls: int) -> list[list[float]]:
+    with TemporaryDirectory() as folder:
+        program = Path(folder) / "preload"
+        subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-o", program, PROGRAM], check=True, timeout=60)
+        subprocess.run(["make", "--silent", "-C", ROOM, "preload", f"OUT={folder}"], check=True, timeout=60)
+        environment = {**os.environ, "LD_PRELOAD": f"{folder}/libvrampack.so"}
+        command = [program, str(batches), str(calls)]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
+    return [[float(figure) for figure in line.split()] for line in done.stdout.splitlines()]
