@@ -41,9 +41,14 @@ def rows(options: Options) -> Iterator[Row]:
 def _measured(batches: int, calls: int) -> list[list[float]]:
     with TemporaryDirectory() as folder:
         program = Path(folder) / "preload"
-        subprocess.run(["gcc", "-O2", "-D_GNU_SOURCE", "-o", program, PROGRAM], check=True, timeout=60)
-        subprocess.run(["make", "--silent", "-C", ROOM, "preload", f"OUT={folder}"], check=True, timeout=60)
-        environment = {**os.environ, "LD_PRELOAD": f"{folder}/libvrampack.so"}
-        command = [program, str(batches), str(calls)]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
-    return [[float(figure) for figure in line.split()] for line in done.stdout.splitlines()]
+        _said(["gcc", "-O2", "-D_GNU_SOURCE", "-o", str(program), str(PROGRAM)])
+        _said(["make", "--silent", "-C", str(ROOM), "preload", f"OUT={folder}"])
+        lines = _said([str(program), str(batches), str(calls)], LD_PRELOAD=f"{folder}/libvrampack.so")
+    return [[float(figure) for figure in line.split()] for line in lines.splitlines()]
+
+
+def _said(command: list[str], **environment: str) -> str:
+    done = subprocess.run(  # noqa: S603 - all of it stands above
+        command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True, timeout=300
+    )
+    return done.stdout
