@@ -20,7 +20,7 @@
 #include "syscalls.h"
 
 #if __STDC_HOSTED__
-#define EXPORTED(name) __asm__("hooked_" #name) /* under the sanitizers, which catch these names themselves */
+#define EXPORTED(name) __asm__("__wrap_" #name) /* in a test program, whose own calls the linker sends here */
 #else
 #define EXPORTED(name) __asm__(#name) __attribute__((visibility("default")))
 #endif
