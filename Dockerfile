@@ -1,6 +1,8 @@
 # The vrampack image: a base with Python 3.13, and one folder, /opt/vrampack, with the program in it.
 # `make image` builds exactly this file, with a base made of Debian packages, and tries the result.
 #
+# The library under libc is compiled before, as no base has a compiler: `make preload` first, which `make image` does.
+#
 # BASE is any Debian-like image with `python3` and its venv module. A release names it by digest:
 #   docker build --build-arg BASE=docker.io/library/python:3.13-slim-trixie@sha256:... .
 # A package index of your own, or one behind a private authority, is handed in without leaving a trace:
@@ -34,6 +36,9 @@ COPY simulator simulator
 COPY cli cli
 RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
     && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --no-deps --no-index /tools/wheel/*.whl
+
+# What the agent puts into the node's folder, for containers.
+COPY build/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so
 
 # Bytecode is checked by nobody at run time: it does not depend on file times, and the root is read-only anyway.
 WORKDIR /tools

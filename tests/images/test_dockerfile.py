@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent.limits.preload.files import SHIPPED
 from images import trim
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,6 +20,7 @@ PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="ut
 ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
 TOOLS = ["images/strip.py", "images/trim.py"]
+LIBRARY = "build/libvrampack.so"
 
 
 def stages() -> list[list[tuple[str, str]]]:
@@ -68,7 +70,7 @@ def test_the_final_stage_takes_one_folder() -> None:
 
 def test_the_builder_takes_what_the_program_is_made_of() -> None:
     copied = [source for name, text in stages()[1] if name == "COPY" for source in text.split()[:-1]]
-    assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS])
+    assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
     assert list(trim.OURS) == ROOMS
 
 
@@ -76,8 +78,13 @@ def test_the_builder_is_shown_nothing_else() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     everything, *rest = [line for line in lines if line and not line.startswith("#")]
     assert everything == "*"
-    assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted([*ROOMS, *FILES, *TOOLS])
+    assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
     assert [line for line in rest if not line.startswith("!")] == ["**/__pycache__", "**/*.pyc"]
+
+
+def test_the_library_lies_where_the_agent_looks_for_it() -> None:
+    (copied,) = [text for name, text in stages()[1] if name == "COPY" and text.startswith(LIBRARY)]
+    assert copied == f"{LIBRARY} {SHIPPED}"
 
 
 @pytest.mark.parametrize("pattern", trim.REMOVED)

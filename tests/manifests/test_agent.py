@@ -16,6 +16,7 @@ FOLDERS = {
     "/etc/cdi": ("/etc/cdi", "DirectoryOrCreate", True),
     "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", True),
     "/node/etc/vrampack": ("/etc/vrampack", "DirectoryOrCreate", True),
+    "/var/lib/vrampack/preload": ("/var/lib/vrampack/preload", "DirectoryOrCreate", False),
 }
 """Everything of the node that an agent sees: where it sees it, what it is there, whether it may only read."""
 LABELS = {
