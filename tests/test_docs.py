@@ -22,6 +22,7 @@ from cli.certificates import main as certificates
 from cli.demo import main as demo
 from cli.explain import main as explain
 from cli.main import COMMANDS
+from cli.shim import main as shim
 from cli.version import VERSION
 from extender.events import EventReason
 from extender.metrics import Metrics, View, _ViewCollector
@@ -87,6 +88,7 @@ def test_every_flag_of_serve_is_documented() -> None:
         (card.parser, "cli.md", "##"),
         (certificates.parser, "cli.md", "##"),
         (demo.parser, "cli.md", "##"),
+        (shim.parser, "cli.md", "##"),
         (explain.parser, "explain.md", "#"),
     ],
 )

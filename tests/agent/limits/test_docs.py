@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.choice import AUTO, NAMES
+from agent.limits.choice import AUTO, KNOWN_BRANCHES, NAMES
 from agent.limits.detection import find
 from agent.limits.native import SURVIVES
+from agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
+from agent.limits.preload.server import Pace
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()
@@ -37,6 +39,15 @@ def test_every_back_end_has_its_row() -> None:
     }
     assert documented | {AUTO} == set(NAMES)
     assert SURVIVES in table
+    assert BOOKS_SURVIVE in table
+
+
+def test_the_library_s_branches_and_pace_are_as_documented() -> None:
+    (branches,) = re.findall(r"a driver of branch (.*?)\.", PAGE, re.DOTALL)
+    assert set(map(int, re.findall(r"\d+", branches))) == KNOWN_BRANCHES
+    assert f"{Pace().messages_per_second:,.0f} a second" in PAGE
+    assert f"{Pace().connections:,} processes at once" in PAGE
+    assert f"up to {Pace().name_seconds:.0f} s" in PAGE
 
 
 def test_every_option_of_the_hook_is_documented_with_its_default() -> None:

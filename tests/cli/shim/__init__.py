@@ -1,0 +1,1 @@
+"""`vrampack shim` before an agent that is played."""
