@@ -31,6 +31,7 @@ class Node:
     usual: Owner | None = APP
     minors: dict[str, int] = field(default_factory=lambda: {"GPU-0": 0, "GPU-1": 1})
     pace: Pace = field(default_factory=Pace)
+    library: bytes = b"a library"
 
     @property
     def path(self) -> Path:
@@ -42,7 +43,7 @@ class Node:
 
     def back_end(self) -> Preload:
         shipped = self.folder / "libvrampack.so"
-        shipped.write_bytes(b"a library")
+        shipped.write_bytes(self.library)
         return Preload(
             Paths(self.folder / "preload", shipped, self.books),
             name_of=lambda owner: self.names.get(owner, Unnamed.STRANGER),

@@ -1,0 +1,61 @@
+"""The agent's own books behind the library, in a process that can be killed: every caller is one container of 4301 MiB."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.limits.preload.backend import ProcessUse
+from tests.agent.limits.preload.nodes import Node
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class RealAgent:
+    """`folder / preload` is what containers are shown."""
+
+    folder: Path
+    library: Path
+
+    @property
+    def site(self) -> Path:
+        return self.folder / "preload"
+
+    @contextmanager
+    def serving(self) -> Iterator[subprocess.Popen[str]]:
+        """Killed at the end, as kill -9 does it."""
+        command = [sys.executable, "-m", "tests.shim.preload.real_agent", str(self.folder), str(self.library)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "begun\n"
+                yield process
+            finally:
+                process.send_signal(signal.SIGKILL)
+
+    def books(self) -> tuple[ProcessUse, ...]:
+        """As the next agent finds them. Nobody may be serving."""
+
+        async def found() -> tuple[ProcessUse, ...]:
+            async with Node(self.folder, library=self.library.read_bytes()).running() as back_end:
+                return back_end.processes()
+
+        return asyncio.run(found())
+
+
+async def main(node: Node) -> None:
+    async with node.running():
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Node(Path(sys.argv[1]), library=Path(sys.argv[2]).read_bytes())))

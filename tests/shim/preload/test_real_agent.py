@@ -1,0 +1,109 @@
+"""Library and agent, both as they ship: the limit, and agents that are killed, replaced and away while programs allocate."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.limits.preload.files import install
+from tests.e2e.waiting import until
+from tests.fakes.driver.build import Built
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.shim.preload.building import Extra, script
+from tests.shim.preload.conftest import LIMIT_MIB
+from tests.shim.preload.container import Container
+from tests.shim.preload.real_agent import RealAgent
+
+pytestmark = pytest.mark.shim
+
+SESSIONS = os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "5000")
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+
+
+@pytest.fixture
+def agent(library: Path, tmp_path: Path) -> RealAgent:
+    made = RealAgent(tmp_path / "node", library)
+    made.folder.mkdir()
+    return made
+
+
+@pytest.fixture
+def container(agent: RealAgent, driver: FakeDriver) -> Container:
+    """Some programs start while no agent is there; the library was put into the folder by one before."""
+    install(agent.library, agent.site)
+    return Container(agent.site, driver.folder)
+
+
+def held_mib(agent: RealAgent) -> dict[int, int]:
+    return {each.pid: each.held_bytes // MIB for each in agent.books()}
+
+
+def test_the_agent_s_limit_is_what_the_program_meets(container: Container, programs: Built, agent: RealAgent) -> None:
+    with agent.serving():
+        ended = container.run(programs.app, "3193", "--then", "1109", "--then", "1108", "--then", "1")
+    assert ended.lines == ["allocated 3193 MiB", REFUSED, "allocated 1108 MiB", REFUSED]
+    assert (ended.code, ended.err) == (0, "")
+    assert held_mib(agent) == {}
+
+
+def test_a_killed_agent_s_successor_counts_a_program_that_says_nothing(
+    container: Container, programs: Built, agent: RealAgent
+) -> None:
+    with container.running(programs.app, "--hold", "4000") as idle:
+        with agent.serving():
+            idle.says("holding")
+        with agent.serving():
+            assert container.run(programs.app, "302").lines == [REFUSED]  # 4301 - 4000 = 301, in pieces of 2
+            assert container.run(programs.app, "300").lines == ["allocated 300 MiB"]
+        assert held_mib(agent) == {idle.pid: 4000}
+    until(lambda: held_mib(agent) == {})
+
+
+def test_an_agent_that_is_away_is_waited_for_and_the_books_agree_afterwards(
+    container: Container, extra: Extra, agent: RealAgent
+) -> None:
+    with container.running(extra.steps, *script("open take 3000 wait free take 4000 wait take 302 wait")) as program:
+        with agent.serving():
+            program.says("waiting")
+        program.goes_on()
+        program.says("freed: 0")
+        with agent.serving():
+            program.says("allocated 4000 MiB")
+        assert held_mib(agent) == {program.pid: 4000}
+        with agent.serving():
+            program.says("waiting")
+            program.goes_on()
+            program.says(REFUSED)
+
+
+@pytest.mark.timeout(300)
+def test_sessions_that_race_while_agents_are_killed_stay_within_the_limit(
+    container: Container, extra: Extra, agent: RealAgent, driver: FakeDriver
+) -> None:
+    """Agents live for a fifth of a second each, programs fork and are killed: nothing is given twice, nothing is left."""
+    over, agents = threading.Event(), []
+
+    def keep_one() -> None:
+        while not over.is_set():
+            with agent.serving() as process:
+                agents.append(process.pid)
+                over.wait(0.2)
+
+    keeping = threading.Thread(target=keep_one)
+    keeping.start()
+    try:
+        ended = container.run(extra.stress, "6", SESSIONS, "1", timeout=280)
+    finally:
+        over.set()
+        keeping.join()
+    assert (ended.code, ended.err) == (0, "")
+    figures = re.search(r"peak (\d+)\n", ended.out)
+    assert figures
+    assert LIMIT_MIB * 0.5 < int(figures[1]) <= LIMIT_MIB, ended.out
+    assert len(agents) > 3
+    until(lambda: held_mib(agent) == {})
+    until(lambda: driver.state().cards[0].used == 0)
