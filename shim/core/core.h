@@ -16,6 +16,12 @@
  * Locking: core calls lock/unlock around its own tables only, never around take, give, look or a copy; grow is called
  * inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads at once;
  * core_release and core_end come after the last of them.
+ *
+ * In doubt a charge stays: where the driver may have done what it could not say, where a handle is freed by one call before
+ * the call that makes it has ended. What goes with it at the latest is the client, or the file.
+ *
+ * Not seen: a caller that changes its struct between our copy and the driver's, memory that lives on in a descriptor it
+ * was exported to or in a mapping of nvidia-uvm, managed memory, and what the driver takes for itself.
  */
 #ifndef CORE_H
 #define CORE_H

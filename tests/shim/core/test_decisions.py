@@ -544,6 +544,13 @@ def test_used_is_never_negative(script: Script, player: Path) -> None:
         [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 160 * KIB_PER_MIB)],
         say="the limit is above the card",
     )
+    read_report(
+        script,
+        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15500 * KIB_PER_MIB), (RESERVED, 7)],
+        # 16160 - 15500 is less than the 1000 used already
+        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15500 * KIB_PER_MIB), (RESERVED, 0)],
+        say="the card says that less is used",
+    )
     script.limit(0, ONLY_CARD, 500 * MIB)
     read_report(
         script,
