@@ -37,12 +37,15 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 {
 	uint32_t number = request & 0xFF;
 
-	*call = (struct core_call){ .at = argument, .size = request >> 16 & 0x3FFF };
+	call->at = argument;
+	call->size = request >> 16 & 0x3FFF;
 	if (number == ESC_XFER_CMD && !unwrap(core, call, &number))
 		return call_pass(call);
-	switch (number) {
-	case ESC_CONTROL:
+	/* The most frequent call by far, and mostly passed: it sets all it needs itself. */
+	if (number == ESC_CONTROL)
 		return call_control_before(core, call);
+	*call = (struct core_call){ .at = call->at, .size = call->size };
+	switch (number) {
 	case ESC_ALLOC:
 		return call_alloc_before(core, file, call);
 	case ESC_FREE:

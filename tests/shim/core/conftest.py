@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.shim.core.building import ADDRESSES, THREADS, build
+from tests.shim.core.script import Script
+from tests.shim.core.steps import started
+from tests.shim.core.wire import Wire
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +37,15 @@ def fuzzer(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def stopwatch(folder: Path) -> Path:
     return build(folder / "speed", ["speed.c"], ["-O2"])
+
+
+@pytest.fixture(params=[515, 525, 535, 580])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """A branch of each shape of RM_ALLOC."""
+    return Wire(request.param)
+
+
+@pytest.fixture
+def script(wire: Wire) -> Script:
+    """Container 0 with a limit of 4301 MiB, a client and a device in its file 0."""
+    return started(wire)

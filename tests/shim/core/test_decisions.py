@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, WRAPPER, Script
+from tests.shim.core.script import AT, ONLY_CARD, WRAPPER, Script
+from tests.shim.core.steps import (
+    BAD_STATE,
+    CARD,
+    EFAULT,
+    EINVAL,
+    LIMIT,
+    OTHER_CARD,
+    OTHER_ROOT,
+    ROOT,
+    begin,
+    finish,
+    hold,
+)
 from tests.shim.core.wire import (
     ALLOC,
     BRANCHES,
@@ -25,49 +38,6 @@ from tests.shim.core.wire import (
 )
 
 pytestmark = pytest.mark.shim
-
-ROOT, CARD, OTHER_ROOT, OTHER_CARD = 0xC1D00001, 0x5C000001, 0xC1D00002, 0x5C000002
-LIMIT = 4301 * MIB
-EFAULT, EINVAL = 14, 22
-BAD_STATE = 0x40
-
-
-@pytest.fixture(params=[515, 525, 535, 580])
-def wire(request: pytest.FixtureRequest) -> Wire:
-    """A branch of each shape of RM_ALLOC."""
-    return Wire(request.param)
-
-
-@pytest.fixture
-def script(wire: Wire) -> Script:
-    """Container 0 with a limit of 4301 MiB, a client and a device in its file 0."""
-    return started(wire)
-
-
-def started(wire: Wire) -> Script:
-    script = Script(wire)
-    script.limit(0, ONLY_CARD, LIMIT)
-    begin(script, file=0, owner=0, client=ROOT, device=CARD)
-    return script
-
-
-def begin(script: Script, *, file: int, owner: int, client: int, device: int) -> None:
-    script.open(file, owner)
-    script.forwarded(file, script.wire.alloc(0, 0, 0, CLIENT), handle=client)
-    script.forwarded(file, script.wire.device(client, device, 0), handle=device)
-
-
-def finish(script: Script, player: Path, *files: int) -> None:
-    """Closed, nothing is left."""
-    for file in files or (0,):
-        script.close(file)
-    script.used(0, ONLY_CARD, 0, "used when all is closed")
-    script.nothing_kept()
-    script.play(player)
-
-
-def hold(script: Script, size: int, handle: int, *, file: int = 0, client: int = ROOT, device: int = CARD) -> None:
-    script.forwarded(file, script.wire.memory(client, device, handle, size), handle=handle, size=size)
 
 
 def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: Script, player: Path) -> None:
@@ -262,137 +232,6 @@ def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Pat
     finish(script, player)
 
 
-def test_a_handle_that_comes_back_replaces_what_stood_there(script: Script, player: Path) -> None:
-    """What hung below a device that is another now may be of either: it stays charged until the client goes."""
-    wire = script.wire
-    hold(script, 8 * MIB, 1)
-    hold(script, 32 * MIB, 1)
-    script.used(0, ONLY_CARD, 32 * MIB)
-    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
-    script.forwarded(0, wire.free(ROOT, CARD))
-    script.used(0, ONLY_CARD, 32 * MIB, "used below the device of before")
-    script.forwarded(0, wire.free(ROOT, ROOT))
-    script.used(0, ONLY_CARD, 0)
-    finish(script, player)
-
-
-def test_two_replies_with_one_handle_are_both_charged(script: Script, player: Path) -> None:
-    """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
-    wire = script.wire
-    small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
-    script.before(0, small, slot=1)
-    script.forwarded(0, wire.free(ROOT, 1))
-    script.before(0, big)
-    script.after(big, handle=1, size=32 * MIB)
-    script.after(small, slot=1, handle=1, size=4 * MIB)
-    script.used(0, ONLY_CARD, 36 * MIB)
-    script.forwarded(0, wire.free(ROOT, 1))
-    script.used(0, ONLY_CARD, 32 * MIB)
-    script.forwarded(0, wire.free(ROOT, CARD))
-    script.used(0, ONLY_CARD, 0)
-    finish(script, player)
-
-
-def test_a_free_and_the_same_handle_given_out_again(script: Script, player: Path) -> None:
-    """One thread frees; the driver gives the handle to another, whose call ends first."""
-    wire = script.wire
-    hold(script, 8 * MIB, 1)
-    free, again = wire.free(ROOT, 1), wire.memory(ROOT, CARD, 0, 4 * MIB)
-    script.before(0, free, slot=1)
-    script.before(0, again)
-    script.after(again, handle=1, size=4 * MIB)
-    script.used(0, ONLY_CARD, 4 * MIB, "used once the handle is another's")
-    script.after(free, slot=1)
-    script.used(0, ONLY_CARD, 4 * MIB, "used when the free ends")
-    finish(script, player)
-
-
-def test_two_frees_of_one_handle_give_back_once(script: Script, player: Path) -> None:
-    wire = script.wire
-    for first_status, second_status in ((0, 0x57), (0x57, 0)):
-        hold(script, 8 * MIB, 1)
-        free = wire.free(ROOT, 1)
-        script.before(0, free, slot=1)
-        script.before(0, free, slot=2)
-        script.after(free, slot=1, status=first_status)
-        script.after(free, slot=2, status=second_status)
-        script.used(0, ONLY_CARD, 0)
-        hold(script, 8 * MIB, 2)
-        script.forwarded(0, wire.free(ROOT, 2))
-    finish(script, player)
-
-
-def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Script, player: Path) -> None:
-    """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
-    wire = script.wire
-    free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
-    script.before(0, free, slot=1)
-    script.before(0, device, slot=2)
-    script.before(0, memory)
-    script.after(memory, handle=3, size=8 * MIB)
-    script.after(device, slot=2, handle=CARD)
-    script.after(free, slot=1)
-    script.used(0, ONLY_CARD, 8 * MIB)
-    script.forwarded(0, wire.free(ROOT, 3))
-    script.used(0, ONLY_CARD, 0)
-    finish(script, player)
-
-
-def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Script, player: Path) -> None:
-    wire = script.wire
-    free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
-    script.before(0, free, slot=1)
-    script.before(0, memory)
-    script.after(memory, handle=3, size=8 * MIB)
-    script.after(free, slot=1)
-    script.used(0, ONLY_CARD, 8 * MIB)
-    script.forwarded(0, wire.free(ROOT, ROOT))
-    script.used(0, ONLY_CARD, 0)
-    finish(script, player)
-
-
-def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: Script, player: Path) -> None:
-    wire = script.wire
-    free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
-    script.before(0, free, slot=1)
-    script.before(0, memory)
-    script.after(memory, handle=3, size=8 * MIB)
-    script.after(free, slot=1)
-    script.used(0, ONLY_CARD, 8 * MIB)
-    finish(script, player)
-
-
-def test_a_free_that_came_too_late_leaves_the_place_alone(script: Script, player: Path) -> None:
-    """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
-    wire = script.wire
-    free = wire.free(ROOT, CARD)
-    script.before(0, free, slot=1)
-    script.before(0, free, slot=2)
-    script.after(free, slot=1)
-    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
-    script.after(free, slot=2, status=0x57)
-    hold(script, 8 * MIB, 1)
-    script.forwarded(0, wire.free(ROOT, CARD))
-    script.used(0, ONLY_CARD, 0)
-    finish(script, player)
-
-
-def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: Script, player: Path) -> None:
-    wire = script.wire
-    hold(script, 8 * MIB, 1)
-    dup = wire.dup(ROOT, CARD, 2, ROOT, 1)
-    script.before(0, dup, slot=1)
-    script.forwarded(0, wire.free(ROOT, 1))
-    script.used(0, ONLY_CARD, 8 * MIB, "used while the second name is with the driver")
-    script.after(dup, slot=1, handle=2, status=0)
-    script.used(0, ONLY_CARD, 8 * MIB)
-    script.before(0, wire.dup(ROOT, CARD, 3, ROOT, 2), slot=1)
-    script.forwarded(0, wire.free(ROOT, 2))
-    script.after(dup, slot=1, status=0x57)
-    script.used(0, ONLY_CARD, 0, "used when it came too late")
-    finish(script, player)
-
-
 def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
     """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
     script = Script(wire)
@@ -487,119 +326,6 @@ def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
             script.used(0, ONLY_CARD, 62 * MIB)
         script.grows(-1)
         finish(script, player)
-
-
-Entries = list[tuple[int, int]]
-TOTALS, FREES, RESERVED = (0x07, 0x08, 0x09, 0x0A, 0x20, 0x33), (0x16, 0x12, 0x34), 0x15
-KIB_PER_MIB = 1024
-
-
-def read_report(script: Script, entries: Entries, wanted: Entries, *, say: str) -> None:
-    wire = script.wire
-    script.forwarded(0, wire.report(ROOT, CARD, entries))
-    script.reads(NESTED + 4, b"".join(struct.pack("<II", *entry) for entry in wanted), say)
-    script.writes(LIST, b"".join(struct.pack("<II", *entry) for entry in entries))
-    script.forwarded(0, wire.listed_report(ROOT, CARD, len(entries), LIST), wrapped=True)
-    script.reads(LIST, b"".join(struct.pack("<II", *entry) for entry in wanted), f"{say}, as a list")
-
-
-def test_reports_show_the_container(script: Script, player: Path) -> None:
-    """4301 MiB and 3193 used, on a card of 16160 that is nearly empty; what is no memory size stays."""
-    script.forwarded(0, script.wire.memory(ROOT, CARD, 1, 3193 * MIB), handle=1, size=3193 * MIB)
-    others = [(0x05, 16777216), (0x1D, 16000000), (0x0B, 4096), (0x0D, 15)]
-    entries = [*((index, 16160 * KIB_PER_MIB) for index in TOTALS), *((index, 12000 * KIB_PER_MIB) for index in FREES)]
-    wanted = [*((index, 4301 * KIB_PER_MIB) for index in TOTALS), *((index, 1108 * KIB_PER_MIB) for index in FREES)]
-    read_report(
-        script,
-        [*others, *entries, (RESERVED, 400 * KIB_PER_MIB)],
-        [*others, *wanted, (RESERVED, 0)],
-        say="4301 - 1108 - 0 = 3193",
-    )
-    read_report(script, [(0x33, 0), (0x34, 0)], [(0x33, 0), (0x34, 0)], say="no protected memory")
-    script.forwarded(0, script.wire.heap_function(ROOT, CARD, 5))
-    finish(script, player)
-
-
-def test_reserved_takes_what_others_have_filled(script: Script, player: Path) -> None:
-    """The container uses 1000 of 4301 MiB, and the card has 500 left: 4301 - 500 - 2801 = 1000."""
-    hold(script, 1000 * MIB, 1)
-    card = 16160 * KIB_PER_MIB
-    read_report(
-        script,
-        [(0x07, card), (0x16, 500 * KIB_PER_MIB), (RESERVED, 0)],
-        [(0x07, 4301 * KIB_PER_MIB), (0x16, 500 * KIB_PER_MIB), (RESERVED, 2801 * KIB_PER_MIB)],
-        say="the card is fuller than the container",
-    )
-    finish(script, player)
-
-
-def test_used_is_never_negative(script: Script, player: Path) -> None:
-    """A limit above the card, and one below what is used."""
-    hold(script, 1000 * MIB, 1)
-    script.limit(0, ONLY_CARD, 20000 * MIB)
-    read_report(
-        script,
-        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 7)],
-        # 16160 - 15000 - 160 = 1000
-        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 160 * KIB_PER_MIB)],
-        say="the limit is above the card",
-    )
-    read_report(
-        script,
-        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15500 * KIB_PER_MIB), (RESERVED, 7)],
-        # 16160 - 15500 is less than the 1000 used already
-        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15500 * KIB_PER_MIB), (RESERVED, 0)],
-        say="the card says that less is used",
-    )
-    script.limit(0, ONLY_CARD, 500 * MIB)
-    read_report(
-        script,
-        [(0x08, 16160 * KIB_PER_MIB), (0x16, 15000 * KIB_PER_MIB), (RESERVED, 7)],
-        [(0x08, 500 * KIB_PER_MIB), (0x16, 0), (RESERVED, 0)],
-        say="the limit is below what is used",
-    )
-    finish(script, player)
-
-
-def test_lists_as_long_as_they_may_be_and_longer(script: Script, player: Path) -> None:
-    most = script.wire.entries
-    entries = [(0x07, 16160 * KIB_PER_MIB)] * most
-    wanted = [(0x07, 4301 * KIB_PER_MIB)] * most
-    read_report(script, entries, wanted, say="every entry there can be")
-    script.writes(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30))
-    for count in (most + 1, 0x1FFFFFFF, 0xFFFFFFFF):
-        script.forwarded(0, script.wire.report(ROOT, CARD, entries, count=count))
-        script.reads(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30), "behind the end")
-    finish(script, player)
-
-
-def test_reports_that_fail_or_that_nothing_limits_stay(script: Script, player: Path) -> None:
-    wire = script.wire
-    value = struct.pack("<II", 0x07, 16160 * KIB_PER_MIB)
-    script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]), status=BAD_STATE)
-    script.reads(NESTED + 4, value, "the driver refused")
-    call = wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)])
-    call.fields[24] = ("I", 4 + 8 * wire.entries + 8)
-    script.forwarded(0, call)
-    script.reads(NESTED + 4, value, "another size of parameters")
-    script.limit(0, ONLY_CARD, (1 << 64) - 1)
-    script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]))
-    script.reads(NESTED + 4, value, "no limit")
-    finish(script, player)
-
-
-def test_the_heap_reports_too(script: Script, player: Path) -> None:
-    call = script.wire.heap_function(ROOT, CARD, 5)
-    hold(script, 1000 * MIB, 1)
-    call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})
-    script.forwarded(0, call)
-    for offset, size in ((24, 4301), (32, 3301), (56, 3301)):
-        script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
-    call.fields.update({32: ("Q", 300 * MIB), 56: ("Q", 200 * MIB)})
-    script.forwarded(0, call)
-    for offset, size in ((24, 4301), (32, 300), (56, 200)):
-        script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
-    finish(script, player)
 
 
 def test_versions(player: Path) -> None:

@@ -1,0 +1,151 @@
+"""Calls that overlap: one frees while another makes, and the driver gives the same handle out again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shim.core.script import ONLY_CARD, Script
+from tests.shim.core.steps import (
+    CARD,
+    ROOT,
+    finish,
+    hold,
+)
+from tests.shim.core.wire import (
+    MIB,
+)
+
+pytestmark = pytest.mark.shim
+
+
+def test_a_handle_that_comes_back_replaces_what_stood_there(script: Script, player: Path) -> None:
+    """What hung below a device that is another now may be of either: it stays charged until the client goes."""
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    hold(script, 32 * MIB, 1)
+    script.used(0, ONLY_CARD, 32 * MIB)
+    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 32 * MIB, "used below the device of before")
+    script.forwarded(0, wire.free(ROOT, ROOT))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_two_replies_with_one_handle_are_both_charged(script: Script, player: Path) -> None:
+    """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
+    wire = script.wire
+    small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
+    script.before(0, small, slot=1)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.before(0, big)
+    script.after(big, handle=1, size=32 * MIB)
+    script.after(small, slot=1, handle=1, size=4 * MIB)
+    script.used(0, ONLY_CARD, 36 * MIB)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 32 * MIB)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_a_free_and_the_same_handle_given_out_again(script: Script, player: Path) -> None:
+    """One thread frees; the driver gives the handle to another, whose call ends first."""
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    free, again = wire.free(ROOT, 1), wire.memory(ROOT, CARD, 0, 4 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, again)
+    script.after(again, handle=1, size=4 * MIB)
+    script.used(0, ONLY_CARD, 4 * MIB, "used once the handle is another's")
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 4 * MIB, "used when the free ends")
+    finish(script, player)
+
+
+def test_two_frees_of_one_handle_give_back_once(script: Script, player: Path) -> None:
+    wire = script.wire
+    for first_status, second_status in ((0, 0x57), (0x57, 0)):
+        hold(script, 8 * MIB, 1)
+        free = wire.free(ROOT, 1)
+        script.before(0, free, slot=1)
+        script.before(0, free, slot=2)
+        script.after(free, slot=1, status=first_status)
+        script.after(free, slot=2, status=second_status)
+        script.used(0, ONLY_CARD, 0)
+        hold(script, 8 * MIB, 2)
+        script.forwarded(0, wire.free(ROOT, 2))
+    finish(script, player)
+
+
+def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Script, player: Path) -> None:
+    """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
+    wire = script.wire
+    free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, device, slot=2)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(device, slot=2, handle=CARD)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(0, wire.free(ROOT, 3))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Script, player: Path) -> None:
+    wire = script.wire
+    free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.forwarded(0, wire.free(ROOT, ROOT))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: Script, player: Path) -> None:
+    wire = script.wire
+    free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
+    script.before(0, free, slot=1)
+    script.before(0, memory)
+    script.after(memory, handle=3, size=8 * MIB)
+    script.after(free, slot=1)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    finish(script, player)
+
+
+def test_a_free_that_came_too_late_leaves_the_place_alone(script: Script, player: Path) -> None:
+    """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
+    wire = script.wire
+    free = wire.free(ROOT, CARD)
+    script.before(0, free, slot=1)
+    script.before(0, free, slot=2)
+    script.after(free, slot=1)
+    script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
+    script.after(free, slot=2, status=0x57)
+    hold(script, 8 * MIB, 1)
+    script.forwarded(0, wire.free(ROOT, CARD))
+    script.used(0, ONLY_CARD, 0)
+    finish(script, player)
+
+
+def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: Script, player: Path) -> None:
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    dup = wire.dup(ROOT, CARD, 2, ROOT, 1)
+    script.before(0, dup, slot=1)
+    script.forwarded(0, wire.free(ROOT, 1))
+    script.used(0, ONLY_CARD, 8 * MIB, "used while the second name is with the driver")
+    script.after(dup, slot=1, handle=2, status=0)
+    script.used(0, ONLY_CARD, 8 * MIB)
+    script.before(0, wire.dup(ROOT, CARD, 3, ROOT, 2), slot=1)
+    script.forwarded(0, wire.free(ROOT, 2))
+    script.after(dup, slot=1, status=0x57)
+    script.used(0, ONLY_CARD, 0, "used when it came too late")
+    finish(script, player)
