@@ -93,7 +93,10 @@ class Showing:
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
         tally = used.get((pod.pod.uid, name, uuid), Tally(0, 0, 0))
         use = ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, tally.used_bytes)
-        if self._enforcement.books is not None:
+        books = self._enforcement.books
+        if books is not None:
+            if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in books.connected():
+                return replace(use, used_bytes=None)  # started before the library was here, or not over libc
             return replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
         return use if self._of_containers is not None else replace(use, used_bytes=None)
 

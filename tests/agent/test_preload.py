@@ -93,8 +93,10 @@ async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offer
 async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None:
     async with a_node() as world:
         pod = await running(world)
+        await world.until(lambda: bool(world.agent._showing.look().containers))
+        (unheard,) = world.agent._showing.look().containers
+        assert (unheard.used_bytes, unheard.limit_bytes, unheard.refused) == (None, LIMIT_MIB * MIB, None)
         async with a_process(world, pod) as program:
-            await world.until(lambda: world.agent._pods.of(pod.uid) is not None)
             assert await program.ask(Kind.HELLO) == Answer(Verdict.YES, 1, 1, LIMIT_MIB * MIB, 0, "580.95.05")
             assert (await program.ask(Kind.HOLD, (0, 6144))).verdict is Verdict.NO
             assert (await program.ask(Kind.HOLD, (0, 3193))).verdict is Verdict.YES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 WORD = "preload"
 SURVIVES = "restarts and upgrades of the agent: what processes hold is in a file of the node until its next boot"
 BOOKS = Path("/run/vrampack/preload.books")
+DESCRIPTORS = 65_536
+"""More processes than any node has on its cards."""
 TAKEN_SECONDS = 0.1
 """Between two tries at a file that another agent still writes; it ends within its own 30 s."""
 
@@ -87,6 +90,7 @@ class Preload:
 
     async def start(self) -> None:
         """Put the files in place, take the books over, listen. Raises `OSError`."""
+        _allow_connections()
         await asyncio.to_thread(files.install, self._paths.shipped, self._paths.folder)
         self._journal = await self._taken()
         held: dict[tuple[Process, Owner], dict[Part, int]] = {}
@@ -193,3 +197,11 @@ class Preload:
                     log.warning("waiting for the books of the agent before this one why=%s", error)
                 is_said = True
                 await asyncio.sleep(TAKEN_SECONDS)
+
+
+def _allow_connections() -> None:
+    """A descriptor for each process: the usual soft limit of 1,024 is a few containers' worth."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

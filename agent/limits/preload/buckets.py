@@ -24,7 +24,9 @@ class Buckets:
     def take(self, key: Hashable, tokens: float = 1.0) -> float:
         """Take them, and say how many seconds to wait before the next: 0 unless the bucket is overdrawn."""
         bucket = self._filled(key)
-        bucket.tokens -= tokens
+        bucket.tokens = max(
+            bucket.tokens - tokens, -self._most
+        )  # whoever overdraws wildly pays for a bucketful at most
         return max(0.0, -bucket.tokens / self._per_second)
 
     def forget(self, key: Hashable) -> None:

@@ -6,6 +6,7 @@ by then. So the process is held by a pidfd while it is looked at: what was read 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -89,8 +90,9 @@ def boot_id(proc: Path = Path("/proc")) -> str:
 def _pidfd_of(connection: socket.socket, pid: int) -> int | None:
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
-    except OSError:
-        return _open(pid)  # an older kernel; that the connection still stands says afterwards that it was the right one
+    except OSError as error:
+        # An older kernel: that the connection still stands says afterwards that it was the right one. Else it is gone.
+        return _open(pid) if error.errno == errno.ENOPROTOOPT else None
 
 
 def _open(pid: int) -> int | None:
