@@ -183,7 +183,7 @@ async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(no
 
 
 async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> None:
-    node.pace = Pace(messages_per_second=1, burst=20, connection_costs=1)
+    node.pace = Pace(messages_per_second=0.01, burst=20, connection_costs=1)
     async with node.running(), node.program(OTHER) as other:
         with Client(node.path) as greedy:
             for sequence in range(100):
