@@ -25,6 +25,7 @@ from agent.limits.hooks import HookServer
 from agent.limits.measure import Measure, OwnerOf
 from agent.limits.native import NativeByHook, NativeByToolkit
 from agent.limits.nobody import Nobody
+from agent.limits.podlimits import PodLimits
 from agent.limits.preload import files
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named, Paths, Preload
@@ -118,9 +119,8 @@ class Enforcement:
         # A hook that is installed where nobody needs it is answered as well: its silence stops every container.
         hook_socket = self._surroundings.hook_socket
         if self._choice.way is Way.HOOK or hook_socket.parent.is_dir():
-            self._hooks = HookServer(
-                hook_socket, cgroups=self._cgroups, back_end=self._back_end, limits_of=self.limits_of
-            )
+            pods = PodLimits(self._cgroups, self._back_end, self.limits_of)
+            self._hooks = HookServer(hook_socket, pods.put_in_force)
             await self._hooks.start()
 
     async def _start_preload(self) -> None:

@@ -1,11 +1,15 @@
 """The unix socket that the createRuntime hook asks before a container with a limit may start.
 
-    vrampack-hook --one line of JSON--> this server --apply--> back end
+    vrampack-hook --one line of JSON--> this server --question--> judge
                   <-{"ok":true} or {"ok":false,"error":".."}-
 
 Only the agent's own user may ask: root, as the hook is. Everything that is not a clear yes is a no, and the container
-does not start. The pod is known by the cgroup that kubelet made for it; what the annotations say must agree. How much
-the container may use comes from the pod's record as the agent knows it, never from the container's environment.
+does not start. Whose container it is and how much it may use is the judge's: `podlimits.py` in Kubernetes,
+`hostlimits.py` on a host without it.
+
+Versions of the line: 1 is a container that the runtime's annotations name a pod of. 2 is one that they name none of; it
+has `env` besides. So an agent of version 1 refuses what it would have to believe the environment for, and a hook of
+version 1 gets no yes that it would have to mount something for.
 """
 
 from __future__ import annotations
@@ -15,23 +19,24 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from agent.limits.cgroups import Cgroups, owner
-from agent.limits.contract import BackEnd, Identity, Scope
 from agent.limits.errors import LimitError
 
 LINE_BYTES = 16 << 10
 """As much as the hook sends at most."""
+NAMES_A_POD, NAMES_NONE = 1, 2
+"""The versions of the line."""
 
 logger = logging.getLogger(__name__)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What `shim/hook/main.c` writes. Strings are empty where the runtime said nothing."""
+    """What `shim/hook/question.c` writes. Strings are empty where the runtime said nothing."""
 
     v: int
     pid: int
@@ -42,30 +47,28 @@ class Question(msgspec.Struct, frozen=True):
     container: str
     hierarchy: str
     cgroup: str
+    env: tuple[str, ...] = ()
+    """`NAME=value` of the variables that configure a host without Kubernetes. Never believed of a pod's container."""
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     ok: bool
     error: str = ""
+    mount: str = ""
+    """A folder that the hook is to mount into the container, at the same path, with its `ld.so.preload`."""
+
+
+Judge: TypeAlias = Callable[[Question], Awaitable[str]]
+"""Puts the limit of a container in force and answers with the folder to mount, or nothing. Raises `LimitError`."""
 
 
 class HookServer:
-    """Answers one question per connection. `limits_of` says None for what nobody knows: that does not start."""
+    """Answers one question per connection."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        cgroups: Cgroups,
-        back_end: BackEnd,
-        limits_of: Callable[[str, str], Mapping[str, int] | None],
-        timeout_seconds: float = 4.0,
-    ) -> None:
+    def __init__(self, path: Path, judge: Judge, *, timeout_seconds: float = 4.0) -> None:
         """`timeout_seconds`: less than the hook's own 5 s, so that its message says what was slow."""
         self._path = path
-        self._cgroups = cgroups
-        self._back_end = back_end
-        self._limits_of = limits_of
+        self._judge = judge
         self._timeout_seconds = timeout_seconds
         self._server: asyncio.Server | None = None
         self._inode = 0
@@ -109,7 +112,7 @@ class HookServer:
             async with asyncio.timeout(self._timeout_seconds):
                 line = await _line(reader)
                 _check_peer(writer)  # after reading: hanging up on unread bytes would take the answer with it
-                await self._put_in_force(_question(line))
+                mount = await self._judge(_question(line))
         except LimitError as error:
             logger.warning("refused a container why=%s", error)
             return Answer(ok=False, error=str(error))
@@ -119,42 +122,7 @@ class HookServer:
         except Exception:
             logger.exception("refused a container why=a fault of the agent")
             return Answer(ok=False, error="the agent failed; its log says how")
-        return Answer(ok=True)
-
-    async def _put_in_force(self, question: Question) -> None:
-        identity = self._identify(question)
-        limits = self._limits_of(identity.pod_uid, identity.container)
-        if limits is None:
-            raise LimitError(f"{identity}: no record gives this container a limit")
-        if not limits:
-            logger.info("no limit pod=%s/%s container=%s", identity.namespace, identity.name, identity.container)
-            return
-        applied = await self._back_end.apply(Scope.CONTAINER, identity, limits)
-        logger.info(
-            "limit pod=%s/%s container=%s standing=%s by=%s mib=%s",
-            identity.namespace,
-            identity.name,
-            identity.container,
-            applied.standing,
-            applied.by,
-            ",".join(f"{uuid}:{mib}" for uuid, mib in sorted(limits.items())),
-        )
-
-    def _identify(self, question: Question) -> Identity:
-        """The cgroup names the pod, and kubelet alone names cgroups; annotations may be a user's."""
-        found = owner(question.cgroup)
-        if found is None:
-            raise LimitError(
-                f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served"
-            )
-        if question.uid not in {"", found.pod_uid}:
-            raise LimitError(f"the annotations name pod {question.uid}, the cgroup pod {found.pod_uid}")
-        if found.container_id not in {"", question.id}:
-            raise LimitError(f"the runtime names container {question.id}, the cgroup {found.container_id}")
-        if not question.container:
-            raise LimitError(f"pod {found.pod_uid}: the runtime's annotations do not name the container")
-        folder = self._cgroups.at(question.hierarchy, question.cgroup)
-        return Identity(found.pod_uid, question.namespace, question.pod, question.container, folder)
+        return Answer(ok=True, mount=mount)
 
 
 def _check_peer(writer: asyncio.StreamWriter) -> None:
@@ -176,6 +144,7 @@ def _question(line: bytes) -> Question:
         question = msgspec.json.decode(line, type=Question)
     except msgspec.DecodeError as error:
         raise LimitError(f"not a question: {error}") from error
-    if question.v != 1:
-        raise LimitError(f"hook and agent are of different versions: the hook speaks {question.v}, the agent 1")
+    if question.v not in {NAMES_A_POD, NAMES_NONE}:
+        text = f"hook and agent are of different versions: the hook speaks {question.v}, the agent 1 and 2"
+        raise LimitError(text)
     return question

@@ -18,6 +18,7 @@ from agent.limits.errors import LimitError
 from agent.limits.hooks import HookServer
 from agent.limits.measure import CardUsage, Measure
 from agent.limits.native import NativeByHook
+from agent.limits.podlimits import PodLimits
 from tests.shim.bundles import Bundle, modes
 from tests.shim.cgroup_folders import MOUNT
 
@@ -54,12 +55,9 @@ class LookingDriver:
 
 @asynccontextmanager
 async def an_agent(path: Path, driver: LookingDriver, limits: Mapping[str, int] | None) -> AsyncIterator[HookServer]:
-    server = HookServer(
-        path,
-        cgroups=Cgroups(MOUNT),
-        back_end=NativeByHook(driver, Measure(driver, owner_of_pid)),
-        limits_of=lambda _uid, name: limits if name == "main" else None,
-    )
+    back_end = NativeByHook(driver, Measure(driver, owner_of_pid))
+    pods = PodLimits(Cgroups(MOUNT), back_end, lambda _uid, name: limits if name == "main" else None)
+    server = HookServer(path, pods.put_in_force)
     await server.start()
     try:
         yield server

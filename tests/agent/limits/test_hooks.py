@@ -16,6 +16,7 @@ from agent.limits.cgroups import Cgroups
 from agent.limits.errors import LimitError
 from agent.limits.hooks import HookServer
 from agent.limits.native import NativeByHook
+from agent.limits.podlimits import PodLimits
 from tests.agent.limits.played import PlayedDriver, a_measure
 
 UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
@@ -53,13 +54,12 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def serving(path: Path, tree: Path, driver: PlayedDriver) -> AsyncIterator[HookServer]:
-    server = HookServer(
-        path,
-        cgroups=Cgroups(tree),
-        back_end=NativeByHook(driver, a_measure(driver)),
-        limits_of=lambda uid, container: LIMITS.get(container) if uid == UID else None,
-        timeout_seconds=0.5,
+    pods = PodLimits(
+        Cgroups(tree),
+        NativeByHook(driver, a_measure(driver)),
+        lambda uid, container: LIMITS.get(container) if uid == UID else None,
     )
+    server = HookServer(path, pods.put_in_force, timeout_seconds=0.5)
     await server.start()
     try:
         yield server
@@ -91,6 +91,15 @@ async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
 
 
+async def test_a_pod_s_environment_is_not_believed(path: Path, tree: Path) -> None:
+    """A hook that finds no annotations sends it. The pod's cgroup is there, and its record counts."""
+    env = ["ALIYUN_COM_GPU_MEM_CONTAINER=15", "ALIYUN_COM_GPU_MEM_DEV=15", "CGPU_DISABLE=true"]
+    driver = PlayedDriver()
+    async with serving(path, tree, driver):
+        assert await asked(path, a_line(v=2, env=env)) == {"ok": True}
+    assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
+
+
 async def test_a_container_that_may_use_no_card_starts_without_a_limit(path: Path, tree: Path) -> None:
     """Its image may carry one of our variables; admission has taken the cards from it."""
     driver = PlayedDriver()
@@ -113,7 +122,7 @@ REFUSED = {
     "a cgroup that is not there": (a_line(cgroup=f"/kubepods/pod{UID}"), "is not there"),
     "out of the tree": (a_line(cgroup=f"{CGROUP}/../../../../.."), "is no cgroup of a container"),
     "a hierarchy that is not there": (a_line(hierarchy="memory"), "cgroup v2 only"),
-    "another version": (a_line(v=2), "the hook speaks 2, the agent 1"),
+    "another version": (a_line(v=3), "the hook speaks 3, the agent 1 and 2"),
     "a field of another type": (a_line(pid="7"), "not a question"),
     "a field missing": (b'{"v":1}\n', "not a question"),
     "no JSON": (b"hello\n", "not a question"),
