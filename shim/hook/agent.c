@@ -102,12 +102,22 @@ static void make_printable(char *text)
 			*text = ' ';
 }
 
-static enum agent_answer judge(const char *line, size_t length)
+/* False where it stands twice, or is no text that fits. */
+static bool read_mount(struct json answer, char mount[MOUNT_SIZE])
+{
+	struct json member;
+	enum json_found found = json_member(answer, "mount", &member);
+
+	mount[0] = '\0';
+	return found == JSON_ABSENT || (found == JSON_FOUND && json_copy(member, mount, MOUNT_SIZE));
+}
+
+static enum agent_answer judge(const char *line, size_t length, char mount[MOUNT_SIZE])
 {
 	char error[ANSWER_SIZE] = "no reason given";
 	struct json answer, member;
 
-	if (!json_read(line, length, &answer))
+	if (!json_read(line, length, &answer) || !read_mount(answer, mount))
 		goto unreadable;
 	if (json_member(answer, "ok", &member) != JSON_FOUND)
 		goto unreadable;
@@ -122,7 +132,7 @@ unreadable:
 	return AGENT_NO;
 }
 
-enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length)
+enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length, char mount[MOUNT_SIZE])
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	enum agent_answer answer = AGENT_NO;
@@ -150,7 +160,7 @@ enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t 
 		say_error("no answer from the agent: %s", strerror(errno));
 		goto close_fd;
 	}
-	answer = judge(reply, (size_t)count);
+	answer = judge(reply, (size_t)count, mount);
 close_fd:
 	close(fd);
 	return answer;

@@ -14,7 +14,9 @@ struct agent {
 
 enum agent_answer { AGENT_YES, AGENT_NO, AGENT_ABSENT };
 
-/* Says on standard error why it was no. */
-enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length);
+#define MOUNT_SIZE 1024
+
+/* Says on standard error why it was no. After a yes `mount` is a folder to mount into the container, or empty. */
+enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t length, char mount[MOUNT_SIZE]);
 
 #endif

@@ -55,17 +55,20 @@ static bool is_mark(struct json entry)
 #undef OR_CONTINUES
 }
 
-static bool read_environment(struct container *container, struct json config)
+/* The member of a member; `at` is NULL where either is missing. */
+static bool inner_member(struct json config, const char *outer, const char *inner, struct json *value)
 {
-	struct json process, env, name, entry;
+	struct json object;
+
+	*value = nothing;
+	return member(config, outer, &object) && (!object.at || member(object, inner, value));
+}
+
+static bool read_environment(struct container *container, struct json env)
+{
+	struct json name, entry;
 	struct json_walk walk;
 
-	if (!member(config, "process", &process))
-		return false;
-	if (!process.at)
-		return true;
-	if (!member(process, "env", &env))
-		return false;
 	if (!env.at || !json_walk(env, &walk))
 		return true;
 	while (json_next(&walk, &name, &entry))
@@ -98,14 +101,35 @@ static bool read_identity(struct container *container, struct json config)
 		return false;
 	IDENTITY(READ_FIELD)
 #undef READ_FIELD
+#define OR_NAMED(field, first, second) || container->field.at
+	container->names_pod = false IDENTITY(OR_NAMED);
+#undef OR_NAMED
 	return true;
+}
+
+/* A pod's container is not asked: its record counts. */
+static bool read_own_words(struct container *container, struct json config, struct json env)
+{
+	struct json root;
+
+	if (container->names_pod)
+		return true;
+	if (!inner_member(config, "root", "path", &root))
+		return false;
+	if (root.at && !json_copy(root, container->root, sizeof(container->root)))
+		return say_error("the root of the bundle is no path");
+	return !env.at || variables_read(&container->variables, env);
 }
 
 bool container_config(struct container *container, const char *text, size_t length)
 {
-	struct json config;
+	struct json config, env;
 
 	if (!json_read(text, length, &config))
 		return say_error("%s/config.json is not JSON", container->bundle);
-	return read_environment(container, config) && (!container->is_limited || read_identity(container, config));
+	if (!inner_member(config, "process", "env", &env) || !read_environment(container, env))
+		return false;
+	if (!container->is_limited)
+		return true;
+	return read_identity(container, config) && read_own_words(container, config, env);
 }

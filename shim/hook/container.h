@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "json.h"
+#include "variables.h"
 
 #define BUNDLE_PATH_SIZE 4096
 
@@ -16,12 +17,18 @@ struct container {
 	struct json id;
 	struct json namespace, pod, uid, name;
 	bool is_limited;
+	/* The runtime's annotations say something of a pod. */
+	bool names_pod;
+	/* Of a container that names no pod. */
+	struct variables variables;
+	/* Of such a container: where its root file system is, from the bundle or from /; empty where none is named. */
+	char root[BUNDLE_PATH_SIZE];
 };
 
 /* The OCI state: pid, id and bundle. Complains and says false when one is missing. */
 bool container_state(struct container *container, const char *text, size_t length);
 
-/* The bundle's config.json: is there a limit of ours, and whose container is it. */
+/* The bundle's config.json: is there a limit of ours, whose container is it, and what does its environment say. */
 bool container_config(struct container *container, const char *text, size_t length);
 
 #endif

@@ -5,7 +5,8 @@
  * The runtime calls it when the container's cgroup is there and its first process is not. It returns 0 at once for
  * containers without a limit; for the others it tells the agent who the container is and waits for yes. Everything
  * else, a refusal, silence, an agent that is not there, a text it cannot read, is exit 1 and the container does not
- * start. How much memory the container may use is never taken from the container: the agent knows the pod's record.
+ * start. How much memory a pod's container may use is never taken from the container: the agent knows the pod's record.
+ * On a host without Kubernetes the agent is told the container's environment, and may answer with a folder to mount.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -19,7 +20,8 @@
 #include "cgroup.h"
 #include "container.h"
 #include "input.h"
-#include "json.h"
+#include "library.h"
+#include "question.h"
 #include "say.h"
 
 #define STATE_LIMIT (1u << 20) /* annotations of a pod are 256 KiB at most (Kubernetes) */
@@ -82,49 +84,21 @@ static bool find_cgroup(long pid, long deadline, struct cgroup *cgroup)
 	return is_found || say_error("%s names no cgroup of the container's own", path);
 }
 
-static void say_field(struct say *say, const char *name, struct json value)
-{
-	say_text(say, ",\"");
-	say_text(say, name);
-	say_text(say, "\":");
-	if (value.at)
-		say_bytes(say, value.at, (size_t)(value.end - value.at));
-	else
-		say_text(say, "\"\"");
-}
-
-/* Strings go on as they were written: they were checked, and a checked string has no newline in it. */
-static bool write_line(struct say *say, const struct container *container, const struct cgroup *cgroup)
-{
-	char start[64];
-
-	snprintf(start, sizeof(start), "{\"v\":1,\"pid\":%ld", container->pid);
-	say_text(say, start);
-	say_field(say, "id", container->id);
-	say_field(say, "namespace", container->namespace);
-	say_field(say, "pod", container->pod);
-	say_field(say, "uid", container->uid);
-	say_field(say, "container", container->name);
-	say_text(say, ",\"hierarchy\":");
-	say_json(say, cgroup->hierarchy);
-	say_text(say, ",\"cgroup\":");
-	say_json(say, cgroup->path);
-	say_text(say, "}\n");
-	return !say->is_full || say_error("what is to be said about the container does not fit in %u bytes", LINE_SIZE);
-}
-
 static bool ask(const struct options *options, const struct container *container, long deadline)
 {
 	struct agent agent = { options->socket_path, deadline, options->is_optional };
 	char line[LINE_SIZE];
 	struct say say = { .text = line, .size = sizeof(line) };
 	struct cgroup cgroup;
+	char mount[MOUNT_SIZE] = "";
 	enum agent_answer answer;
 
-	if (!find_cgroup(container->pid, deadline, &cgroup) || !write_line(&say, container, &cgroup))
+	if (!find_cgroup(container->pid, deadline, &cgroup) || !question_write(&say, container, &cgroup))
 		return false;
-	answer = agent_ask(&agent, line, say.used);
-	return answer == AGENT_YES || (answer == AGENT_ABSENT && options->is_optional);
+	answer = agent_ask(&agent, line, say.used, mount);
+	if (answer == AGENT_YES)
+		return !mount[0] || library_mount(mount, container);
+	return answer == AGENT_ABSENT && options->is_optional;
 }
 
 static bool judge(const struct options *options, struct container *container, long deadline)

@@ -108,6 +108,11 @@ static void probe_config(const char *text, size_t length)
 	show_span(container.pod);
 	show_span(container.uid);
 	show_span(container.name);
+	for (size_t i = 0; i < VARIABLES_COUNT; i++)
+		if (container.variables.entries[i].at)
+			show_span(container.variables.entries[i]);
+	if (container.root[0])
+		printf(" root %s", container.root);
 }
 
 static void probe_state(const char *text, size_t length)

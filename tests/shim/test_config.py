@@ -1,12 +1,16 @@
-"""What the hook takes from a bundle's config.json: is there a limit of ours, and whose container is it."""
+"""What the hook takes from a bundle's config.json: is there a limit of ours, whose container is it, what does it say."""
 
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
 
+from agent.limits.variables import NAMES
+from tests.shim.conftest import SOURCES
 from tests.shim.probing import probe
 
 pytestmark = pytest.mark.shim
@@ -24,6 +28,13 @@ CRIO = {
     "io.kubernetes.pod.uid": "u-1",
     "io.kubernetes.container.name": "main",
 }
+STANDALONE = (
+    "ALIYUN_COM_GPU_MEM_CONTAINER=6",
+    "ALIYUN_COM_GPU_MEM_DEV=15",
+    "ALIYUN_COM_GPU_VISIBLE_DEVICES=0,GPU-b",
+    "ALIYUN_COM_GPU_SCHD_WEIGHT=4",
+    "CGPU_DISABLE=true",
+)
 NAMED = 'limited "ml" "app-0" "u-1" "main"'
 UNNAMED = "free - - - -"
 
@@ -35,7 +46,39 @@ def a_config(*env: object, annotations: object = None, **more: object) -> str:
 CASES = {
     "ours, containerd": (a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD), NAMED),
     "ours, CRI-O": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO), NAMED),
-    "ours, nobody's": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"), "limited - - - -"),
+    "ours, nobody's": (
+        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"),
+        'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=4"',
+    ),
+    "all that counts without Kubernetes, and nothing else": (
+        a_config("PATH=/bin", *STANDALONE, "ALIYUN_COM_GPU_MEM_IDX=1", root={"path": "rootfs"}),
+        " ".join(["limited - - - -", *map(json.dumps, STANDALONE), "root rootfs"]),
+    ),
+    "in Kubernetes nothing of the environment goes on": (
+        a_config(*STANDALONE, annotations=CRIO, root={"path": "rootfs"}),
+        NAMED,
+    ),
+    "one word of a pod is enough for that": (
+        a_config(*STANDALONE, annotations={"io.kubernetes.pod.uid": "u-1"}),
+        'limited - - "u-1" -',
+    ),
+    "an empty variable is none": (
+        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", "CGPU_DISABLE="),
+        'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=4"',
+    ),
+    "a hostile value goes on as it is": (
+        a_config('ALIYUN_COM_GPU_MEM_CONTAINER="],"ok\n'),
+        'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=\\"],\\"ok\\n"',
+    ),
+    "the longest value": (
+        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 31)),
+        'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=' + "9" * (2048 - 31) + '"',
+    ),
+    "a value that is too long": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 30)), "bad"),
+    "a variable twice": (a_config(*STANDALONE, "CGPU_DISABLE=1"), "bad"),
+    "twice in Kubernetes is nobody's business": (a_config(*STANDALONE, "CGPU_DISABLE=1", annotations=CRIO), NAMED),
+    "a root that is no path": (a_config(*STANDALONE, root={"path": 1}), "bad"),
+    "root twice": ('{"process":{"env":["ALIYUN_COM_GPU_MEM_CONTAINER=4"]},"root":{},"root":{}}', "bad"),
     "one of the two is empty": (
         a_config("NVIDIA_GPU_MEMORY_LIMIT=", "ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO),
         NAMED,
@@ -48,8 +91,8 @@ CASES = {
     "the name as a value": (a_config("A=NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
     "the variable elsewhere": (a_config(hooks={"env": ["NVIDIA_GPU_MEMORY_LIMIT=1"]}), UNNAMED),
     "a name of escapes": (
-        '{"pro\\u0063ess":{"\\u0065nv":["\\u004eVIDIA_GPU_MEMORY_LIMIT=\\u0031"]}}',
-        "limited - - - -",
+        '{"pro\\u0063ess":{"\\u0065nv":["\\u004eVIDIA_GPU_MEMORY_LIMIT=\\u0031","CGPU_DIS\\u0041BLE=1"]}}',
+        'limited - - - - "CGPU_DIS\\u0041BLE=1"',
     ),
     "entries that are no strings": (a_config(1, None, ["NVIDIA_GPU_MEMORY_LIMIT=1"], {}), UNNAMED),
     "no environment": ('{"process":{}}', UNNAMED),
@@ -77,6 +120,22 @@ CASES = {
 @pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
 def test_the_bundle_says_whose_limit_it_is(built: Path, text: str, want: str) -> None:
     assert probe(built, "config", [text.encode()]) == [want]
+
+
+def test_what_is_sent_is_what_the_agent_reads() -> None:
+    table = (SOURCES / "variables.h").read_text().partition("#define VARIABLES(X)")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r'X\("(\w+)="\)', table)) == NAMES
+
+
+def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
+    """20,000 seeded damages: what is answered does not matter, the sanitizers do."""
+    dice = random.Random(4)
+    whole = a_config("A=1", *STANDALONE, root={"path": "rootfs"}).encode()
+    texts = []
+    for _ in range(20_000):
+        at = dice.randrange(len(whole))
+        texts.append(whole[:at] + bytes([dice.choice(b'",=[]{}\\u0A\0\xff')]) + whole[at + dice.randrange(3) :])
+    assert len(probe(built, "config", texts)) == len(texts)
 
 
 def test_every_cut_config_is_refused(built: Path) -> None:

@@ -1,0 +1,231 @@
+#include "library.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "say.h"
+
+#define LIST_NAME "ld.so.preload"
+#define LIST_PATH "/etc/" LIST_NAME
+#define SHUT (MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+#define LOOK (O_PATH | O_NOFOLLOW | O_CLOEXEC)
+
+/* A name in the container: the folder that has it, and what is there. */
+struct place {
+	/* As far as it was walked; the name is its end. */
+	char path[BUNDLE_PATH_SIZE];
+	const char *name;
+	int parent;
+	int fd;
+};
+
+struct self_path {
+	char text[32];
+};
+
+static struct self_path self_path(int fd)
+{
+	struct self_path path;
+
+	snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", fd);
+	return path;
+}
+
+/* Into the mount namespace of that process, which is not this one's. */
+static bool enter(long pid)
+{
+	struct stat there, here;
+	char path[64];
+	int fd;
+	bool is_in = false;
+
+	snprintf(path, sizeof(path), "/proc/%ld/ns/mnt", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &there) < 0 || stat("/proc/self/ns/mnt", &here) < 0)
+		say_error("reading %s: %s", path, strerror(errno));
+	else if (there.st_ino == here.st_ino && there.st_dev == here.st_dev)
+		say_error("the container has no mount namespace of its own");
+	else if (setns(fd, CLONE_NEWNS) < 0)
+		say_error("entering %s: %s", path, strerror(errno));
+	else
+		is_in = true;
+	if (fd >= 0)
+		close(fd);
+	return is_in;
+}
+
+/* Which mount a descriptor is on, or -1. */
+static long mount_of(int fd)
+{
+	char path[48], text[512];
+	const char *line;
+	ssize_t count;
+	int file;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return -1;
+	count = read(file, text, sizeof(text) - 1);
+	close(file);
+	text[count > 0 ? count : 0] = '\0';
+	line = strstr(text, "mnt_id:");
+	return line ? strtol(line + strlen("mnt_id:"), NULL, 10) : -1;
+}
+
+/* An empty file or folder, to be mounted over. One that is there already is as good. */
+static bool make(const struct place *place, mode_t kind)
+{
+	int fd;
+
+	if (kind == S_IFDIR)
+		return mkdirat(place->parent, place->name, 0755) == 0 || errno == EEXIST;
+	fd = openat(place->parent, place->name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || errno == EEXIST;
+}
+
+static bool is_good(const struct place *place, mode_t kind)
+{
+	struct stat status;
+
+	if (fstat(place->fd, &status) < 0)
+		return say_error("%s of the container: %s", place->path, strerror(errno));
+	if (S_ISLNK(status.st_mode))
+		return say_error("%s of the container is a symbolic link, and the library is needed there", place->path);
+	if ((status.st_mode & S_IFMT) != kind)
+		return say_error("%s of the container is no %s, and the library needs one there", place->path,
+				 kind == S_IFDIR ? "folder" : "plain file");
+	if (mount_of(place->fd) < 0 || mount_of(place->fd) != mount_of(place->parent))
+		return say_error("%s of the container is a volume, and the library is needed there: mount the volume elsewhere",
+				 place->path);
+	return true;
+}
+
+/* Sets `fd`; the caller closes it, whatever is said. */
+static bool look(struct place *place, mode_t kind)
+{
+	place->fd = openat(place->parent, place->name, LOOK);
+	if (place->fd < 0 && errno == ENOENT) {
+		if (!make(place, kind))
+			return say_error("%s is missing in the container and cannot be made: %s; the image must have it",
+					 place->path, strerror(errno));
+		place->fd = openat(place->parent, place->name, LOOK);
+	}
+	if (place->fd < 0)
+		return say_error("%s of the container: %s", place->path, strerror(errno));
+	return is_good(place, kind);
+}
+
+/* `path` below `root`, step by step; its last name is of that kind. Sets what the caller closes: parent and fd. */
+static bool find(struct place *place, int root, const char *path, mode_t kind)
+{
+	char *at = place->path;
+
+	*place = (struct place){ .parent = -1, .fd = dup(root) };
+	if (place->fd < 0 || path[0] != '/' || strlen(path) >= sizeof(place->path))
+		return say_error("%s is no path to mount", path);
+	strcpy(place->path, path);
+	while (at) {
+		char *slash = strchr(at + 1, '/');
+
+		if (slash)
+			*slash = '\0';
+		place->name = at + 1;
+		if (!*place->name || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0)
+			return say_error("%s is no path to mount", path);
+		if (place->parent >= 0)
+			close(place->parent);
+		place->parent = place->fd;
+		if (!look(place, slash ? S_IFDIR : kind))
+			return false;
+		if (slash)
+			*slash = '/';
+		at = slash;
+	}
+	return true;
+}
+
+/* What is mounted there now is `source`, and cannot be written. */
+static bool shut(const struct place *place, int source)
+{
+	struct stat wanted, found;
+	int fd = openat(place->parent, place->name, LOOK);
+	bool is_shut = fd >= 0 && fstat(fd, &found) == 0 && fstat(source, &wanted) == 0 &&
+		       found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino &&
+		       mount(NULL, self_path(fd).text, NULL, SHUT, NULL) == 0;
+
+	if (!is_shut)
+		say_error("making %s of the container read-only: %s", place->path, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	return is_shut;
+}
+
+static bool bind_to(int source, int root, const char *path, mode_t kind)
+{
+	struct place place;
+	bool is_bound = find(&place, root, path, kind);
+
+	if (is_bound && mount(self_path(source).text, self_path(place.fd).text, NULL, MS_BIND, NULL) < 0)
+		is_bound = say_error("mounting %s into the container: %s", path, strerror(errno));
+	is_bound = is_bound && shut(&place, source);
+	if (place.fd >= 0)
+		close(place.fd);
+	if (place.parent >= 0)
+		close(place.parent);
+	return is_bound;
+}
+
+/* The folder's two halves: all of it, and the list that the dynamic linker reads. */
+static bool bind_both(int source, int root, const char *folder)
+{
+	struct statvfs status;
+	struct stat kind;
+	bool are_bound = false;
+	int list = openat(source, LIST_NAME, LOOK);
+
+	if (list < 0 || fstat(list, &kind) < 0 || !S_ISREG(kind.st_mode))
+		say_error("%s/%s of this host is no plain file: install the library again", folder, LIST_NAME);
+	else if (fstatvfs(source, &status) < 0 || (status.f_flag & ST_NOEXEC))
+		say_error("%s of this host is on a file system mounted noexec: no library is loaded from there", folder);
+	else
+		are_bound = bind_to(source, root, folder, S_IFDIR) && bind_to(list, root, LIST_PATH, S_IFREG);
+	if (list >= 0)
+		close(list);
+	return are_bound;
+}
+
+bool library_mount(const char *folder, const struct container *container)
+{
+	char path[2 * BUNDLE_PATH_SIZE + 2];
+	bool is_mounted = false;
+	int source, root;
+
+	if (!container->root[0])
+		return say_error("%s/config.json names no root", container->bundle);
+	snprintf(path, sizeof(path), "%s/%s", container->root[0] == '/' ? "" : container->bundle, container->root);
+	umask(022);
+	if (!enter(container->pid))
+		return false;
+	source = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (source < 0 || root < 0)
+		say_error("opening %s: %s", source < 0 ? folder : path, strerror(errno));
+	else
+		is_mounted = bind_both(source, root, folder);
+	if (root >= 0)
+		close(root);
+	if (source >= 0)
+		close(source);
+	return is_mounted;
+}

@@ -1,0 +1,18 @@
+/* What the agent is asked: one line of JSON about a container. `agent/limits/hooks.py` reads it. */
+#ifndef QUESTION_H
+#define QUESTION_H
+
+#include <stdbool.h>
+
+#include "cgroup.h"
+#include "container.h"
+#include "say.h"
+
+/*
+ * Version 1 where the runtime's annotations name a pod, without a word of its environment. Version 2 where they name
+ * none, with the environment: an agent that only knows version 1 refuses it, and such a container could not have a
+ * limit from it. Complains and says false when the line does not fit.
+ */
+bool question_write(struct say *say, const struct container *container, const struct cgroup *cgroup);
+
+#endif
