@@ -21,12 +21,11 @@ from typing import Any
 
 from agent.board import Board
 from agent.devices import too_large
-from agent.discovery import Discovery, Looking, Notice
+from agent.discovery import Discovery, Notice, looking
 from agent.enforcement import Enforcement, Surroundings
 from agent.errors import KubeletError
 from agent.events import AgentReason
 from agent.fence import Fence, Start
-from agent.health import XidRules
 from agent.limits.errors import ImpossibleBackEndError
 from agent.metrics import Metrics
 from agent.node import OwnNode
@@ -102,7 +101,7 @@ class Agent:
         self._pods = LocalPods(api, resource=resource, ended=self._ended)
         self._discovery = Discovery(
             driver,
-            _looking(settings),
+            looking(settings),
             is_held=self._is_held,
             tell=self._noticed,
             heard=self._heard,
@@ -346,19 +345,6 @@ class Agent:
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._board.offer.cards
-
-
-def _looking(settings: AgentConfiguration) -> Looking:
-    health = settings.health
-    return Looking(
-        unit_mib=settings.unit_mib,
-        units_per_card=settings.units_per_card,
-        include=frozenset(settings.cards.include),
-        exclude=frozenset(settings.cards.exclude),
-        check_seconds=health.check_seconds,
-        recover_after_checks=health.recover_after_checks,
-        xids=XidRules(frozenset(health.xids.ignore), frozenset(health.xids.fatal)),
-    )
 
 
 async def run(options: Options, driver: Driver) -> None:

@@ -18,6 +18,7 @@ from agent.health import Health, XidRules
 from agent.nvml.driver import Driver, Gpu, Inventory, Xid
 from agent.nvml.errors import DriverError, NoDriverError
 from agent.roster import Known, is_hit, is_recut, listed
+from agent.settings import AgentConfiguration
 from cards.node import CardFacts
 from cards.units import DEFAULT_UNIT_MIB, units_of_card
 
@@ -45,6 +46,20 @@ class Looking:
     """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
     recover_after_checks: int = 3
     xids: XidRules = field(default_factory=XidRules)
+
+
+def looking(settings: AgentConfiguration) -> Looking:
+    """As the configuration has it."""
+    health = settings.health
+    return Looking(
+        unit_mib=settings.unit_mib,
+        units_per_card=settings.units_per_card,
+        include=frozenset(settings.cards.include),
+        exclude=frozenset(settings.cards.exclude),
+        check_seconds=health.check_seconds,
+        recover_after_checks=health.recover_after_checks,
+        xids=XidRules(frozenset(health.xids.ignore), frozenset(health.xids.fatal)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

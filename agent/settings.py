@@ -99,11 +99,21 @@ class Watch(Strict):
     """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
+class Standalone(Strict):
+    """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
+
+    overcommit: Literal["refuse", "allow"] = "refuse"
+    """`refuse`: the limits of running containers add up to a card's memory at most. `allow`: who comes late may find none."""
+
+
 class AgentConfiguration(Strict):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
     kind: Literal["AgentConfiguration"]
+
+    mode: Literal["kubernetes", "standalone"] = "kubernetes"
+    """`standalone`: a host without Kubernetes, where a container's own environment is its limit. So is `--standalone`."""
 
     unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
     """MiB per unit of the resource, the extender's `unit_mib`. A node that says another gets no pods."""
@@ -127,6 +137,7 @@ class AgentConfiguration(Strict):
     health: Health = Health()
     refused: Refused = Refused()
     watch: Watch = Watch()
+    standalone: Standalone = Standalone()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)
     """Where kubelet's sockets are; its `--root-dir`. The DaemonSet mounts the same paths."""

@@ -1,0 +1,252 @@
+"""The agent of a host without Kubernetes, wired together: no API server, no kubelet.
+
+    discovery --cards--> host limits <--question-- vrampack-hook <-- container runtime
+                         host limits --> tenants (who runs, by cgroup; files in /run) , back end
+
+Who holds the limits is `native` where the driver can, else `preload`, whose library the hook mounts. Until the cards are
+known no container with a limit may start: each is told why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.discovery import Discovery, looking
+from agent.enforcement import CGROUP_MOUNT, HOOK_SOCKET
+from agent.limits import tenants
+from agent.limits.cgroups import Cgroups, Owner
+from agent.limits.choice import why_not_native
+from agent.limits.contract import BackEnd
+from agent.limits.detection import Findings, Toolkit
+from agent.limits.errors import ImpossibleBackEndError, LimitError
+from agent.limits.hooks import HookServer, Question
+from agent.limits.hostlimits import HostLimits
+from agent.limits.measure import Measure
+from agent.limits.native import NativeByHook
+from agent.limits.preload.answers import Unnamed
+from agent.limits.preload.backend import Named, Paths, Preload
+from agent.metrics import CardUse, ContainerUse, Metrics, Shown
+from agent.nvml.driver import Driver, Xid
+from agent.nvml.errors import DriverError
+from agent.pages import serving
+from agent.settings import AgentConfiguration
+from cards.node import CardFacts
+
+log = logging.getLogger(__name__)
+
+MEASURE_SECONDS = 15.0
+"""A scrape interval that is usual."""
+SWEEP_SECONDS = 5.0
+"""Who ended is forgotten within so long; a container that wants its room is judged after a look of its own."""
+NOBODY = Owner("nobody")
+"""Whoever has the library and is no tenant: it was one, or somebody moved it. It gets nothing."""
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where things are on the host; a test has them elsewhere."""
+
+    hook_socket: Path = HOOK_SOCKET
+    tenants: Path = tenants.FOLDER
+    cgroups: Path = CGROUP_MOUNT
+    preload: Paths = field(default_factory=Paths)
+
+
+class StandaloneAgent:
+    """One running agent of a host. `host` is its name in metrics."""
+
+    def __init__(
+        self, settings: AgentConfiguration, metrics: Metrics, driver: Driver, *, places: Places | None = None
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._driver = driver
+        self._places = places or Places()
+        self._stopping = asyncio.Event()
+        self._have_cards = asyncio.Event()
+        self._failure: Exception | None = None
+        self._cgroups = Cgroups(self._places.cgroups)
+        may_overcommit = settings.standalone.overcommit == "allow"
+        self._tenants = tenants.Tenants(self._places.tenants, self._cgroups, may_overcommit=may_overcommit)
+        self._discovery = Discovery(
+            driver,
+            looking(settings),
+            is_held=lambda uuid: self._tenants.held_mib(uuid) > 0,
+            heard=self._heard,
+            failed=metrics.driver_errors.inc,
+        )
+        self._hooks = HookServer(self._places.hook_socket, self._judge)
+        self._back_end: BackEnd | None = None
+        self._limits: HostLimits | None = None
+        """None until limits can be held: nobody with one may start."""
+        self._of_cards: Mapping[str, int] = {}
+        self._of_tenants: Mapping[tuple[str, str], int] | None = None
+        """Bytes by tenant and card; None while nobody measured."""
+        metrics.show(self._look)
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
+        pages = serving(self._settings.listen.health, self._metrics, self.not_ready)
+        async with pages, asyncio.TaskGroup() as group:
+            work = (self._discovery.run(self._found), self._serve(), self._sweep(), self._measure())
+            background = [group.create_task(task) for task in work]
+            await self._stopping.wait()
+            for task in background:
+                task.cancel()
+        if self._failure is not None:
+            raise self._failure
+        log.info("stopped")
+
+    def stop(self) -> None:
+        """Begin a clean stop; what containers hold stays, and the next agent knows it."""
+        self._stopping.set()
+
+    def not_ready(self) -> str:
+        """Why no container with a limit could start here now; empty when all is well."""
+        if self._stopping.is_set():
+            return "stopping"
+        if self._limits is not None:
+            return ""
+        why = self._discovery.problem or ("limits are being taken up" if self._have_cards.is_set() else "")
+        return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
+
+    async def _serve(self) -> None:
+        """Listen at once, so that nobody waits for an answer; say yes once the back end holds who runs already."""
+        preload: Preload | None = None
+        try:
+            self._places.hook_socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            await self._hooks.start()
+            self._tenants.restore()
+            await self._have_cards.wait()
+            way = self._way()
+            log.info("limits are held by mode=%s", way)
+            if way == Preload.word:
+                self._back_end = preload = self._preload()
+                await preload.start()
+            else:
+                self._back_end = NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
+            mount = str(self._places.preload.folder) if preload is not None else ""
+            limits = HostLimits(
+                self._cgroups, self._tenants, self._back_end, cards=lambda: self._discovery.cards, mount=mount
+            )
+            await limits.take_up()
+            self._limits = limits
+            await asyncio.Event().wait()
+        except (ImpossibleBackEndError, OSError) as error:
+            self._failure = error
+            self.stop()
+        finally:
+            await self._hooks.stop()
+            if preload is not None:
+                preload.stop()
+
+    async def _judge(self, question: Question) -> str:
+        if self._limits is None:
+            raise LimitError(self.not_ready())
+        return await self._limits.put_in_force(question)
+
+    def _way(self) -> str:
+        """Raises `ImpossibleBackEndError`."""
+        name = self._settings.enforcement
+        if name in {"watch", "none"}:
+            text = f"enforcement: {name} holds nobody to a limit; without Kubernetes it is auto, native or preload"
+            raise ImpossibleBackEndError(text)
+        findings = Findings(
+            driver_version=self._discovery.driver_version,
+            cgroup_version=self._cgroups.version,
+            has_mig=any(card.mig_parent is not None for card in self._discovery.cards),
+            toolkit=Toolkit.ABSENT,
+            is_hooked=True,
+        )
+        missing = why_not_native(findings)
+        if missing and name == NativeByHook.word:
+            raise ImpossibleBackEndError(f"back end native cannot work here: {missing}")
+        return Preload.word if missing or name == Preload.word else NativeByHook.word
+
+    def _preload(self) -> Preload:
+        return Preload(
+            self._places.preload,
+            name_of=self._named,
+            minors=lambda: {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()},
+            driver_version=lambda: self._discovery.driver_version,
+            owner_of=lambda pid: self._tenants.owner_of_pid(pid) or NOBODY,
+        )
+
+    def _named(self, owner: Owner) -> Named | Unnamed:
+        found = self._tenants.of(owner)
+        return Unnamed.STRANGER if found is None else Named(found.id, found.limits)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            if self._limits is not None:
+                await self._limits.release_ended()
+
+    async def _measure(self) -> None:
+        while True:
+            try:
+                self._of_cards = {each.uuid: each.used_bytes for each in await self._driver.usage()}
+                self._of_tenants = await self._usage()
+            except DriverError as error:
+                self._metrics.driver_errors.inc()
+                log.debug("not measured error=%s", error)
+                self._of_cards, self._of_tenants = {}, None
+            await asyncio.sleep(MEASURE_SECONDS)
+
+    async def _usage(self) -> Mapping[tuple[str, str], int] | None:
+        if self._back_end is None:
+            return None
+        used: Counter[tuple[str, str]] = Counter()
+        for row in await self._back_end.usage():
+            used[row.pod_uid, row.uuid] += row.used_bytes
+        return used
+
+    def _look(self) -> Shown:
+        """For the page of metrics."""
+        cards = self._discovery.cards
+        return Shown(
+            cards=tuple(CardUse(card, self._held_units(card), self._of_cards.get(card.uuid or "")) for card in cards),
+            containers=tuple(self._containers(cards)),
+            enforcement=self._back_end.word if self._back_end is not None else "",
+            problem=self.not_ready(),
+            hook_answers=(self._hooks.allowed, self._hooks.refused),
+        )
+
+    def _held_units(self, card: CardFacts) -> int:
+        """Begun ones count."""
+        return -(-self._tenants.held_mib(card.uuid or "") * card.units // card.memory_mib)
+
+    def _containers(self, cards: Iterable[CardFacts]) -> Iterable[ContainerUse]:
+        """By limit, so that a container that uses nothing is there as well."""
+        index = {card.uuid: card.index for card in cards}
+        for each in self._tenants.all():
+            for uuid, mib in sorted(each.limits.items()):
+                used = None if self._of_tenants is None else self._of_tenants.get((each.key, uuid), 0)
+                yield ContainerUse(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, used)
+
+    def _found(self) -> None:
+        if self._discovery.is_outdated:
+            log.error("the driver was exchanged under this process: ending, so that the next one has its library")
+            self.stop()
+        if self._discovery.cards:
+            self._have_cards.set()
+
+    def _heard(self, xid: Xid) -> None:
+        self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
+
+
+async def run(settings: AgentConfiguration, driver: Driver, *, version: str, host: str) -> None:
+    """Run it until SIGTERM or SIGINT. Raises what `StandaloneAgent.run` does."""
+    agent = StandaloneAgent(settings, Metrics(version, node=host), driver)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, agent.stop)
+    log.info("agent version=%s host=%s mode=standalone health=%s", version, host, settings.listen.health)
+    await agent.run()
