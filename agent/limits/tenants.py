@@ -126,15 +126,17 @@ class Tenants:
         return next((each.owner for each in found), None)
 
     def _check(self, new: Tenant, card: CardFacts) -> None:
-        asked = new.limits.get(card.uuid or "", 0)
-        others = {str(each): each.limits.get(card.uuid or "", 0) for each in self.all() if each.key != new.key}
-        left = card.memory_mib - sum(others.values())
+        """Whether the card has so much left; the largest holder is named first."""
+        uuid = card.uuid or ""
+        asked = new.limits.get(uuid, 0)
+        others = [each for each in self.all() if each.key != new.key and uuid in each.limits]
+        left = card.memory_mib - sum(each.limits[uuid] for each in others)
         if self._may_overcommit or asked <= left or not asked:
             return
-        holders = ", ".join(f"{name} {mib}" for name, mib in others.items() if mib)
+        holders = ", ".join(f"{each} ({each.limits[uuid]})" for each in sorted(others, key=lambda of: -of.limits[uuid]))
         raise LimitError(
-            f"card {card.index} ({card.uuid}) has {max(0, left)} of its {card.memory_mib} MiB left, and {asked} are asked: "
-            f"{holders or 'nobody'} MiB; stop a container, ask for fewer units, or set standalone.overcommit: allow"
+            f"card {card.index} ({uuid}) has {max(0, left)} of its {card.memory_mib} MiB left and {asked} are asked; "
+            f"held by {holders or 'nobody'}: stop a container, ask for fewer units, or set standalone.overcommit: allow"
         )
 
     def _is_alive(self, each: Tenant) -> bool:

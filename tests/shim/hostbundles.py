@@ -1,0 +1,107 @@
+"""OCI bundles as Docker and containerd make them without Kubernetes, with a first process that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from tests.shim.bundles import NAMESPACES, V2
+from tests.shim.cgroup_folders import remove_tree
+
+SECONDS = 20
+FROZEN = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+
+
+@dataclass
+class Container:
+    """One bundle. `cgroup` is the runtime's shape of path, where `ID` stands for the id."""
+
+    folder: Path
+    program: Path
+    env: list[str]
+    hook: list[str]
+    cgroup: str = "/docker/ID"
+    mounts: list[dict[str, object]] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: uuid4().hex * 2)
+    is_frozen: bool = False
+    """Its root file system lies on a mount that cannot be written."""
+    _process: Process | None = None
+
+    def __post_init__(self) -> None:
+        self.top = f"/vrampack-test-{uuid4().hex[:12]}"
+        self.root.mkdir(parents=True)
+        (self.root / "proc").mkdir()
+        subprocess.run(["cp", self.program, self.root / "first"], check=True)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "rootfs"
+
+    def configure(self) -> None:
+        """As the runtime does, at the last moment."""
+        config = {
+            "ociVersion": "1.0.2",
+            "process": {
+                "args": ["/first"],
+                "cwd": "/",
+                "env": ["PATH=/bin", *self.env],
+                "user": {"uid": 0, "gid": 0},
+            },
+            "root": {"path": "rootfs", "readonly": True},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *self.mounts],
+            "annotations": self.annotations,
+            "hooks": {"createRuntime": [{"path": self.hook[0], "args": ["vrampack-hook", *self.hook[1:]]}]},
+            "linux": {
+                "cgroupsPath": self.top + self.cgroup.replace("ID", self.id),
+                "namespaces": [{"type": kind} for kind in NAMESPACES],
+                "resources": {"devices": [{"allow": False, "access": "rwm"}]},
+            },
+        }
+        (self.folder / "config.json").write_text(json.dumps(config))
+
+    async def start(self, mode: str) -> None:
+        self.configure()
+        runc = ["runc", f"--root={self.folder / 'runc'}", "run", f"--bundle={self.folder}", self.id]
+        command = ["unshare", "--mount", "sh", "-c", V2, "sh", *runc] if mode == "v2" else runc
+        if self.is_frozen:
+            command = ["unshare", "--mount", "sh", "-c", FROZEN, "sh", str(self.root), *command]
+        self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+    async def ask(self, order: str) -> str:
+        """What the first process says to that; what runc says when there is none."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{order}\n".encode())
+        async with asyncio.timeout(SECONDS):
+            line = await self._process.stdout.readline()
+        return line.decode().strip() if line else await self.end()
+
+    async def end(self) -> str:
+        """No more orders: it ends. What runc complained of."""
+        assert self._process is not None
+        async with asyncio.timeout(SECONDS):
+            said, complaint = await self._process.communicate(b"")
+        return (said + complaint).decode().strip()
+
+    async def remove(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            await self.end()
+        remove_tree(self.top)
+
+
+@asynccontextmanager
+async def removed(*containers: Container) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for container in containers:
+            await container.remove()

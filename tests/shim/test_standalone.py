@@ -1,0 +1,313 @@
+"""Hosts without Kubernetes: the standalone agent, the hook and its mounts under a real runc. Played is the driver.
+
+The containers are as Docker and containerd make them: cgroups of those shapes, no annotation, a read-only root. Their first
+process asks the agent for memory as the library would, so what is seen is what the limit is to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.limits.preload.backend import Paths
+from agent.limits.preload.wire import ONLY_CARD, Holding, Kind, Question, Verdict, read_answer, write_question
+from agent.metrics import Metrics
+from agent.nvml.driver import Gpu, Inventory
+from agent.settings import AgentConfiguration, AgentListen
+from agent.standalone import Places, StandaloneAgent
+from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.shim.bundles import modes
+from tests.shim.cgroup_folders import MOUNT
+from tests.shim.hostbundles import Container, removed
+
+pytestmark = pytest.mark.shim
+
+MIB = 1 << 20
+TENANT = Path(__file__).parent / "tenant.c"
+SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration", listen=AgentListen(health=""))
+CGROUPS = {
+    "Docker, cgroupfs": "/docker/ID",
+    "Docker, systemd": "/system.slice/docker-ID.scope",
+    "nerdctl, systemd": "/system.slice/nerdctl-ID.scope",
+    "nerdctl and ctr": "/default/ID",
+    "any other": "/here/and there/x",
+}
+
+
+class OlderDriver(ScriptedDriver):
+    """580: no limits of its own, whatever the cgroups are."""
+
+    async def cards(self) -> Inventory:
+        return Inventory(self.present, "580.95.05")
+
+
+@dataclass
+class Host:
+    """One T4 unless told otherwise."""
+
+    folder: Path
+    built: Path
+    mode: str
+    program: Path
+    cards: tuple[Gpu, ...] = (a_gpu(memory_mib=15109, model="Tesla T4"),)
+
+    @property
+    def places(self) -> Places:
+        """`libvrampack.so` is no library here: nothing loads it."""
+        shipped = self.folder / "libvrampack.so"
+        if not shipped.exists():
+            shipped.write_bytes(b"a library")
+        preload = Paths(self.folder / "preload", shipped, self.folder / "preload.books")
+        return Places(self.folder / "hook.sock", self.folder / "tenants", MOUNT, preload)
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[StandaloneAgent]:
+        agent = StandaloneAgent(SETTINGS, Metrics("0", node="host"), OlderDriver(*self.cards), places=self.places)
+        running = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: not agent.not_ready() or running.done())
+            yield agent
+        finally:
+            agent.stop()
+            await running
+
+    def container(self, *env: str, **more: object) -> Container:
+        number = len(list(self.folder.glob("bundle*")))
+        hook = [str(self.built / "vrampack-hook"), f"--socket={self.folder / 'hook.sock'}", "--timeout=2"]
+        (self.folder / f"bundle{number}").mkdir()
+        return Container(self.folder / f"bundle{number}", self.program, list(env), hook, **more)  # type: ignore[arg-type] - by name
+
+    async def hold(self, container: Container, mib: int) -> tuple[Verdict, int]:
+        """Whether its first process may hold so much of its card, and what its limit is, in MiB."""
+        verdict, limit = Verdict.NO, 0
+        for kind, holdings in ((Kind.HELLO, ()), (Kind.HOLD, (Holding(ONLY_CARD, mib * MIB),))):
+            packet = write_question(Question(kind, 1, holdings)).hex()
+            said = await container.ask(f"say {self.folder}/preload/agent.sock {packet}")
+            answer = read_answer(bytes.fromhex(said))
+            verdict, limit = answer.verdict, answer.limit_bytes // MIB
+        return Verdict(verdict), limit
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - what is waited for has no bell
+            await asyncio.sleep(0.01)
+
+
+def units(container: str, dev: str = "15") -> list[str]:
+    return [f"ALIYUN_COM_GPU_MEM_CONTAINER={container}", f"ALIYUN_COM_GPU_MEM_DEV={dev}"]
+
+
+@pytest.fixture(params=modes())
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tenant") / "first"
+    subprocess.run(["gcc", "-static", "-O1", "-Wall", "-Werror", "-o", made, TENANT], check=True, timeout=60)
+    return made
+
+
+@pytest.fixture
+def host(tmp_path: Path, built: Path, program: Path, mode: str) -> Host:
+    return Host(tmp_path, built, mode, program)
+
+
+async def test_two_containers_share_a_card_each_with_its_limit(host: Host) -> None:
+    """15109 * 6 / 15 = 6043.6 and 15109 * 8 / 15 = 8058.1."""
+    six, eight = host.container(*units("6")), host.container(*units("8"))
+    async with host.agent() as agent, removed(six, eight):
+        await six.start(host.mode)
+        await eight.start(host.mode)
+        assert await host.hold(six, 6043) == (Verdict.YES, 6043)
+        assert await host.hold(eight, 8058) == (Verdict.YES, 8058)
+        assert await host.hold(six, 6044) == (Verdict.NO, 6043)
+        assert await host.hold(eight, 8059) == (Verdict.NO, 8058)
+        assert (agent._hooks.allowed, agent._hooks.refused) == (2, 0)
+
+
+@pytest.mark.parametrize("cgroup", CGROUPS.values(), ids=CGROUPS)
+async def test_a_container_is_known_by_its_cgroup_whatever_its_name(host: Host, cgroup: str) -> None:
+    container = host.container(*units("6"), cgroup=cgroup)
+    async with host.agent(), removed(container):
+        await container.start(host.mode)
+        assert await host.hold(container, 1) == (Verdict.YES, 6043)
+
+
+async def test_the_library_is_mounted_and_cannot_be_written(host: Host) -> None:
+    container = host.container(*units("6"))
+    async with host.agent(), removed(container):
+        await container.start(host.mode)
+        folder = host.folder / "preload"
+        assert await container.ask(f"there {folder}/libvrampack.so") == "read-only"
+        assert await container.ask(f"there {folder}") == "read-only"
+        assert await container.ask("there /etc/ld.so.preload") == "read-only"
+    assert (container.root / "etc/ld.so.preload").read_bytes() == b"", "the mount went with the container"
+
+
+LIBRARY = (
+    '#include <unistd.h>\n__attribute__((constructor)) static void load(void) { (void)!write(1, "loaded\\n", 7); }'
+)
+
+
+def a_loading_root(root: Path, library: Path) -> None:
+    """The first process as a dynamic program, with the C library of this machine, and a library that says it is loaded."""
+    make = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(make, input=LIBRARY.encode(), check=True, timeout=60)
+    subprocess.run(["gcc", "-o", root / "first", TENANT], check=True, timeout=60)
+    needed = subprocess.run(["ldd", root / "first"], check=True, capture_output=True, timeout=60).stdout.split()
+    for path in (each for each in needed if each.startswith(b"/")):
+        subprocess.run(["cp", "--parents", path, root], check=True, timeout=60)
+
+
+async def test_programs_of_the_container_load_the_library(host: Host) -> None:
+    """The list for the loader names the library where it is here."""
+    container = host.container(*units("6"))
+    a_loading_root(container.root, host.folder / "libvrampack.so")
+    async with host.agent(), removed(container):
+        (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
+        await container.start(host.mode)
+        assert await container.ask("there /proc") == "loaded"
+
+
+async def test_a_container_may_switch_its_limit_off(host: Host) -> None:
+    container = host.container(*units("6"), "CGPU_DISABLE=true")
+    async with host.agent() as agent, removed(container):
+        await container.start(host.mode)
+        assert await container.ask("there /etc/ld.so.preload") == "No such file or directory"
+        assert agent._tenants.all() == ()
+
+
+REFUSED = {
+    "a card that is not there": (
+        [*units("6"), "ALIYUN_COM_GPU_VISIBLE_DEVICES=1"],
+        "has no card '1'; it has 0 (GPU-0)",
+    ),
+    "more than a card": (units("16"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER=16 is more than the 15 units of a whole"),
+    "text": (units("six"), "refused: ALIYUN_COM_GPU_MEM_CONTAINER='six': 'six' is not a quantity"),
+    "half a limit": (units("6")[:1], "refused: ALIYUN_COM_GPU_MEM_DEV is not set"),
+    "two limits": ([*units("6"), *units("8")], "ALIYUN_COM_GPU_MEM_CONTAINER stands twice in the environment"),
+    "a value without end": (units("6" * 3000), "ALIYUN_COM_GPU_MEM_CONTAINER is longer than 2048 bytes"),
+}
+
+
+@pytest.mark.parametrize(("env", "why"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_not_clear_does_not_start(host: Host, env: list[str], why: str) -> None:
+    container = host.container(*env)
+    async with host.agent() as agent, removed(container):
+        await container.start(host.mode)
+        assert why in await container.end()
+        assert agent._tenants.all() == ()
+
+
+async def test_a_pod_s_container_is_not_served_from_its_environment(host: Host) -> None:
+    pod = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/ID"
+    named = {"io.kubernetes.cri.sandbox-name": "app-0"}
+    containers = host.container(*units("6"), cgroup=pod), host.container(*units("6"), annotations=named)
+    async with host.agent(), removed(*containers):
+        for container in containers:
+            await container.start(host.mode)
+            assert "refused: it is a pod's" in await container.end()
+
+
+async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: Host) -> None:
+    first, second, third = host.container(*units("8")), host.container(*units("7")), host.container(*units("7"))
+    async with host.agent(), removed(first, second, third):
+        await first.start(host.mode)
+        assert await host.hold(first, 1) == (Verdict.YES, 8058)
+        await second.start(host.mode)
+        assert await host.hold(second, 1) == (Verdict.YES, 7050)
+        await third.start(host.mode)
+        # 15109 - 8058 - 7050 = 1
+        why = f"card 0 (GPU-0) has 1 of its 15109 MiB left and 7050 are asked; held by {first.id[:12]} (8058), "
+        assert why in await third.end()
+
+        await first.end()
+        again = host.container(*units("7"))
+        async with removed(again):
+            await again.start(host.mode)
+            assert await host.hold(again, 7050) == (Verdict.YES, 7050)
+
+
+async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -> None:
+    """What it holds is in the books, what it may hold in its file, and its neighbour's room stays its neighbour's."""
+    running, other = host.container(*units("8")), host.container(*units("8"))
+    async with removed(running, other):
+        async with host.agent():
+            await running.start(host.mode)
+            assert await host.hold(running, 4000) == (Verdict.YES, 8058)
+        async with host.agent():
+            assert await running.ask(f"say {host.folder}/preload/agent.sock 00") in {"Success", "Broken pipe"}
+            assert await host.hold(running, 8059) == (Verdict.NO, 8058)
+            assert await host.hold(running, 8058) == (Verdict.YES, 8058)
+            await other.start(host.mode)
+            assert "has 7051 of its 15109 MiB left" in await other.end()
+
+
+async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: Host) -> None:
+    container = host.container(*units("6"))
+    async with removed(container):
+        await container.start(host.mode)
+        assert "no agent at" in await container.end()
+
+
+def a_volume(host: Host, at: str) -> list[dict[str, object]]:
+    source = host.folder / "volume"
+    source.mkdir()
+    return [{"destination": at, "type": "bind", "source": str(source), "options": ["rbind", "rw"]}]
+
+
+async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: Host) -> None:
+    """An image may point /etc at a folder of the host, and a user may mount one there: nothing is made in either."""
+    target = host.folder / "target"
+    target.mkdir()
+    linked, volume, odd = (host.container(*units("3")) for _ in range(3))
+    (linked.root / "etc").symlink_to(target)
+    volume.mounts = a_volume(host, "/etc")
+    (odd.root / "etc/ld.so.preload").mkdir(parents=True)
+    async with host.agent(), removed(linked, volume, odd):
+        for container, why in (
+            (linked, "/etc of the container is a symbolic link"),
+            (volume, "/etc of the container is a volume, and the library is needed there: mount the volume elsewhere"),
+            (odd, "/etc/ld.so.preload of the container is no plain file"),
+        ):
+            await container.start(host.mode)
+            assert why in await container.end()
+    assert list(target.iterdir()) == []
+    assert list((host.folder / "volume").iterdir()) == []
+
+
+async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: Host) -> None:
+    container = host.container(*units("6"))
+    (container.root / "etc").mkdir()
+    (container.root / "etc/ld.so.preload").write_text("/usr/lib/other.so\n")
+    async with host.agent(), removed(container):
+        await container.start(host.mode)
+        assert await container.ask("there /etc/ld.so.preload") == "read-only"
+    assert (container.root / "etc/ld.so.preload").read_text() == "/usr/lib/other.so\n"
+
+
+async def test_a_root_that_cannot_be_written_must_have_the_places(host: Host, mode: str) -> None:
+    """As with `ctr run --read-only` of a snapshot: the storage itself is read-only, not only the container's view."""
+    bare, ready = host.container(*units("3")), host.container(*units("3"))
+    (ready.root / "etc").mkdir()
+    (ready.root / "etc/ld.so.preload").touch()
+    (ready.root / str(host.folder)[1:] / "preload").mkdir(parents=True)
+    async with host.agent(), removed(bare, ready):
+        for container in (bare, ready):
+            (container.root / "dev").mkdir()
+            container.mounts = [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
+            container.is_frozen = True
+            await container.start(mode)
+        assert (
+            "is missing in the container and cannot be made: Read-only file system; the image must" in await bare.end()
+        )
+        assert await ready.ask("there /etc/ld.so.preload") == "read-only"
