@@ -77,11 +77,11 @@ class Host:
             agent.stop()
             await running
 
-    def container(self, *env: str, **more: object) -> Container:
-        number = len(list(self.folder.glob("bundle*")))
+    def container(self, *env: str, cgroup: str = "/docker/ID") -> Container:
+        folder = self.folder / f"bundle{len(list(self.folder.glob('bundle*')))}"
+        folder.mkdir()
         hook = [str(self.built / "vrampack-hook"), f"--socket={self.folder / 'hook.sock'}", "--timeout=2"]
-        (self.folder / f"bundle{number}").mkdir()
-        return Container(self.folder / f"bundle{number}", self.program, list(env), hook, **more)  # type: ignore[arg-type] - by name
+        return Container(folder, self.program, list(env), hook, cgroup)
 
     async def hold(self, container: Container, mib: int) -> tuple[Verdict, int]:
         """Whether its first process may hold so much of its card, and what its limit is, in MiB."""
@@ -160,7 +160,7 @@ LIBRARY = (
 
 def a_loading_root(root: Path, library: Path) -> None:
     """The first process as a dynamic program, with the C library of this machine, and a library that says it is loaded."""
-    make = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    make = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
     subprocess.run(make, input=LIBRARY.encode(), check=True, timeout=60)
     subprocess.run(["gcc", "-o", root / "first", TENANT], check=True, timeout=60)
     needed = subprocess.run(["ldd", root / "first"], check=True, capture_output=True, timeout=60).stdout.split()
@@ -210,8 +210,8 @@ async def test_what_is_not_clear_does_not_start(host: Host, env: list[str], why:
 
 async def test_a_pod_s_container_is_not_served_from_its_environment(host: Host) -> None:
     pod = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/ID"
-    named = {"io.kubernetes.cri.sandbox-name": "app-0"}
-    containers = host.container(*units("6"), cgroup=pod), host.container(*units("6"), annotations=named)
+    containers = host.container(*units("6"), cgroup=pod), host.container(*units("6"))
+    containers[1].annotations = {"io.kubernetes.cri.sandbox-name": "app-0"}
     async with host.agent(), removed(*containers):
         for container in containers:
             await container.start(host.mode)

@@ -1,0 +1,137 @@
+"""What the hook is answered without Kubernetes, and what is said of it once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.limits.cgroups import Cgroups
+from agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from agent.limits.errors import LimitError
+from agent.limits.hooks import Question
+from agent.limits.hostlimits import HostLimits
+from agent.limits.tenants import Tenants
+from cards.node import CardFacts
+
+T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
+SIX = ("ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15")
+MOUNT = "/var/lib/vrampack/preload"
+
+
+class Noting:
+    """A back end that notes what it is told, and refuses when told to."""
+
+    word = "noting"
+    traits = Traits(Scope.CONTAINER, "at once", "nothing")
+
+    def __init__(self) -> None:
+        self.limits: dict[str, dict[str, int]] = {}
+        self.refuses = False
+
+    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:
+        assert scope is Scope.CONTAINER
+        if self.refuses:
+            raise LimitError("not now")
+        self.limits[str(identity)] = dict(limits)
+        return Applied(Standing.IN_FORCE, "a test")
+
+    async def release(self, identity: Identity) -> None:
+        del self.limits[str(identity)]
+
+    async def usage(self) -> tuple[Usage, ...]:
+        return ()
+
+
+class Host:
+    def __init__(self, folder: Path) -> None:
+        self.mount = folder / "cgroup"
+        self.mount.mkdir()
+        (self.mount / "cgroup.controllers").touch()
+        self.back_end = Noting()
+        self.tenants = Tenants(folder / "tenants", Cgroups(self.mount))
+        self.tenants.restore()
+        self.limits = HostLimits(Cgroups(self.mount), self.tenants, self.back_end, cards=lambda: (T4,), mount=MOUNT)
+
+    def asks(self, name: str, *env: str) -> Question:
+        """The question of a container whose first process waits in its cgroup."""
+        folder = self.mount / "docker" / name
+        folder.mkdir(parents=True)
+        (folder / "cgroup.events").write_text("populated 1\n")
+        return Question(2, 7, name, "", "", "", "", "unified", f"/docker/{name}", env)
+
+    def ends(self, name: str) -> None:
+        (self.mount / "docker" / name / "cgroup.events").write_text("populated 0\n")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+async def test_the_environment_is_put_in_force_and_the_library_mounted(host: Host) -> None:
+    assert await host.limits.put_in_force(host.asks("c1", *SIX)) == MOUNT
+    assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
+
+
+async def test_a_disabled_container_is_let_go_and_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    assert await host.limits.put_in_force(host.asks("c1", *SIX, "CGPU_DISABLE=1")) == ""
+    assert host.back_end.limits == {}
+    assert "no limit container=c1 why=CGPU_DISABLE" in caplog.text
+
+
+async def test_a_weight_is_taken_and_said_to_change_nothing_once(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("c1", "c2"):
+        await host.limits.put_in_force(host.asks(name, *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4"))
+    assert caplog.text.count("ALIYUN_COM_GPU_SCHD_WEIGHT is accepted and changes nothing") == 1
+
+
+POD = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/" + "ab" * 32
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "a pod's cgroup": ({"cgroup": POD}, "it is a pod's"),
+    "a pod's name": ({"pod": "app-0"}, "it is a pod's"),
+    "a pod's uid": ({"uid": "u-1"}, "it is a pod's"),
+    "a cgroup that is none": ({"cgroup": "/docker/../c1"}, "is no cgroup of a container"),
+    # it does not send the environment, and would not mount the library
+    "an older hook": ({"v": 1, "env": ()}, "this vrampack-hook is older than the agent"),
+}
+
+
+@pytest.mark.parametrize(("words", "why"), REFUSED.values(), ids=REFUSED)
+async def test_whose_environment_is_not_to_be_believed_does_not_start(
+    host: Host, words: dict[str, object], why: str
+) -> None:
+    with pytest.raises(LimitError, match=why):
+        await host.limits.put_in_force(msgspec.structs.replace(host.asks("c1", *SIX), **words))
+    assert host.tenants.all() == ()
+
+
+async def test_what_the_back_end_refuses_holds_nothing(host: Host) -> None:
+    host.back_end.refuses = True
+    with pytest.raises(LimitError, match="not now"):
+        await host.limits.put_in_force(host.asks("c1", *SIX))
+    assert host.tenants.all() == ()
+
+
+async def test_what_ended_is_released_before_the_next_is_judged(host: Host) -> None:
+    whole = ("ALIYUN_COM_GPU_MEM_CONTAINER=15", SIX[1])
+    await host.limits.put_in_force(host.asks("c1", *whole))
+    host.ends("c1")
+    await host.limits.put_in_force(host.asks("c2", *whole))
+    assert host.back_end.limits == {"c2": {"GPU-a": 15109}}
+
+
+async def test_who_runs_is_held_again_by_the_next_agent(host: Host) -> None:
+    await host.limits.put_in_force(host.asks("c1", *SIX))
+    host.back_end.limits.clear()
+    await host.limits.take_up()
+    assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
+
+
+async def test_one_that_cannot_be_held_again_is_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    await host.limits.put_in_force(host.asks("c1", *SIX))
+    host.back_end.refuses = True
+    await host.limits.take_up()
+    assert "not held container=c1 why=not now" in caplog.text
