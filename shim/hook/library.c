@@ -94,6 +94,14 @@ static bool make(const struct place *place, mode_t kind)
 	return fd >= 0 || errno == EEXIST;
 }
 
+static bool is_same(int one, int other)
+{
+	struct stat first, second;
+
+	return fstat(one, &first) == 0 && fstat(other, &second) == 0 && first.st_dev == second.st_dev &&
+	       first.st_ino == second.st_ino;
+}
+
 static bool is_good(const struct place *place, mode_t kind)
 {
 	struct stat status;
@@ -111,8 +119,8 @@ static bool is_good(const struct place *place, mode_t kind)
 	return true;
 }
 
-/* Sets `fd`; the caller closes it, whatever is said. */
-static bool look(struct place *place, mode_t kind)
+/* Sets `fd`; the caller closes it, whatever is said. `source` itself is good: two hooks may be there. */
+static bool look(struct place *place, mode_t kind, int source)
 {
 	place->fd = openat(place->parent, place->name, LOOK);
 	if (place->fd < 0 && errno == ENOENT) {
@@ -123,11 +131,11 @@ static bool look(struct place *place, mode_t kind)
 	}
 	if (place->fd < 0)
 		return say_error("%s of the container: %s", place->path, strerror(errno));
-	return is_good(place, kind);
+	return is_same(place->fd, source) || is_good(place, kind);
 }
 
-/* `path` below `root`, step by step; its last name is of that kind. Sets what the caller closes: parent and fd. */
-static bool find(struct place *place, int root, const char *path, mode_t kind)
+/* `path` below `root`, step by step, for `source` of that kind. Sets what the caller closes: parent and fd. */
+static bool find(struct place *place, int root, const char *path, mode_t kind, int source)
 {
 	char *at = place->path;
 
@@ -146,7 +154,7 @@ static bool find(struct place *place, int root, const char *path, mode_t kind)
 		if (place->parent >= 0)
 			close(place->parent);
 		place->parent = place->fd;
-		if (!look(place, slash ? S_IFDIR : kind))
+		if (!look(place, slash ? S_IFDIR : kind, source))
 			return false;
 		if (slash)
 			*slash = '/';
@@ -158,10 +166,8 @@ static bool find(struct place *place, int root, const char *path, mode_t kind)
 /* What is mounted there now is `source`, and cannot be written. */
 static bool shut(const struct place *place, int source)
 {
-	struct stat wanted, found;
 	int fd = openat(place->parent, place->name, LOOK);
-	bool is_shut = fd >= 0 && fstat(fd, &found) == 0 && fstat(source, &wanted) == 0 &&
-		       found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino &&
+	bool is_shut = fd >= 0 && is_same(fd, source) &&
 		       mount(NULL, self_path(fd).text, NULL, SHUT, NULL) == 0;
 
 	if (!is_shut)
@@ -174,9 +180,10 @@ static bool shut(const struct place *place, int source)
 static bool bind_to(int source, int root, const char *path, mode_t kind)
 {
 	struct place place;
-	bool is_bound = find(&place, root, path, kind);
+	bool is_bound = find(&place, root, path, kind, source);
 
-	if (is_bound && mount(self_path(source).text, self_path(place.fd).text, NULL, MS_BIND, NULL) < 0)
+	if (is_bound && !is_same(place.fd, source) &&
+	    mount(self_path(source).text, self_path(place.fd).text, NULL, MS_BIND, NULL) < 0)
 		is_bound = say_error("mounting %s into the container: %s", path, strerror(errno));
 	is_bound = is_bound && shut(&place, source);
 	if (place.fd >= 0)

@@ -12,6 +12,7 @@
 #include "cgroup.h"
 #include "container.h"
 #include "json.h"
+#include "splice.h"
 
 /* A copy into so many bytes, in memory of exactly that size; NULL when it did not fit. */
 static char *copied(struct json value, size_t size)
@@ -125,6 +126,18 @@ static void probe_state(const char *text, size_t length)
 		fputs("bad", stdout);
 }
 
+static void probe_splice(const char *text, size_t length)
+{
+	char *room = malloc(length + 128);
+	struct say say = { .text = room, .size = length + 128 };
+
+	if (room && splice_hook(&say, text, length, "/hook"))
+		fwrite(room, 1, say.used, stdout);
+	else
+		fputs("bad", stdout);
+	free(room);
+}
+
 typedef void probe(const char *text, size_t length);
 
 static probe *find(const char *name)
@@ -135,6 +148,8 @@ static probe *find(const char *name)
 		return probe_cgroup;
 	if (strcmp(name, "config") == 0)
 		return probe_config;
+	if (strcmp(name, "splice") == 0)
+		return probe_splice;
 	return strcmp(name, "state") == 0 ? probe_state : NULL;
 }
 

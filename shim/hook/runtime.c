@@ -1,0 +1,122 @@
+/*
+ * vrampack-runtime: runc with vrampack-hook in every container, for engines that can name a runtime but no hook (Docker).
+ *
+ * It adds the hook that lies beside it to the config.json of a container that is made, and becomes the runtime; every
+ * other command goes through untouched. `--then PROGRAM` in front of everything is a runtime other than runc.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "input.h"
+#include "say.h"
+#include "splice.h"
+
+#define CONFIG_LIMIT (16u << 20) /* as the hook reads */
+#define READ_MS 5000
+#define HOOK "vrampack-hook"
+
+/* Options of runc before its command that take a value. */
+static bool takes_value(const char *option)
+{
+	static const char *const known[] = { "--log", "--log-format", "--root", "--criu", "--rootless" };
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+		if (strcmp(option, known[i]) == 0)
+			return true;
+	return false;
+}
+
+/* The bundle of a container that is made: NULL for every other command. */
+static const char *bundle_of(char **arguments)
+{
+	const char *bundle = ".";
+
+	while (*arguments && **arguments == '-')
+		arguments += takes_value(*arguments) && arguments[1] ? 2 : 1;
+	if (!*arguments || (strcmp(*arguments, "create") != 0 && strcmp(*arguments, "run") != 0))
+		return NULL;
+	for (arguments++; *arguments; arguments++) {
+		if ((strcmp(*arguments, "--bundle") == 0 || strcmp(*arguments, "-b") == 0) && arguments[1])
+			bundle = *++arguments;
+		else if (strncmp(*arguments, "--bundle=", 9) == 0)
+			bundle = *arguments + 9;
+	}
+	return bundle;
+}
+
+/* Beside this program. */
+static bool find_hook(char *path, size_t size)
+{
+	ssize_t length = readlink("/proc/self/exe", path, size - sizeof(HOOK));
+	char *slash;
+
+	if (length < 0)
+		return say_error("reading /proc/self/exe: %s", strerror(errno));
+	path[length] = '\0';
+	slash = strrchr(path, '/');
+	strcpy(slash ? slash + 1 : path, HOOK);
+	return access(path, X_OK) == 0 || say_error("%s: %s", path, strerror(errno));
+}
+
+/* Whole or not at all: beside it, then under its name, with its rights. */
+static bool replace(const char *path, const struct say *say)
+{
+	char making[PATH_MAX + 8];
+	struct stat status;
+	ssize_t count;
+	int fd;
+
+	snprintf(making, sizeof(making), "%s.new", path);
+	fd = stat(path, &status) < 0 ? -1 : open(making, O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return say_error("writing %s: %s", making, strerror(errno));
+	count = write(fd, say->text, say->used);
+	if (count != (ssize_t)say->used || fchmod(fd, status.st_mode & 07777) < 0 ||
+	    fchown(fd, status.st_uid, status.st_gid) < 0 || close(fd) < 0 || rename(making, path) < 0)
+		return say_error("writing %s: %s", path, strerror(errno));
+	return true;
+}
+
+static bool add_hook(const char *bundle)
+{
+	char path[PATH_MAX], hook[PATH_MAX], *text;
+	struct say say = { .size = CONFIG_LIMIT };
+	size_t length;
+	bool is_added;
+
+	if (!find_hook(hook, sizeof(hook)))
+		return false;
+	if ((size_t)snprintf(path, sizeof(path), "%s/config.json", bundle) >= sizeof(path))
+		return say_error("bundle %s is too long a path", bundle);
+	if (!input_file(path, CONFIG_LIMIT, input_now() + READ_MS, &text, &length))
+		return say_error("reading %s: %s", path, strerror(errno));
+	say.text = malloc(say.size);
+	is_added = say.text ? splice_hook(&say, text, length, hook) && replace(path, &say) : say_error("no memory");
+	free(say.text);
+	free(text);
+	return is_added;
+}
+
+int main(int argc, char **argv)
+{
+	char usual[] = "runc", *runtime = usual;
+	const char *bundle;
+
+	if (argc > 2 && strcmp(argv[1], "--then") == 0) {
+		runtime = argv[2];
+		argv += 2;
+	}
+	bundle = bundle_of(argv + 1);
+	if (bundle && !add_hook(bundle))
+		return EXIT_FAILURE;
+	argv[0] = runtime;
+	execvp(runtime, argv);
+	say_error("becoming %s: %s", runtime, strerror(errno));
+	return 127;
+}

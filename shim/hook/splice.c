@@ -1,0 +1,77 @@
+#include "splice.h"
+
+#include "json.h"
+
+/* Where the new text goes, and what of the old one it takes the place of. */
+struct cut {
+	const char *from;
+	const char *to;
+	/* How deep it was found: 0 for config.json itself, 1 in its hooks, 2 in their createRuntime. */
+	int depth;
+	/* Something stands behind it in the same brackets. */
+	bool has_more;
+};
+
+static bool is_empty(struct json value)
+{
+	struct json_walk walk;
+	struct json name, member;
+
+	return !json_walk(value, &walk) || !json_next(&walk, &name, &member);
+}
+
+/* Down as far as the names are there. A member that is null, as some engines write it, is as good as none. */
+static bool find(struct json at, struct cut *cut)
+{
+	static const char *const names[] = { "hooks", "createRuntime" };
+	struct json inner;
+
+	if (*at.at != '{')
+		return false;
+	*cut = (struct cut){ at.at + 1, at.at + 1, 0, !is_empty(at) };
+	for (int depth = 0; depth < 2; depth++) {
+		enum json_found found = json_member(at, names[depth], &inner);
+
+		if (found == JSON_ABSENT)
+			return true;
+		if (found == JSON_TWICE)
+			return false;
+		if (*inner.at == 'n') {
+			*cut = (struct cut){ inner.at, inner.end, depth + 1, false };
+			return true;
+		}
+		if (*inner.at != (depth == 0 ? '{' : '['))
+			return false;
+		*cut = (struct cut){ inner.at + 1, inner.at + 1, depth + 1, !is_empty(inner) };
+		at = inner;
+	}
+	return true;
+}
+
+bool splice_hook(struct say *say, const char *text, size_t length, const char *path)
+{
+	/* By depth: what stands around the hook where a member is missing, and where one is null. */
+	static const char *const before[] = { "\"hooks\":{\"createRuntime\":[", "\"createRuntime\":[", "" };
+	static const char *const after[] = { "]}", "]", "" };
+	struct json config;
+	struct cut cut;
+	bool is_null;
+
+	if (!json_read(text, length, &config) || !find(config, &cut))
+		return say_error("config.json is no configuration of a container");
+	is_null = cut.from != cut.to;
+	say_bytes(say, text, (size_t)(cut.from - text));
+	if (is_null)
+		say_text(say, cut.depth == 1 ? "{" : "[");
+	say_text(say, before[cut.depth]);
+	say_text(say, "{\"path\":");
+	say_json(say, path);
+	say_text(say, ",\"args\":[\"vrampack-hook\"]}");
+	say_text(say, after[cut.depth]);
+	if (is_null)
+		say_text(say, cut.depth == 1 ? "}" : "]");
+	if (cut.has_more)
+		say_text(say, ",");
+	say_bytes(say, cut.to, (size_t)(text + length - cut.to));
+	return !say->is_full || say_error("config.json with a hook is longer than %zu bytes", say->size);
+}

@@ -1,0 +1,16 @@
+/* A hook put into a bundle's config.json, the rest of which stays as the container engine wrote it. */
+#ifndef SPLICE_H
+#define SPLICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "say.h"
+
+/*
+ * `text` with one more createRuntime hook, the first of them: the program at `path`. What is there already stays. Complains
+ * and says false when the text is no configuration, or does not fit.
+ */
+bool splice_hook(struct say *say, const char *text, size_t length, const char *path);
+
+#endif
