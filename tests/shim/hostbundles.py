@@ -31,6 +31,8 @@ class Container:
     mounts: list[dict[str, object]] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid4().hex * 2)
+    hooks: int = 1
+    """How many of them are called."""
     is_frozen: bool = False
     """Its root file system lies on a mount that cannot be written."""
     _process: Process | None = None
@@ -47,6 +49,7 @@ class Container:
 
     def configure(self) -> None:
         """As the runtime does, at the last moment."""
+        hook = {"path": self.hook[0], "args": ["vrampack-hook", *self.hook[1:]]}
         config = {
             "ociVersion": "1.0.2",
             "process": {
@@ -58,7 +61,7 @@ class Container:
             "root": {"path": "rootfs", "readonly": True},
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}, *self.mounts],
             "annotations": self.annotations,
-            "hooks": {"createRuntime": [{"path": self.hook[0], "args": ["vrampack-hook", *self.hook[1:]]}]},
+            "hooks": {"createRuntime": [hook] * self.hooks},
             "linux": {
                 "cgroupsPath": self.top + self.cgroup.replace("ID", self.id),
                 "namespaces": [{"type": kind} for kind in NAMESPACES],
@@ -74,6 +77,10 @@ class Container:
         if self.is_frozen:
             command = ["unshare", "--mount", "sh", "-c", FROZEN, "sh", str(self.root), *command]
         self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+    def attach(self, process: Process) -> None:
+        """Somebody else has started it."""
+        self._process = process
 
     async def ask(self, order: str) -> str:
         """What the first process says to that; what runc says when there is none."""
