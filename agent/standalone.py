@@ -14,21 +14,22 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.discovery import Discovery, looking
 from agent.enforcement import CGROUP_MOUNT, HOOK_SOCKET
 from agent.limits import tenants
 from agent.limits.cgroups import Cgroups, Owner
-from agent.limits.choice import why_not_native
+from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd
-from agent.limits.detection import Findings, Toolkit
+from agent.limits.detection import Toolkit, find
 from agent.limits.errors import ImpossibleBackEndError, LimitError
 from agent.limits.hooks import HookServer, Question
 from agent.limits.hostlimits import HostLimits
 from agent.limits.measure import Measure
 from agent.limits.native import NativeByHook
+from agent.limits.preload import files
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named, Paths, Preload
 from agent.metrics import CardUse, ContainerUse, Metrics, Shown
@@ -121,18 +122,21 @@ class StandaloneAgent:
         """Listen at once, so that nobody waits for an answer; say yes once the back end holds who runs already."""
         preload: Preload | None = None
         try:
-            self._places.hook_socket.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for folder in (self._places.hook_socket.parent, self._places.preload.folder):
+                folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             await self._hooks.start()
             self._tenants.restore()
             await self._have_cards.wait()
-            way = self._way()
-            log.info("limits are held by mode=%s", way)
-            if way == Preload.word:
-                self._back_end = preload = self._preload()
+            choice = self._choose()
+            log.info("limits are held by mode=%s why=%s", choice.word, choice.why)
+            is_preload = choice.way is Way.PRELOAD
+            # The library of a container that was made while it was needed asks on, and silence would stop it.
+            if is_preload or (self._places.preload.folder / files.LIBRARY).exists():
+                preload = self._preload()
                 await preload.start()
-            else:
-                self._back_end = NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
-            mount = str(self._places.preload.folder) if preload is not None else ""
+            by_driver = NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
+            self._back_end = preload if is_preload and preload is not None else by_driver
+            mount = str(self._places.preload.folder) if is_preload else ""
             limits = HostLimits(
                 self._cgroups, self._tenants, self._back_end, cards=lambda: self._discovery.cards, mount=mount
             )
@@ -152,23 +156,21 @@ class StandaloneAgent:
             raise LimitError(self.not_ready())
         return await self._limits.put_in_force(question)
 
-    def _way(self) -> str:
-        """Raises `ImpossibleBackEndError`."""
-        name = self._settings.enforcement
-        if name in {"watch", "none"}:
-            text = f"enforcement: {name} holds nobody to a limit; without Kubernetes it is auto, native or preload"
-            raise ImpossibleBackEndError(text)
-        findings = Findings(
+    def _choose(self) -> Choice:
+        """Raises `ImpossibleBackEndError`: what holds nobody is no choice here."""
+        places = self._places.preload
+        findings = find(
             driver_version=self._discovery.driver_version,
-            cgroup_version=self._cgroups.version,
             has_mig=any(card.mig_parent is not None for card in self._discovery.cards),
-            toolkit=Toolkit.ABSENT,
-            is_hooked=True,
+            cgroup_version=self._cgroups.version,
+            library=(places.shipped, places.folder),
         )
-        missing = why_not_native(findings)
-        if missing and name == NativeByHook.word:
-            raise ImpossibleBackEndError(f"back end native cannot work here: {missing}")
-        return Preload.word if missing or name == Preload.word else NativeByHook.word
+        # The hook is how a container comes here at all; the toolkit's does not read our variables.
+        choice = choose(self._settings.enforcement, replace(findings, toolkit=Toolkit.ABSENT, is_hooked=True))
+        if choice.way in {Way.WATCH, Way.NOBODY}:
+            text = f"no limit can be held: {choice.why}; without Kubernetes enforcement is auto, native or preload"
+            raise ImpossibleBackEndError(text)
+        return choice
 
     def _preload(self) -> Preload:
         return Preload(

@@ -23,13 +23,13 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.b
 PRIVATE = """
 set -e
 mount --make-rprivate /
+mkdir -p /run/vrampack
 mount --bind "$1" /run/vrampack
 [ "$2" = v1 ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 shift 2
 exec "$@"
 """
 """Its hook finds the agent where it always is."""
-RUN = Path("/run/vrampack")
 
 
 @dataclass
@@ -57,8 +57,6 @@ class Containerd:
 async def a_containerd(folder: Path, run: Path, mode: str) -> AsyncIterator[Containerd]:
     """`run` is what it sees as /run/vrampack."""
     (folder / "config.toml").write_text(CONFIG.format(folder=folder))
-    was_there = RUN.is_dir()
-    RUN.mkdir(exist_ok=True)
     command = ["sh", "-c", PRIVATE, "sh", str(run), mode, "containerd", "--config", str(folder / "config.toml")]
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec("unshare", "--mount", *command, stderr=log, stdout=log)
@@ -71,8 +69,6 @@ async def a_containerd(folder: Path, run: Path, mode: str) -> AsyncIterator[Cont
     finally:
         process.terminate()
         await process.wait()
-        if not was_there:
-            RUN.rmdir()
 
 
 def root_of(container: Container) -> None:
