@@ -1,0 +1,169 @@
+"""The agent of a host without Kubernetes, on a driver that says what a test wants: when it is ready, what it shows, how it ends.
+
+That containers are held is `tests/shim/test_standalone.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.limits.errors import ImpossibleBackEndError
+from agent.limits.preload.backend import Paths
+from agent.metrics import Metrics
+from agent.nvml.driver import Inventory
+from agent.nvml.errors import DriverError
+from agent.settings import AgentConfiguration, AgentListen
+from agent.standalone import Places, StandaloneAgent
+from tests.agent.drivers import ScriptedDriver, a_gpu
+
+MIB = 1 << 20
+T4 = a_gpu(memory_mib=15109, model="Tesla T4")
+SIX = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
+
+
+class Driver(ScriptedDriver):
+    """Of a version that needs the library, unless told otherwise; it holds limits by cgroup."""
+
+    def __init__(self, version: str = "580.95.05") -> None:
+        super().__init__(T4)
+        self.version = version
+        self.limits: list[tuple[str, str, int | None]] = []
+
+    async def cards(self) -> Inventory:
+        return Inventory((await super().cards()).cards, self.version)
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        self.limits.append((cgroup_path, uuid, mib))
+
+
+@dataclass
+class Host:
+    """Its cgroups are files."""
+
+    folder: Path
+    driver: Driver
+
+    @property
+    def places(self) -> Places:
+        preload = Paths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
+        return Places(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
+
+    def agent(self, enforcement: Literal["auto", "native", "preload", "watch", "none"] = "auto") -> StandaloneAgent:
+        settings = AgentConfiguration(
+            apiVersion="vrampack.dev/v1",
+            kind="AgentConfiguration",
+            listen=AgentListen(health=""),
+            enforcement=enforcement,
+        )
+        return StandaloneAgent(settings, Metrics("0", node="host"), self.driver, places=self.places)
+
+    async def asks(self, name: str, *env: str) -> dict[str, object]:
+        """What the hook of a container is answered."""
+        cgroup = self.folder / "cgroup" / "docker" / name
+        cgroup.mkdir(parents=True)
+        (cgroup / "cgroup.events").write_text("populated 1\n")
+        question = {"v": 2, "pid": 7, "id": name, "namespace": "", "pod": "", "uid": "", "container": ""}
+        question |= {"hierarchy": "unified", "cgroup": f"/docker/{name}", "env": [*env]}
+        reader, writer = await asyncio.open_unix_connection(self.places.hook_socket)
+        writer.write(json.dumps(question).encode() + b"\n")
+        answer: dict[str, object] = json.loads(await reader.readline())
+        writer.close()
+        return answer
+
+
+@asynccontextmanager
+async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = None) -> AsyncIterator[None]:
+    """Until it is ready, unless told otherwise."""
+    is_so = until or (lambda: not agent.not_ready())
+    task = asyncio.create_task(agent.run())
+    try:
+        async with asyncio.timeout(10):
+            while not is_so():
+                assert not task.done()
+                await asyncio.sleep(0.005)
+        yield
+    finally:
+        agent.stop()
+        await task
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "cgroup" / "cgroup.controllers").touch()
+    (tmp_path / "libvrampack.so").write_bytes(b"a library")
+    return Host(tmp_path, Driver())
+
+
+def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], float]]:
+    families = text_string_to_metric_families(agent._metrics.page().decode())
+    return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
+
+
+async def test_a_container_gets_the_library_and_is_shown(host: Host) -> None:
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX) == {"ok": True, "mount": str(host.folder / "preload")}
+        labels = {"node": "host", "UUID": "GPU-0", "gpu": "0", "namespace": "", "pod": "", "container": "c1"}
+        assert series(agent, "vrampack_agent_container_memory_limit_bytes") == [(labels, 6043 * MIB)]
+        # 6043 of 15109 MiB are 5.6 of 14 units
+        assert [value for _, value in series(agent, "vrampack_agent_card_held_units")] == [6]
+        assert series(agent, "vrampack_agent_enforcement_info") == [({"mode": "preload"}, 1)]
+        assert series(agent, "vrampack_agent_hook_answers_total") == [({"result": "ok"}, 1), ({"result": "refused"}, 0)]
+
+
+async def test_where_the_driver_holds_limits_nothing_is_mounted(host: Host) -> None:
+    host.driver = Driver("615.71.09")
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX) == {"ok": True}
+    assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
+
+
+async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: Host) -> None:
+    host.driver.error = DriverError("the driver is asleep")
+    agent = host.agent()
+    async with running(agent, lambda: host.places.hook_socket.exists() and bool(agent._discovery.problem)):
+        text = "the cards of this host are not known yet: the driver is asleep"
+        assert agent.not_ready() == text
+        assert await host.asks("c1", *SIX) == {"ok": False, "error": text}
+        assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
+
+
+async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
+    """By the driver anew as well: it may have been loaded anew."""
+    host.driver = Driver("615.71.09")
+    for expected in (1, 2):
+        agent = host.agent()
+        async with running(agent):
+            if expected == 1:
+                await host.asks("c1", *SIX)
+            assert [each.limits for each in agent._tenants.all()] == [{"GPU-0": 6043}]
+        assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)] * expected
+    assert not host.places.hook_socket.exists()
+
+
+IMPOSSIBLE: dict[str, tuple[Literal["native", "watch", "none", "preload"], str, str]] = {
+    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native or preload"),
+    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native or preload"),
+    "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
+    "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),
+}
+
+
+@pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+async def test_what_holds_nobody_ends_the_agent(
+    host: Host, enforcement: Literal["native", "watch", "none", "preload"], version: str, why: str
+) -> None:
+    host.driver = Driver(version)
+    with pytest.raises(ImpossibleBackEndError, match=why):
+        await host.agent(enforcement).run()
