@@ -1,7 +1,7 @@
 /*
  * The first process of a container, on orders from standard input; each is answered with a line.
  *     say PATH HEX   one packet to that socket, over the connection it has or a new one: the packet that comes back
- *     there PATH     whether it can be read and written: `writable`, `read-only`, or why it cannot be read
+ *     there PATH     whether it can be read and written: `writable`, `read-only`, or why not
  */
 #include <errno.h>
 #include <stdio.h>
@@ -45,10 +45,10 @@ hang_up:
 
 static void there(const char *path)
 {
-	if (access(path, R_OK) < 0)
-		puts(strerror(errno));
+	if (access(path, R_OK) == 0 && access(path, W_OK) == 0)
+		puts("writable");
 	else
-		puts(access(path, W_OK) < 0 && errno == EROFS ? "read-only" : "writable");
+		puts(errno == EROFS ? "read-only" : strerror(errno));
 }
 
 int main(void)

@@ -254,6 +254,20 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -
             assert "has 7051 of its 15109 MiB left" in await other.end()
 
 
+async def test_a_container_whose_file_is_lost_gets_nothing_more(host: Host) -> None:
+    """It has the library, and nobody knows what it may hold."""
+    container = host.container(*units("6"))
+    async with removed(container):
+        async with host.agent():
+            await container.start(host.mode)
+            assert await host.hold(container, 100) == (Verdict.YES, 6043)
+        for file in (host.folder / "tenants").iterdir():
+            file.unlink()
+        async with host.agent():
+            assert await container.ask(f"say {host.folder}/preload/agent.sock 00") in {"Success", "Broken pipe"}
+            assert (await host.hold(container, 101))[0] is Verdict.NO
+
+
 async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: Host) -> None:
     container = host.container(*units("6"))
     async with removed(container):
