@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
-from agent.enforcement import Enforcement
 from agent.limits.preload.backend import Preload, ProcessUse
 from agent.limits.preload.ledger import Tally
 from agent.pods import LocalPod
 from cards.node import CardFacts
 
 _MIB = 1 << 20
+
+
+class Limiting(Protocol):
+    """Who holds limits here: `enforcement.py`, or the agent of a host without Kubernetes."""
+
+    @property
+    def word(self) -> str: ...
+    @property
+    def books(self) -> Preload | None: ...
+    def limits_of(self, pod_uid: str, container: str, /) -> Mapping[str, int] | None: ...
 
 
 class ShownProcess(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,7 +64,7 @@ class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def status(
-    node: str, enforcement: Enforcement, *, driver_version: str, cards: Iterable[CardFacts], pods: Iterable[LocalPod]
+    node: str, enforcement: Limiting, *, driver_version: str, cards: Iterable[CardFacts], pods: Iterable[LocalPod]
 ) -> ShimStatus:
     """As it is now."""
     books = enforcement.books
@@ -71,7 +80,7 @@ def status(
 
 
 def _containers(
-    books: Preload, enforcement: Enforcement, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
+    books: Preload, enforcement: Limiting, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
 ) -> list[ShownContainer]:
     processes: dict[tuple[str, str, str], list[ProcessUse]] = {}
     for each in books.processes():

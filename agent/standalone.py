@@ -32,11 +32,13 @@ from agent.limits.native import NativeByHook
 from agent.limits.preload import files
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named, Paths, Preload
-from agent.metrics import CardUse, ContainerUse, Metrics, Shown
+from agent.limits.preload.ledger import Tally
+from agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
 from agent.nvml.driver import Driver, Xid
 from agent.nvml.errors import DriverError
 from agent.pages import serving
 from agent.settings import AgentConfiguration
+from agent.shim import ShimStatus, status
 from cards.node import CardFacts
 
 log = logging.getLogger(__name__)
@@ -61,12 +63,19 @@ class Places:
 
 
 class StandaloneAgent:
-    """One running agent of a host. `host` is its name in metrics."""
+    """One running agent of a host. `host` is its name, for people."""
 
     def __init__(
-        self, settings: AgentConfiguration, metrics: Metrics, driver: Driver, *, places: Places | None = None
+        self,
+        settings: AgentConfiguration,
+        metrics: Metrics,
+        driver: Driver,
+        *,
+        host: str,
+        places: Places | None = None,
     ) -> None:
         self._settings = settings
+        self._host = host
         self._metrics = metrics
         self._driver = driver
         self._places = places or Places()
@@ -88,13 +97,13 @@ class StandaloneAgent:
         self._limits: HostLimits | None = None
         """None until limits can be held: nobody with one may start."""
         self._of_cards: Mapping[str, int] = {}
-        self._of_tenants: Mapping[tuple[str, str], int] | None = None
-        """Bytes by tenant and card; None while nobody measured."""
+        self._measured: Mapping[tuple[str, str, str], Tally] | None = None
+        """By tenant, its id and card; None while nobody measured."""
         metrics.show(self._look)
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
-        pages = serving(self._settings.listen.health, self._metrics, self.not_ready)
+        pages = serving(self._settings.listen.health, self._metrics, self.not_ready, self._status)
         async with pages, asyncio.TaskGroup() as group:
             work = (self._discovery.run(self._found), self._serve(), self._sweep(), self._measure())
             background = [group.create_task(task) for task in work]
@@ -117,6 +126,20 @@ class StandaloneAgent:
             return ""
         why = self._discovery.problem or ("limits are being taken up" if self._have_cards.is_set() else "")
         return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
+
+    @property
+    def word(self) -> str:
+        """Who holds limits here; empty while nobody can."""
+        return self._back_end.word if self._back_end is not None else ""
+
+    @property
+    def books(self) -> Preload | None:
+        """What processes hold, where the library asks for it."""
+        return self._back_end if isinstance(self._back_end, Preload) else None
+
+    def limits_of(self, key: str, _container: str, /) -> Mapping[str, int] | None:
+        found = self._tenants.of(Owner(key))
+        return None if found is None else found.limits
 
     async def _serve(self) -> None:
         """Listen at once, so that nobody waits for an answer; say yes once the back end holds who runs already."""
@@ -183,7 +206,7 @@ class StandaloneAgent:
 
     def _named(self, owner: Owner) -> Named | Unnamed:
         found = self._tenants.of(owner)
-        return Unnamed.STRANGER if found is None else Named(found.id, found.limits)
+        return Unnamed.STRANGER if found is None else Named(found.owner.container_id, found.limits)
 
     async def _sweep(self) -> None:
         while True:
@@ -195,20 +218,26 @@ class StandaloneAgent:
         while True:
             try:
                 self._of_cards = {each.uuid: each.used_bytes for each in await self._driver.usage()}
-                self._of_tenants = await self._usage()
+                self._measured = await self._usage()
             except DriverError as error:
                 self._metrics.driver_errors.inc()
                 log.debug("not measured error=%s", error)
-                self._of_cards, self._of_tenants = {}, None
+                self._of_cards, self._measured = {}, None
             await asyncio.sleep(MEASURE_SECONDS)
 
-    async def _usage(self) -> Mapping[tuple[str, str], int] | None:
+    async def _usage(self) -> Mapping[tuple[str, str, str], Tally] | None:
         if self._back_end is None:
             return None
-        used: Counter[tuple[str, str]] = Counter()
+        used: Counter[tuple[str, str, str]] = Counter()
         for row in await self._back_end.usage():
-            used[row.pod_uid, row.uuid] += row.used_bytes
-        return used
+            used[row.pod_uid, row.container_id, row.uuid] += row.used_bytes
+        return {key: Tally(used_bytes, 0, 0) for key, used_bytes in used.items()}
+
+    def _status(self) -> ShimStatus:
+        """For `/shim`; a container is its engine's id, and its uid our own."""
+        return status(
+            self._host, self, driver_version=self._discovery.driver_version, cards=self._discovery.cards, pods=()
+        )
 
     def _look(self) -> Shown:
         """For the page of metrics."""
@@ -216,9 +245,13 @@ class StandaloneAgent:
         return Shown(
             cards=tuple(CardUse(card, self._held_units(card), self._of_cards.get(card.uuid or "")) for card in cards),
             containers=tuple(self._containers(cards)),
-            enforcement=self._back_end.word if self._back_end is not None else "",
+            enforcement=self.word,
             problem=self.not_ready(),
             hook_answers=(self._hooks.allowed, self._hooks.refused),
+            connected=tuple(
+                Connected("", "", name, count)
+                for (_, name), count in sorted(self.books.connected().items() if self.books is not None else ())
+            ),
         )
 
     def _held_units(self, card: CardFacts) -> int:
@@ -228,10 +261,14 @@ class StandaloneAgent:
     def _containers(self, cards: Iterable[CardFacts]) -> Iterable[ContainerUse]:
         """By limit, so that a container that uses nothing is there as well."""
         index = {card.uuid: card.index for card in cards}
+        tallies = self.books.tallies() if self.books is not None else self._measured
         for each in self._tenants.all():
             for uuid, mib in sorted(each.limits.items()):
-                used = None if self._of_tenants is None else self._of_tenants.get((each.key, uuid), 0)
-                yield ContainerUse(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, used)
+                use = ContainerUse(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, None)
+                tally = (tallies or {}).get((each.key, each.owner.container_id, uuid), Tally(0, 0, 0))
+                if tallies is not None:
+                    use = replace(use, used_bytes=tally.used_bytes)
+                yield use if self.books is None else replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
 
     def _found(self) -> None:
         if self._discovery.is_outdated:
@@ -246,7 +283,7 @@ class StandaloneAgent:
 
 async def run(settings: AgentConfiguration, driver: Driver, *, version: str, host: str) -> None:
     """Run it until SIGTERM or SIGINT. Raises what `StandaloneAgent.run` does."""
-    agent = StandaloneAgent(settings, Metrics(version, node=host), driver)
+    agent = StandaloneAgent(settings, Metrics(version, node=host), driver, host=host)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)

@@ -64,7 +64,7 @@ class Host:
             listen=AgentListen(health=""),
             enforcement=enforcement,
         )
-        return StandaloneAgent(settings, Metrics("0", node="host"), self.driver, places=self.places)
+        return StandaloneAgent(settings, Metrics("0", node="host"), self.driver, host="host", places=self.places)
 
     async def asks(self, name: str, *env: str) -> dict[str, object]:
         """What the hook of a container is answered."""

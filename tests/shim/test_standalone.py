@@ -70,7 +70,9 @@ class Host:
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[StandaloneAgent]:
-        agent = StandaloneAgent(SETTINGS, Metrics("0", node="host"), OlderDriver(*self.cards), places=self.places)
+        agent = StandaloneAgent(
+            SETTINGS, Metrics("0", node="host"), OlderDriver(*self.cards), host="host", places=self.places
+        )
         running = asyncio.create_task(agent.run())
         try:
             await until(lambda: not agent.not_ready() or running.done())
@@ -131,6 +133,8 @@ async def test_two_containers_share_a_card_each_with_its_limit(host: Host) -> No
         await eight.start(host.mode)
         assert await host.hold(six, 6043) == (Verdict.YES, 6043)
         assert await host.hold(eight, 8058) == (Verdict.YES, 8058)
+        shown = {(each.container, each.limit_bytes, each.used_bytes) for each in agent._status().containers}
+        assert shown == {(six.id, 6043 * MIB, 6043 * MIB), (eight.id, 8058 * MIB, 8058 * MIB)}
         assert await host.hold(six, 6044) == (Verdict.NO, 6043)
         assert await host.hold(eight, 8059) == (Verdict.NO, 8058)
         assert (agent._hooks.allowed, agent._hooks.refused) == (2, 0)
