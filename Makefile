@@ -57,7 +57,7 @@ bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
 	$(BIN)/python -m cli.plugin build/kubectl-inspect-cgpu
 
-hook: ## build/vrampack-hook: the OCI createRuntime hook, one static program
+hook: ## build/vrampack-hook, the OCI createRuntime hook, and vrampack-runtime, runc with it: static programs
 	$(MAKE) --no-print-directory -C shim/hook hook OUT=$(CURDIR)/build
 
 preload: ## build/libvrampack.so: the library in front of libc's ioctl, without a libc of its own

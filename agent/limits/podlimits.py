@@ -56,7 +56,8 @@ class PodLimits:
         found = owner(question.cgroup)
         if found is None:
             raise LimitError(
-                f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served"
+                f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served "
+                "by a node's agent"
             )
         if question.uid not in {"", found.pod_uid}:
             raise LimitError(f"the annotations name pod {question.uid}, the cgroup pod {found.pod_uid}")

@@ -17,6 +17,16 @@ from tests.shim.cgroup_folders import remove_tree
 
 SECONDS = 20
 FROZEN = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+"""A root file system on a mount that cannot be written."""
+LAYERED = """
+set -e
+mount -t tmpfs none "$1/proc"
+mkdir "$1/proc/upper" "$1/proc/work"
+mount -t overlay -o "lowerdir=$1,upperdir=$1/proc/upper,workdir=$1/proc/work" none "$1"
+shift
+exec "$@"
+"""
+"""One of an image's layer and a writable one, as engines store them."""
 
 
 @dataclass
@@ -33,8 +43,8 @@ class Container:
     id: str = field(default_factory=lambda: uuid4().hex * 2)
     hooks: int = 1
     """How many of them are called."""
-    is_frozen: bool = False
-    """Its root file system lies on a mount that cannot be written."""
+    storage: str = ""
+    """What makes its root file system, in a mount namespace around the runtime."""
     _process: Process | None = None
 
     def __post_init__(self) -> None:
@@ -74,8 +84,8 @@ class Container:
         self.configure()
         runc = ["runc", f"--root={self.folder / 'runc'}", "run", f"--bundle={self.folder}", self.id]
         command = ["unshare", "--mount", "sh", "-c", V2, "sh", *runc] if mode == "v2" else runc
-        if self.is_frozen:
-            command = ["unshare", "--mount", "sh", "-c", FROZEN, "sh", str(self.root), *command]
+        if self.storage:
+            command = ["unshare", "--mount", "sh", "-c", self.storage, "sh", str(self.root), *command]
         self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def attach(self, process: Process) -> None:

@@ -25,7 +25,7 @@ from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.shim.bundles import modes
 from tests.shim.cgroup_folders import MOUNT
 from tests.shim.containerd import a_containerd, root_of
-from tests.shim.hostbundles import Container, removed
+from tests.shim.hostbundles import FROZEN, LAYERED, Container, removed
 
 pytestmark = pytest.mark.shim
 
@@ -305,6 +305,19 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: Host) -> No
     assert list((host.folder / "volume").iterdir()) == []
 
 
+async def test_an_image_s_layers_stay_as_they_are(host: Host) -> None:
+    """What is missing is made in the container's own layer."""
+    container = host.container(*units("6"))
+    (container.root / "etc").mkdir()
+    container.storage = LAYERED
+    async with host.agent(), removed(container):
+        await container.start(host.mode)
+        assert await container.ask("there /etc/ld.so.preload") == "read-only"
+        assert await host.hold(container, 6043) == (Verdict.YES, 6043)
+    assert sorted(each.name for each in container.root.iterdir()) == ["etc", "first", "proc"]
+    assert list((container.root / "etc").iterdir()) == []
+
+
 async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: Host) -> None:
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
@@ -325,7 +338,7 @@ async def test_a_root_that_cannot_be_written_must_have_the_places(host: Host, mo
         for container in (bare, ready):
             (container.root / "dev").mkdir()
             container.mounts = [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
-            container.is_frozen = True
+            container.storage = FROZEN
             await container.start(mode)
         assert (
             "is missing in the container and cannot be made: Read-only file system; the image must" in await bare.end()
