@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.limits.cgroups import Cgroups
 from agent.limits.preload.backend import Paths
 from agent.limits.preload.wire import ONLY_CARD, Holding, Kind, Question, Verdict, read_answer, write_question
 from agent.metrics import Metrics
@@ -24,6 +25,7 @@ from agent.standalone import Places, StandaloneAgent
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.shim.bundles import modes
 from tests.shim.cgroup_folders import MOUNT
+from tests.shim.conftest import SOURCES
 from tests.shim.containerd import a_containerd, root_of
 from tests.shim.hostbundles import FROZEN, LAYERED, Container, removed
 
@@ -182,6 +184,25 @@ async def test_programs_of_the_container_load_the_library(host: Host) -> None:
         (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
         await container.start(host.mode)
         assert await container.ask("there /proc") == "loaded"
+
+
+def maps_of(cgroup: Path) -> str:
+    """What the one process in it has mapped."""
+    (pid,) = (cgroup / "cgroup.procs").read_text().split()
+    return Path("/proc", pid, "maps").read_text()
+
+
+async def test_the_shipped_library_is_in_the_processes_of_the_container(host: Host) -> None:
+    container = host.container(*units("6"))
+    a_loading_root(container.root, host.folder / "unused.so")
+    make = ["make", "--silent", "-C", str(SOURCES.parent / "preload"), "preload", f"OUT={host.folder}"]
+    assert await (await asyncio.create_subprocess_exec(*make)).wait() == 0
+    async with host.agent() as agent, removed(container):
+        (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
+        await container.start(host.mode)
+        assert await container.ask("there /proc") != "", "it runs"
+        (each,) = agent._tenants.all()
+        assert f"{host.folder}/preload/libvrampack.so" in maps_of(Cgroups(MOUNT).at(each.hierarchy, each.cgroup))
 
 
 async def test_a_container_may_switch_its_limit_off(host: Host) -> None:
