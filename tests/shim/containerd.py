@@ -23,7 +23,8 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.snapshotter.v1.b
 PRIVATE = """
 set -e
 mount --make-rprivate /
-mkdir -p /run/vrampack
+mount -t tmpfs none /run
+mkdir /run/vrampack
 mount --bind "$1" /run/vrampack
 [ "$2" = v1 ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 shift 2
@@ -43,7 +44,8 @@ class Containerd:
         """`ctr run` with the orders of its first process on standard input."""
         env = [word for each in container.env for word in ("--env", each)]
         cgroup = f"--cgroup={container.top}/default/{container.id}"
-        command = self.ctr("run", "--rm", f"--runc-binary={runtime}", cgroup, *env, "--rootfs", str(container.root))
+        places = (f"--runc-binary={runtime}", f"--fifo-dir={self.folder}/fifo", cgroup)
+        command = self.ctr("run", "--rm", *places, *env, "--rootfs", str(container.root))
         return await asyncio.create_subprocess_exec(
             *command, container.id, "/first", stdin=PIPE, stdout=PIPE, stderr=PIPE
         )
