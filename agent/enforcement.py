@@ -217,10 +217,13 @@ class Enforcement:
         ids = {} if pod is None else {found.rpartition("/")[2]: name for name, found in pod.container_ids.items()}
         return ids.get(container_id)
 
-    def named(self, owner: Owner) -> Named | Unnamed:
-        """Which container this is, and what it may use now. Read again when its pod has changed."""
-        pod = self._pod(owner.pod_uid)
-        if pod is None:
+    def named(self, owner: Owner | None) -> Named | Unnamed:
+        """Which container this is, and what it may use now. Read again when its pod has changed.
+
+        Only containers that may use a card are shown the library: a process of which no pod can be told is no host's.
+        """
+        pod = self._pod(owner.pod_uid) if owner is not None else None
+        if pod is None or owner is None:
             return Unnamed.STRANGER
         shown = self._pod_of(owner.pod_uid)
         known = self._named.get(owner)
@@ -279,7 +282,7 @@ class Enforcement:
             return self._watch
         return Nobody()
 
-    def _answering(self, named: Callable[[Owner], Named | Unnamed]) -> Preload:
+    def _answering(self, named: Callable[[Owner | None], Named | Unnamed]) -> Preload:
         return Preload(
             self._surroundings.paths,
             name_of=named,

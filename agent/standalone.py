@@ -47,8 +47,6 @@ MEASURE_SECONDS = 15.0
 """A scrape interval that is usual."""
 SWEEP_SECONDS = 5.0
 """Who ended is forgotten within so long; a container that wants its room is judged after a look of its own."""
-NOBODY = Owner("nobody")
-"""Whoever has the library and is no tenant: it was one, or somebody moved it. It gets nothing."""
 _MIB = 1024 * 1024
 
 
@@ -201,11 +199,11 @@ class StandaloneAgent:
             name_of=self._named,
             minors=lambda: {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()},
             driver_version=lambda: self._discovery.driver_version,
-            owner_of=lambda pid: self._tenants.owner_of_pid(pid) or NOBODY,
+            owner_of=self._tenants.owner_of_pid,
         )
 
-    def _named(self, owner: Owner) -> Named | Unnamed:
-        found = self._tenants.of(owner)
+    def _named(self, owner: Owner | None) -> Named | Unnamed:
+        found = self._tenants.of(owner) if owner is not None else None
         return Unnamed.STRANGER if found is None else Named(found.owner.container_id, found.limits)
 
     async def _sweep(self) -> None:

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 class Unnamed(Enum):
     """Containers of which no limit can be said."""
 
-    UNLIMITED = "nobody limits it: it is in no pod, or a previous plugin set it up"
-    STRANGER = "a pod that nobody knows: it gets nothing"
+    UNLIMITED = "nobody limits it: a previous plugin set it up, or another back end holds limits by now"
+    STRANGER = "in no pod that anybody knows: it gets nothing"
     LATER = "the pod's status does not say yet which of its containers this is"
 
 
@@ -51,6 +51,8 @@ class Answers:
             if question.kind is Kind.HELLO:
                 self._ledger.ended(process)
             verdict = Verdict.UNLIMITED if limits is Unnamed.UNLIMITED else Verdict.NO
+            if question.kind is Kind.HELLO and verdict is Verdict.NO:
+                log.warning("a process gets nothing pid=%s owner=%s why=%s", process.pid, owner, limits)
             return Answer(verdict, question.sequence, driver_version=self._driver(question))
         if question.kind is Kind.HELLO:
             return self._hello(process, owner, question, limits)
@@ -77,7 +79,7 @@ class Answers:
         if not self._ledger.knows(process):  # its HELLO came while nobody knew its pod, and was answered no
             self._ledger.hello(process, owner, {})
         verdict = Verdict.YES
-        if question.kind is Kind.GIVE:
+        if question.kind in (Kind.GIVE, Kind.LOOK):  # who only looks may have given back meanwhile, and says so by its figure
             self._ledger.give(process, (uuid, holding.minor), holding.held_bytes)
         if question.kind is Kind.HOLD and not self._hold(process, uuid, holding, limits):
             verdict = Verdict.NO

@@ -71,7 +71,7 @@ class Preload:
         self,
         paths: Paths,
         *,
-        name_of: Callable[[Owner], Named | Unnamed],
+        name_of: Callable[[Owner | None], Named | Unnamed],
         minors: Minors,
         driver_version: Callable[[], str],
         owner_of: peers.OwnerOf,
@@ -177,11 +177,9 @@ class Preload:
         return self._journal is not None and self._journal.write(process, owner, uuid, held_bytes)
 
     def _whose(self, owner: Owner | None) -> Mapping[str, int] | Unnamed:
-        if owner is None:
-            return Unnamed.UNLIMITED
         named = self._name_of(owner)
-        if isinstance(named, Unnamed):
-            return named
+        if isinstance(named, Unnamed) or owner is None:
+            return named if isinstance(named, Unnamed) else Unnamed.STRANGER
         self._names[owner] = named.name
         return {uuid: mib << 20 for uuid, mib in named.limits_mib.items()}
 

@@ -46,7 +46,7 @@ class Node:
         shipped.write_bytes(self.library)
         return Preload(
             Paths(self.folder / "preload", shipped, self.books),
-            name_of=lambda owner: self.names.get(owner, Unnamed.STRANGER),
+            name_of=lambda owner: Unnamed.STRANGER if owner is None else self.names.get(owner, Unnamed.STRANGER),
             minors=lambda: self.minors,
             driver_version=lambda: DRIVER,
             owner_of=lambda pid: self.owners.get(pid, self.usual),

@@ -128,13 +128,13 @@ async def test_a_process_that_connects_again_is_counted_once(node: Node) -> None
         assert sum(back_end.connected().values()) == 1
 
 
-async def test_a_process_of_no_pod_is_not_limited_and_a_stranger_gets_nothing(node: Node) -> None:
+async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: Node) -> None:
     del node.names[OTHER]
-    async with node.running(), node.program(None) as host, node.program(OTHER) as stranger:
-        for program, verdict in ((host, Verdict.UNLIMITED), (stranger, Verdict.NO)):
+    async with node.running(), node.program(None) as podless, node.program(OTHER) as stranger:
+        for program in (podless, stranger):
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO)).verdict is verdict
-            assert (await program.ask(Kind.HOLD, (0, 1))).verdict is verdict
+            assert (await program.ask(Kind.HELLO)).verdict is Verdict.NO
+            assert (await program.ask(Kind.HOLD, (0, 1))).verdict is Verdict.NO
 
 
 async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: Node) -> None:
@@ -226,5 +226,7 @@ async def test_a_card_that_got_its_minor_later_is_one_card(node: Node) -> None:
         assert (await program.ask(Kind.HOLD, (0, 1301))).used_bytes == 4301 * MIB
         await program.tell((ONLY_CARD, 0))
         assert (await program.ask(Kind.LOOK, (0, 1301))).used_bytes == 1301 * MIB
+        assert (await program.ask(Kind.LOOK, (0, 1000))).used_bytes == 1000 * MIB, "what it says it has left"
+        assert (await program.ask(Kind.LOOK, (0, 1301))).used_bytes == 1000 * MIB, "and looking takes nothing"
         assert (await program.ask(Kind.HELLO, (ONLY_CARD, 1), (0, 2))).used_bytes == 3 * MIB
         assert used_mib(back_end) == 3
