@@ -167,6 +167,8 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
 		return go_on(fd, request, argument);
 	}
 	process = process_here();
+	if (!process && !process_known() && can_allocate(request))
+		return refuse(ENOMEM);
 	if (!process)
 		return go_on(fd, request, argument);
 	mode = (request & 0xFF) == NV_FREE ? process_mode(process) : process_begin(process);

@@ -65,7 +65,7 @@ static struct process *make(void)
 	struct process *made = memory_wiped_on_fork(sizeof(*made)), *other = NULL;
 
 	if (!made) {
-		say_once(SAY_KERNEL, "no memory that a fork wipes (needs Linux 4.14): this process is not limited by vrampack");
+		say_once(SAY_KERNEL, "no memory that a fork wipes (needs Linux 4.14): GPU memory is refused");
 		return NULL;
 	}
 	if (atomic_compare_exchange_strong(&process_made, &other, made))

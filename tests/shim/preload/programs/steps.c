@@ -30,13 +30,15 @@ static int original = -1; /* the control file before it was duplicated */
 
 static void take(const char *mib)
 {
-	uint32_t status = rm_take(&rm, strtoull(mib, NULL, 10) << MIB_SHIFT, &last);
+	uint32_t object, status = rm_take(&rm, strtoull(mib, NULL, 10) << MIB_SHIFT, &object);
 
-	if (status == 0)
+	if (status == 0) {
+		last = object;
 		printf("allocated %s MiB\n", mib);
-	else if (status == NV_NO_MEMORY)
+	}
+	if (status == NV_NO_MEMORY)
 		puts("error 2: cudaErrorMemoryAllocation");
-	else
+	else if (status != 0)
 		printf("status 0x%x\n", status);
 }
 
