@@ -41,7 +41,7 @@ static void restore(struct balance *balance, uint64_t before)
 static bool say_hello(struct books *books)
 {
 	struct connection_question question = { 0 };
-	uint64_t before[PROTOCOL_CARDS];
+	uint64_t before[PROTOCOL_CARDS] = { 0 };
 	bool is_said;
 
 	lock_take(&books->figures);
@@ -68,7 +68,7 @@ static bool is_understood(struct books *books, const struct protocol_answer *ans
 /* A connection whose agent knows what this process holds. */
 static bool greet(struct books *books, int64_t until_ms)
 {
-	struct protocol_answer answer;
+	struct protocol_answer answer = { 0 };
 	int64_t soon = sys_now_ms() + ANSWER_MS;
 
 	if (!connection_is_open(&books->connection)) {
@@ -275,7 +275,7 @@ static bool take_asking(struct books *books, uint32_t card, uint64_t bytes)
 {
 	struct patience patience = long_patience(books);
 	struct protocol_holding wanted = { 0 }, refused = { .held_bytes = UINT64_MAX };
-	struct protocol_answer answer;
+	struct protocol_answer answer = { 0 };
 	enum fit fit;
 
 	while ((fit = take_granted(books, card, bytes, &wanted)) == TOO_MUCH) {
@@ -302,16 +302,11 @@ static bool take_asking(struct books *books, uint32_t card, uint64_t bytes)
 bool books_take(struct books *books, uint32_t card, uint64_t bytes)
 {
 	struct protocol_holding wanted;
+	enum fit fit = take_granted(books, card, bytes, &wanted);
 	bool is_taken;
 
-	switch (take_granted(books, card, bytes, &wanted)) {
-	case FITS:
-		return true;
-	case NO_CARD:
-		return false;
-	case TOO_MUCH:
-		break;
-	}
+	if (fit != TOO_MUCH)
+		return fit == FITS;
 	lock_take(&books->talk);
 	is_taken = take_asking(books, card, bytes);
 	stop_talking(books);
@@ -373,7 +368,7 @@ static int look_asking(struct books *books, uint32_t card, bool is_known)
 {
 	struct patience patience = is_known ? short_patience() : long_patience(books);
 	struct protocol_holding holding = { .minor = card };
-	struct protocol_answer answer;
+	struct protocol_answer answer = { 0 };
 	struct balance *balance;
 	int verdict;
 

@@ -16,7 +16,7 @@ static int fd_of(const struct connection *connection)
 
 static uint64_t socket_inode(int fd)
 {
-	struct stat found;
+	struct stat found = { 0 };
 
 	return sys_fstat(fd, &found) == 0 && (found.st_mode & SYS_S_IFMT) == 0140000 ? found.st_ino : 0;
 }

@@ -53,7 +53,7 @@ static bool is_card_path(const char *text)
 bool files_is_drivers(int fd)
 {
 	char text[LINK_SIZE];
-	struct stat found;
+	struct stat found = { 0 };
 
 	if (fd < 0 || sys_fstat(fd, &found) < 0)
 		return false;
@@ -99,7 +99,7 @@ static void add(struct files *files, struct open_file *file, int fd)
  */
 static bool is_one_file(int fd, int other_fd, int pid)
 {
-	struct stat found, other;
+	struct stat found = { 0 }, other = { 0 };
 	long answer = sys_kcmp_file(pid, fd, other_fd);
 
 	if (answer != -EPERM && answer != -ENOSYS)
@@ -196,7 +196,7 @@ static bool is_twin(struct files *files, int candidate, int fd, int pid)
 /* A duplicate that has not been used yet. -1: there is none. */
 static int find_duplicate(struct files *files, int fd, int pid)
 {
-	char entries[2048] __attribute__((aligned(8)));
+	char entries[2048] __attribute__((aligned(8))) = { 0 };
 	long folder = sys_open_folder("/proc/self/fd"), count;
 	int found = -1;
 
