@@ -24,12 +24,16 @@ static bool is_refused_class(uint32_t class)
 	}
 }
 
-/* As the driver does it. More than 64 bits can say is more than any card has. */
+/* More than 64 bits can say is more than any card has. */
+static uint64_t whole_pages(uint64_t bytes, uint64_t page)
+{
+	return bytes > ~(uint64_t)0 - page ? ~(uint64_t)0 : (bytes + page - 1) & ~(page - 1);
+}
+
+/* As the driver does it. */
 static uint64_t rounded(uint64_t bytes)
 {
-	uint64_t page = bytes >= BIG_PAGE ? BIG_PAGE : SMALL_PAGE;
-
-	return bytes > ~(uint64_t)0 - page ? ~(uint64_t)0 : (bytes + page - 1) & ~(page - 1);
+	return whole_pages(bytes, bytes >= BIG_PAGE ? BIG_PAGE : SMALL_PAGE);
 }
 
 /* Room first, so that two threads cannot both fit into the last of it; then the driver. */
@@ -208,13 +212,17 @@ static uint64_t where_size_is(const struct core *core, const struct core_call *c
 	return call->at + (call->command == HEAP_ALLOC_RANGE ? layout->heap_range_size : layout->heap_size_size);
 }
 
-/* The driver has written how big it became. Less than was asked for is not the driver's writing. */
+/*
+ * The driver has written how big it became; less than was asked for is not the driver's writing. With pages of 4 KiB it
+ * writes a multiple of those, and its allocator takes 64 KiB of the card for each begun 64 KiB.
+ */
 static void settle(struct core *core, struct core_file *file, struct core_call *call)
 {
 	uint64_t bytes, taken = call->taken_bytes;
 
 	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) || bytes < call->asked_bytes)
 		return;
+	bytes = whole_pages(bytes, SMALL_PAGE);
 	if (bytes > taken)
 		core->form->settle(core->context, file->owner, call->card, bytes - taken);
 	else if (bytes < taken)

@@ -67,7 +67,8 @@ ROUNDED = {
     "one byte is a page of 64 KiB": (1, 64 << 10, 64 << 10),
     "just below 2 MiB is in small pages": (2 * MIB - 1, 2 * MIB, 2 * MIB),
     "from 2 MiB on in big ones": (2 * MIB + 1, 4 * MIB, 4 * MIB),
-    "the driver took less": (1 * MIB + 1, 1 * MIB + 4096, 1 * MIB + 4096),
+    "the driver took less": (4 * MIB + 1, 4 * MIB + (64 << 10), 4 * MIB + (64 << 10)),
+    "pages of 4 KiB, of which the card gives 16 at once": (1 * MIB + 1, 1 * MIB + 4096, 1 * MIB + (64 << 10)),
     "the driver took more": (3 * MIB, 32 * MIB, 32 * MIB),
     "less than asked is not the driver's writing": (3 * MIB, 64 << 10, 4 * MIB),
 }

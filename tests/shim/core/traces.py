@@ -174,9 +174,10 @@ class Trace:
         written = self._random.choice(
             [rounded(size)] * 6 + [-(-size // 4096) * 4096, -(-size // (16 * MIB)) * 16 * MIB]
         )
-        self._peaks[place] = max(self._peaks[place], used + written)
+        taken = -(-written // (64 << 10)) * (64 << 10)  # of the card
+        self._peaks[place] = max(self._peaks[place], used + taken)
         self.script.forwarded(above.file, call, handle=handle, size=written, wrapped=self._is_wrapped())
-        piece = Piece(written, above.file, above.card)
+        piece = Piece(taken, above.file, above.card)
         self._world.add(Thing(above.client, handle, above.file, above.card, above, piece))
 
     def _dup(self) -> None:
