@@ -121,6 +121,11 @@ bool core_knows_version(const char *driver_version);
 enum core_verdict core_before(struct core *core, struct core_file *file, struct core_call *call, uint32_t request,
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
+/*
+ * Does core_before look at this control? A form may ask the driver first, as a control takes no memory: then core_before and
+ * core_after(0) come back to back after the driver's answer, for these alone.
+ */
+bool core_minds_control(uint32_t command);
 /* The last close of the file: everything made through it goes. */
 void core_release(struct core *core, struct core_file *file);
 

@@ -42,6 +42,12 @@ static uint64_t smaller(uint64_t one, uint64_t other)
 	return one < other ? one : other;
 }
 
+bool core_minds_control(uint32_t command)
+{
+	return command == COMMAND_REPORT_INLINE || command == COMMAND_REPORT_LIST || command == COMMAND_ID ||
+	       command == COMMAND_ID_LONG;
+}
+
 enum core_verdict call_control_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
@@ -50,6 +56,8 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 	if (call->size != layout->control_bytes || !copy_in(core, control, call->at, sizeof(control)))
 		return call_pass(call);
 	call->command = load32(control + layout->control_command);
+	if (!core_minds_control(call->command))
+		return call_pass(call);
 	switch (call->command) {
 	case COMMAND_REPORT_INLINE:
 		if (load32(control + layout->control_parameters_size) != layout->report_inline_bytes)
@@ -61,12 +69,9 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 			return call_pass(call);
 		call->kind = CALL_REPORT;
 		break;
-	case COMMAND_ID:
-	case COMMAND_ID_LONG:
+	default:
 		call->kind = CALL_ID;
 		break;
-	default:
-		return call_pass(call);
 	}
 	call->status = layout->control_status;
 	call->client = load32(control + layout->control_client);

@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 #include "../core/core.h"
-#include "../core/layouts.h"
 #include "files.h"
 #include "process.h"
 #include "syscalls.h"
@@ -184,13 +183,6 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
 	return result;
 }
 
-/* The controls that the core looks into; they make nothing, so that it may look at them afterwards. */
-static bool is_minded(uint32_t command)
-{
-	return command == COMMAND_REPORT_LIST || command == COMMAND_REPORT_INLINE || command == COMMAND_ID ||
-	       command == COMMAND_ID_LONG;
-}
-
 /*
  * Most calls of CUDA are controls, and next to none of them are reports. The driver is asked first: afterwards what the
  * argument points to has been read and written by it, and can be read here without asking the kernel.
@@ -206,7 +198,7 @@ static __attribute__((noinline)) int control(int fd, uint64_t argument)
 		return result;
 	if (!files_number(&process->files, fd) && !files_is_drivers(fd))
 		return result;
-	if (!is_minded(*(const uint32_t *)(uintptr_t)(argument + CONTROL_COMMAND)))
+	if (!core_minds_control(*(const uint32_t *)(uintptr_t)(argument + CONTROL_COMMAND)))
 		return result;
 	if (!process_here() || process_begin(process) != PROCESS_LIMITED)
 		return result;
