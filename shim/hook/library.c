@@ -140,10 +140,12 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 	char *at = place->path;
 
 	*place = (struct place){ .parent = -1, .fd = dup(root) };
-	if (place->fd < 0 || path[0] != '/' || strlen(path) >= sizeof(place->path))
-		return say_error("%s is no path to mount", path);
+	if (place->fd < 0 || path[0] != '/' || strlen(path) >= sizeof(place->path)) {
+		say_error("%s is no path to mount", path);
+		return false;
+	}
 	strcpy(place->path, path);
-	while (at) {
+	do {
 		char *slash = strchr(at + 1, '/');
 
 		if (slash)
@@ -159,7 +161,7 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 		if (slash)
 			*slash = '/';
 		at = slash;
-	}
+	} while (at);
 	return true;
 }
 

@@ -1,0 +1,33 @@
+"""The clang static analyzer has nothing to say about any C of the repository."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.shim
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (
+    "shim/core",
+    "shim/preload",
+    "shim/hook",
+    "tests/shim/core",
+    "tests/fakes/driver/server",
+    "tests/fakes/driver/programs",
+)
+"""All C files of each; a folder's own headers and the core's are found."""
+FREESTANDING = {"shim/preload"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_analyzer_is_content(folder: str) -> None:
+    sources = sorted(map(str, (ROOT / folder).glob("*.c")))
+    assert sources
+    command = ["clang", "--analyze", "-Xanalyzer", "-analyzer-output=text", "-std=c11", "-Wall", "-Wextra"]
+    command += ["-ffreestanding"] if folder in FREESTANDING else ["-D_GNU_SOURCE"]
+    headers = [f"-I{ROOT / each}" for each in (folder, "shim/core")]
+    done = subprocess.run([*command, *headers, *sources], capture_output=True, text=True, timeout=110, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
