@@ -3,13 +3,13 @@
  * it: the few declarations it uses are written out, and libcuda is opened when it runs, as a statically linked runtime does.
  *
  *   view            what the card looks like: name, total, free, uuid
- *   take MIB        allocate so much in pieces of 256 MiB, then 1 GiB at a time until refused, and go on afterwards
+ *   take MIB        allocate so much in pieces of 256 MiB, then GiB by GiB until refused, and go on afterwards
  *   hold MIB        allocate, say so, and wait for the end of standard input
  *   managed MIB     cuMemAllocManaged, touched on the card
  *   pool MIB        cuMemAllocAsync
  *   virtual MIB     cuMemCreate, mapped, written
  *   ipc MIB         a child process opens this one's memory
- *   churn ROUNDS    allocate and free 2 MiB, nanoseconds per round
+ *   churn ROUNDS    allocate and free 64 MiB, nanoseconds per round
  *
  * It prints one line of JSON. Exit 0: the check ran, whatever it found; 1: a call failed that nothing should refuse.
  */

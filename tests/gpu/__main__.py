@@ -1,0 +1,77 @@
+"""`python -m tests.gpu [ROW...]`: the points on this machine's first card, as root; the whole table goes to docs/gpu-results.
+
+Exit 0: no point failed; 1: one did; 2: there is no GPU here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.e2e.processes import REPOSITORY
+from tests.gpu.machine import Card, Machine, first_card, interception
+from tests.gpu.points import LIMIT_MIB, POINTS, Seen
+
+RESULTS = REPOSITORY / "docs" / "gpu-results"
+WORDS = {True: "pass", False: "FAIL", None: "not tried"}
+
+
+async def main(rows: Sequence[str]) -> int:
+    """See the module."""
+    wanted = {name: point for name, point in POINTS.items() if not rows or set(rows) & set(name.split())}
+    card = first_card()
+    if card is None or os.geteuid() != 0:
+        sys.stderr.write("tests.gpu: needs an NVIDIA card with its driver, and root\n")
+        return 2
+    seen: dict[str, Seen] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        async with Machine.limited_to(card, LIMIT_MIB, Path(scratch)) as machine:
+            for name, point in wanted.items():
+                seen[name] = await _tried(point(machine))
+                sys.stdout.write(f"{WORDS[seen[name].ok]:<9}  {name:<40}  {seen[name].what}\n")
+    if not rows:
+        _write(card, seen)
+    return 1 if not seen or any(each.ok is False for each in seen.values()) else 0
+
+
+def _write(card: Card, seen: Mapping[str, Seen]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"{re.sub('[^a-z0-9]+', '-', card.name.lower())}-{card.driver}.md"
+    file.write_text(_page(card, seen))
+    sys.stdout.write(f"{file.relative_to(REPOSITORY)}\n")
+
+
+async def _tried(point: Awaitable[Seen]) -> Seen:
+    try:
+        return await point
+    except (KeyError, ValueError, TimeoutError) as error:
+        return Seen(False, f"{type(error).__name__}: {error}")  # noqa: FBT003
+
+
+def _page(card: Card, seen: Mapping[str, Seen]) -> str:
+    between = interception()
+    lines = [
+        f"# {card.name}, driver {card.driver}",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, kernel {platform.release()}, {card.memory_mib} MiB, limit {LIMIT_MIB} MiB, back end `preload`."
+        + (
+            f" System calls are intercepted by {between}: what is seen here is of it and the driver together."
+            * bool(between)
+        ),
+        "",
+        "| point | result | seen |",
+        "|---|---|---|",
+        *(f"| {name} | {WORDS[each.ok]} | {each.what.replace('|', '/')} |" for name, each in seen.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(sys.argv[1:])))

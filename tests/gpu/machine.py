@@ -1,0 +1,156 @@
+"""The machine under test: its first card, the library in place, an agent's back end that counts, and programs run under it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from agent.limits.cgroups import Owner
+from agent.limits.preload.backend import Named, Paths, Preload
+from agent.limits.preload.files import FOLDER, LIBRARY
+from tests.e2e.processes import REPOSITORY
+from tests.fakes.driver.build import build
+
+HERE = Path(__file__).parent
+EVERYBODY = Owner("gpu-test", "gpu-test")
+"""Every process that asks is of this one container: there is no kubelet here."""
+TIMEOUT_SECONDS = 120
+
+Json: TypeAlias = Any
+"""What a check printed; each field is looked at where it is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    uuid: str
+    name: str
+    driver: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One program's end."""
+
+    code: int
+    out: str
+    complaint: str
+
+    @property
+    def said(self) -> Json:
+        """The JSON of its last line; empty where it failed before it said anything."""
+        lines = self.out.strip().splitlines()
+        return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+
+
+def first_card() -> Card | None:
+    """As nvidia-smi says without any library of ours; None where there is no GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    query = "--query-gpu=uuid,name,driver_version,memory.total"
+    done = subprocess.run(
+        ["nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return None
+    uuid, name, driver, memory = (part.strip() for part in done.stdout.splitlines()[0].split(","))
+    return Card(uuid, name, driver, int(memory))
+
+
+def interception() -> str:
+    """Which runtime stands between programs and the kernel, as far as it can be seen; empty for none."""
+    version = Path("/proc/version").read_text()
+    return "gVisor" if "gVisor" in version or Path("/proc/sentry-meminfo").exists() else ""
+
+
+class Machine:
+    """Programs run with the library or without it; the back end runs in this process."""
+
+    def __init__(self, card: Card, back_end: Preload, programs: Path) -> None:
+        self.card = card
+        self.back_end = back_end
+        self.cuda = programs / "cuda"
+        self._app = build(programs).app
+
+    @classmethod
+    @asynccontextmanager
+    async def limited_to(cls, card: Card, limit_mib: int, scratch: Path) -> AsyncIterator[Machine]:
+        """Build, install, and answer until the end. As root: the library's folder is a fixed one."""
+        await asyncio.to_thread(_build, scratch)
+        back_end = Preload(
+            Paths(shipped=REPOSITORY / "build" / LIBRARY, books=scratch / "books"),
+            name_of=lambda _owner: Named("gpu", {card.uuid: limit_mib}),
+            minors=lambda: {card.uuid: 0},
+            driver_version=lambda: card.driver,
+            owner_of=lambda _pid: EVERYBODY,
+        )
+        await back_end.start()
+        try:
+            yield cls(card, back_end, scratch)
+        finally:
+            back_end.stop()
+
+    async def run(self, *command: str | Path, is_limited: bool = True) -> Ran:
+        """To its end."""
+        process = await self._start(command, is_limited=is_limited)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            out, complaint = await process.communicate()
+        return Ran(process.returncode or 0, out.decode(), complaint.decode())
+
+    @asynccontextmanager
+    async def holding(self, mib: int) -> AsyncIterator[Json]:
+        """A process that has so much; what it said of itself."""
+        process = await self._start([self.cuda, "hold", str(mib)], is_limited=True)
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                line = await process.stdout.readline()
+            yield json.loads(line or b"{}")
+        finally:
+            await process.communicate()
+
+    @asynccontextmanager
+    async def app(self, *arguments: str) -> AsyncIterator[str]:
+        """The program of the played driver, holding on; what it said. It is killed at the end."""
+        branch = self.card.driver.partition(".")[0]
+        process = await self._start([self._app, "--driver", branch, "--hold", *arguments], is_limited=False)
+        assert process.stdout is not None
+        said = []
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while (line := await process.stdout.readline()) and line != b"holding\n":
+                    said.append(line.decode().strip())
+            yield ", ".join(said) or "error: it said nothing"
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+    def held_bytes(self, pid: int) -> int:
+        """As the back end counts."""
+        return sum(use.held_bytes for use in self.back_end.processes() if use.pid == pid)
+
+    async def _start(self, command: Sequence[str | Path], *, is_limited: bool) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=_environment(is_limited=is_limited)
+        )
+
+
+def _environment(*, is_limited: bool) -> Mapping[str, str]:
+    return {**os.environ, "LD_PRELOAD": str(FOLDER / LIBRARY)} if is_limited else os.environ
+
+
+def _build(scratch: Path) -> None:
+    """The library as it ships, and the checks."""
+    subprocess.run(["make", "--silent", "preload"], cwd=REPOSITORY, check=True)
+    compiler = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Werror"]
+    subprocess.run([*compiler, "-o", scratch / "cuda", HERE / "cuda.c", "-ldl"], check=True)

@@ -1,0 +1,208 @@
+"""The points that only a GPU decides, named by the rows of docs/gpu-verification.md: each runs, and says what it saw.
+
+Those of programs run under the library, on a limit; those of the driver's own calls without it, as our played driver is
+tried: they show whether it plays right.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TypeAlias
+
+from tests.gpu.machine import Machine, interception
+
+LIMIT_MIB = 4301
+TAKEN_MIB = 3192
+"""Whole pieces of the driver's own rounding, so that every figure can be compared."""
+NEAR_MIB = 2
+CONTEXT_MIB = 16
+"""What a client of the driver may cost beside its memory where no CUDA context is made. Guessed."""
+PYTORCH = """
+import json, torch
+free, total = torch.cuda.mem_get_info()
+held = torch.empty(2 << 30, dtype=torch.uint8, device="cuda").fill_(1)
+try:
+    torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+    refused = ""
+except torch.OutOfMemoryError as error:
+    refused = type(error).__name__
+product = float((torch.ones(2048, 2048, device="cuda") @ torch.ones(2048, 2048, device="cuda"))[0, 0])
+print(json.dumps({"total_mib": total >> 20, "refused": refused, "product": product}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`ok` is None where the point could not be tried here, and `what` says why."""
+
+    ok: bool | None
+    what: str
+
+
+Point: TypeAlias = Callable[[Machine], Awaitable[Seen]]
+
+
+async def refusal(machine: Machine) -> Seen:
+    """One allocation over the limit is error 2, and the process goes on."""
+    ran = await machine.run(machine.cuda, "take", str(TAKEN_MIB))
+    said = ran.said
+    ok = ran.code == 0 and (said["error"], said["refused_with"], said["after_free"]) == (0, 2, 0)
+    return Seen(ok and said["taken_mib"] == TAKEN_MIB and said["more_mib"] <= 1024, ran.out.strip() or ran.complaint)
+
+
+async def reports(machine: Machine) -> Seen:
+    """The card looks as big as the limit, and used is what is held."""
+    async with machine.holding(TAKEN_MIB) as held:
+        query = "--query-gpu=memory.total,memory.used,memory.free"
+        ran = await machine.run("nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits")
+        counted_mib = machine.held_bytes(held.get("pid", -1)) >> 20
+    if ran.code:
+        return Seen(False, ran.complaint or ran.out)  # noqa: FBT003
+    total, used, free = (int(part) for part in ran.out.split(","))
+    ok = total == LIMIT_MIB and abs(used - counted_mib) <= NEAR_MIB and used + free <= total
+    return Seen(ok, f"nvidia-smi: total {total}, used {used}, free {free}; counted {counted_mib} MiB")
+
+
+async def per_process(machine: Machine) -> Seen:
+    """Our figure of a process is NVML's, but for the context, whose size is point 4."""
+    async with machine.holding(TAKEN_MIB) as held:
+        theirs = await _nvml_mib(machine, held.get("pid", -1))
+        ours = machine.held_bytes(held.get("pid", -1)) >> 20
+    if theirs is None:
+        return Seen(None, "nvidia-smi lists no process of that pid here")
+    return Seen(ours <= theirs, f"counted {ours} MiB, NVML {theirs} MiB: {theirs - ours} MiB that are not counted")
+
+
+async def context_overhead(machine: Machine) -> Seen:
+    """What a process costs the card beside its own memory."""
+    before = await _card_used_mib(machine)
+    async with machine.holding(2) as held:
+        with_context = await _card_used_mib(machine)
+    return Seen(held.get("error") == 0, f"{with_context - before - 2} MiB on {machine.card.name}")
+
+
+async def managed_memory(machine: Machine) -> Seen:
+    """Managed memory is refused, and cudaMalloc works afterwards."""
+    ran = await machine.run(machine.cuda, "managed", "64")
+    ok = ran.code == 0 and ran.said["plain_afterwards"] == 0 and (ran.said["managed"] or ran.said["touched"])
+    return Seen(bool(ok), ran.out.strip() or ran.complaint)
+
+
+async def pytorch(machine: Machine) -> Seen:
+    """PyTorch computes, sees the limit and gets its own out-of-memory error."""
+    if find_spec("torch") is None:
+        return Seen(None, "no PyTorch here")
+    ran = await machine.run(sys.executable, "-c", PYTORCH)
+    said = ran.said
+    ok = ran.code == 0 and said == {"total_mib": LIMIT_MIB, "refused": "OutOfMemoryError", "product": 2048.0}
+    return Seen(ok, ran.out.strip() or ran.complaint[-400:])
+
+
+async def shared_between_processes(machine: Machine) -> Seen:
+    """CUDA IPC: another process opens the memory."""
+    ran = await machine.run(machine.cuda, "ipc", "64")
+    return Seen(ran.code == 0 and ran.said["opened_by_another_process"] == 0, ran.out.strip() or ran.complaint)
+
+
+async def pools(machine: Machine) -> Seen:
+    """cudaMallocAsync: given within the limit, refused above it."""
+    ran = await machine.run(machine.cuda, "pool", "1024")
+    return Seen(
+        ran.code == 0 and (ran.said["given"], ran.said["a_tebibyte"]) == (0, 2), ran.out.strip() or ran.complaint
+    )
+
+
+async def virtual_memory(machine: Machine) -> Seen:
+    """cuMemCreate: given within the limit, refused above it."""
+    within = await machine.run(machine.cuda, "virtual", "1024")
+    above = await machine.run(machine.cuda, "virtual", "8192")
+    ok = within.code == above.code == 0 and (within.said["created"], above.said["created"]) == (0, 2)
+    return Seen(ok, f"1 GiB {within.out.strip() or within.complaint}, 8 GiB {above.out.strip() or above.complaint}")
+
+
+async def cost(machine: Machine) -> Seen:
+    """An allocation of 64 MiB and its free, with the library and without, in turn."""
+    figures: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(5):
+        for is_limited in (True, False):
+            ran = await machine.run(machine.cuda, "churn", "200", is_limited=is_limited)
+            if ran.code:
+                return Seen(False, ran.complaint)  # noqa: FBT003
+            figures[is_limited].append(ran.said["ns_per_round"] / 1000)
+    with_it, without = (sorted(figures[each])[2] for each in (True, False))
+    return Seen(True, f"{with_it:.0f} us with the library, {without:.0f} us without, median of five")  # noqa: FBT003
+
+
+async def static_runtime(machine: Machine) -> Seen:
+    """The program of all these points opens libcuda itself, as a statically linked CUDA runtime does."""
+    ran = await machine.run(machine.cuda, "view")
+    return Seen(ran.code == 0 and ran.said["total_mib"] == LIMIT_MIB, ran.out.strip() or ran.complaint)
+
+
+async def gives_back(machine: Machine) -> Seen:
+    """After every point nothing is held: processes that ended gave back what they had."""
+    left = machine.back_end.processes()
+    return Seen(not left, f"{len(left)} processes still hold something; runtime between: {interception() or 'none'}")
+
+
+def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
+    """The program that our played driver is tried with, on the real one: it is answered, and the card has less free."""
+
+    async def point(machine: Machine) -> Seen:
+        before = await _card_used_mib(machine)
+        async with machine.app(*options, str(mib)) as said:
+            more = await _card_used_mib(machine) - before
+        expected = mib if costs_mib is None else costs_mib
+        return Seen("error" not in said and abs(more - expected) <= CONTEXT_MIB, f"{said}; {more} MiB more in use")
+
+    return point
+
+
+async def dies(machine: Machine) -> Seen:
+    """What a killed process had is free again."""
+    before = await _card_used_mib(machine)
+    async with machine.app("512") as said:
+        with_it = await _card_used_mib(machine)
+    after = await _card_used_mib(machine)
+    return Seen(with_it - before >= 512 > after - before, f"{said}; in use {before}, {with_it}, then {after} MiB")
+
+
+POINTS: dict[str, Point] = {
+    "D8 over the limit is error 2, and it goes on": refusal,
+    "D9 D19 the card looks as big as the limit": reports,
+    "D21 a process as NVML counts it": per_process,
+    "D21 what a context costs": context_overhead,
+    "D15 managed memory is refused": managed_memory,
+    "D15 PyTorch works": pytorch,
+    "D12 CUDA IPC": shared_between_processes,
+    "D8 pools": pools,
+    "D8 virtual memory": virtual_memory,
+    "cost of an allocation": cost,
+    "a runtime linked statically": static_runtime,
+    "all is given back": gives_back,
+    "D1 D2 D3 D5 D6 D18 the short form of an allocation": calls("--short"),
+    "D1 D2 D3 D5 D6 D18 the long form": calls(),
+    "D7 4 KiB pages": calls("--pages", "4k"),
+    "D13 wrapped": calls("--xfer"),
+    "D17 by the heap call": calls("--heap"),
+    "D12 a duplicate keeps it": calls("--dup"),
+    "D11 freed with its device, and taken again": calls("--subtree"),
+    "D4 a killed process gives back": dies,
+}
+BY_HAND = ("D10", "D14", "D16", "D20")
+"""Rows that no program tries: by a trace of a CUDA program's calls."""
+
+
+async def _card_used_mib(machine: Machine) -> int:
+    query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int((await machine.run(*query, is_limited=False)).out.split()[0])
+
+
+async def _nvml_mib(machine: Machine, pid: int) -> int | None:
+    query = ["nvidia-smi", "-i", "0", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    rows = [line.split(",") for line in (await machine.run(*query, is_limited=False)).out.splitlines() if line.strip()]
+    found = {int(row[0]): row[1].strip() for row in rows}
+    return int(found[pid]) if found.get(pid, "").isdigit() else None

@@ -1,0 +1,34 @@
+"""What of the suite for GPUs can be said without one: that it says so, and that it is about what the document lists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from tests.e2e.processes import REPOSITORY
+from tests.gpu.points import BY_HAND, POINTS
+
+ROW = re.compile(r"\bD\d+\b")
+
+
+def test_without_a_card_it_says_what_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu"],
+        cwd=REPOSITORY,
+        env={"PATH": "/nonexistent", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs an NVIDIA card" in done.stderr
+
+
+def test_every_row_of_the_document_is_tried_or_named_as_not() -> None:
+    text = (REPOSITORY / "docs/gpu-verification.md").read_text()
+    rows = set(re.findall(r"^\| (D\d+) \|", text, re.MULTILINE))
+    tried = {row for name in POINTS for row in ROW.findall(name)}
+    assert tried | set(BY_HAND) == rows
+    assert not tried & set(BY_HAND)
+    assert f"{', '.join(BY_HAND[:-1])} and {BY_HAND[-1]}" in text, "the document says which it tries not"
