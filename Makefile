@@ -66,7 +66,7 @@ preload: ## build/libvrampack.so: the library in front of libc's ioctl, without 
 render: setup ## manifests/rendered, as kubectl makes it of the sources
 	$(BIN)/python -m tests.e2e.render
 
-image: setup preload ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
+image: setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
 	VENV=$(VENV) images/build $(BASE)
 	$(BIN)/python -m pytest -m image tests/images
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.driver import build as driver_programs
+from tests.fakes.driver.driver import FakeCard, FakeDriver
 from tests.fakes.nvml.build import LIBRARY, build
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import OLD_DRIVER, Machine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import Driver
 from tests.node.controlplane import NODE_NAME
@@ -41,15 +43,32 @@ def around() -> Surroundings:
 @pytest.fixture(scope="session")
 def cards(around: Surroundings) -> Machine:
     """What the driver sees; a test that changes it puts it back with `holds(PROFILES["v100"])` and `heal()`."""
-    return Machine(around.site / "nvml" / "state", gpus=PROFILES["v100"])
+    return Machine(around.site / "nvml" / "state", gpus=PROFILES["v100"], driver=OLD_DRIVER)
 
 
 @pytest.fixture(scope="session")
-def bare_node(around: Surroundings, cards: Machine) -> Iterator[Node]:
+def driver(around: Surroundings) -> Iterator[FakeDriver]:
+    """The driver's own files, for programs that take memory: the card of the founding story."""
+    (gpu,) = PROFILES["v100"]
+    played = [FakeCard(gpu.uuid, gpu.memory_mib, gpu.minor)]
+    server = driver_programs.build(around.site).server
+    with FakeDriver(server, around.site / "driver", cards=played, version=OLD_DRIVER) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="session")
+def bare_node(around: Surroundings, cards: Machine, driver: FakeDriver) -> Iterator[Node]:
     """Ready, and nothing of ours on it but the driver."""
     library = build(around.site) / LIBRARY
-    # Not read-only: the driver keeps limits, and this one has no other place for them.
-    mounts = {f"/usr/lib/x86_64-linux-gnu/{LIBRARY}": library, "/run/vrampack-nvml": cards.state.parent}
+    mounts = {
+        f"/usr/lib/x86_64-linux-gnu/{LIBRARY}": library,
+        # Not read-only: the driver keeps limits, and this one has no other place for them.
+        "/run/vrampack-nvml": cards.state.parent,
+        "/usr/bin/nvidia-smi": driver_programs.build(around.site).smi,
+        "/dev/nvidiactl": driver.control,
+        "/dev/nvidia0": driver.card_file(driver.cards[0]),
+        "/dev/nvidia-uvm": driver.uvm,
+    }
     with Node.boot(around, Driver(mounts)) as running:
         yield running
 

@@ -18,28 +18,44 @@ from cli.version import VERSION
 from images import trim
 from tests.e2e import binaries
 from tests.e2e.processes import REPOSITORY
+from tests.fakes.driver.build import build
 from tests.manifests.kustomization import MANIFESTS, containers, objects
 from tests.node.archives import Content, write
 
 PAUSE_NAME = "registry.k8s.io/pause:3.10"
 BUSYBOX_NAME = "docker.io/library/busybox:1.35"
 SCHEDULER_NAME = f"registry.k8s.io/kube-scheduler:{binaries.pinned_version()}"
+CUDA_NAME = "docker.io/library/cuda-program:1"
+"""A program that takes memory of a card, linked to libc as CUDA's are."""
 BUILT_NAME = f"localhost/vrampack:{VERSION}"
 SHIPPED_NAME = f"ghcr.io/vrampack/vrampack:{VERSION}"
 BUILT = REPOSITORY / "build/image/vrampack.tar"
-SOURCES = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "requirements", "images")
+SOURCES = (
+    "Dockerfile",
+    ".dockerignore",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "requirements",
+    "images",
+    "shim/core",
+    "shim/preload",
+)
 
 
 def prepare(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
     """The archives to import, made anew where their sources changed."""
     folder.mkdir(parents=True, exist_ok=True)
     _build(folder / "vrampack.sources")
-    pause, scheduler, busybox = (folder / f"{name}.tar" for name in ("pause", "kube-scheduler", "busybox"))
+    pause, scheduler, busybox, cuda = (
+        folder / f"{name}.tar" for name in ("pause", "kube-scheduler", "busybox", "cuda")
+    )
     write(pause, Content({"pause": programs[binaries.PAUSE]}), names=[PAUSE_NAME], entrypoint=["/pause"])
     content = Content({"usr/local/bin/kube-scheduler": programs["kube-scheduler"]}, open_folders=["tmp"])
     write(scheduler, content, names=[SCHEDULER_NAME], entrypoint=["kube-scheduler"])
     write(busybox, _busybox(), names=[BUSYBOX_NAME, *_example_names()], entrypoint=["/bin/sh"])
-    return [BUILT, pause, scheduler, busybox]
+    write(cuda, _cuda(folder), names=[CUDA_NAME], entrypoint=["/bin/app"])
+    return [BUILT, pause, scheduler, busybox, cuda]
 
 
 def _build(stamp: Path) -> None:
@@ -69,6 +85,17 @@ def _busybox() -> Content:
     applets = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
     links = {f"bin/{name}": "busybox" for name in applets if name != "busybox"}
     return Content({"bin/busybox": Path(program)}, links, open_folders=["tmp"])
+
+
+def _cuda(folder: Path) -> Content:
+    """What `app` needs of this machine's C library, and busybox beside it."""
+    shell, programs = _busybox(), build(folder)
+    found = subprocess.run(["ldd", programs.app, programs.smi], capture_output=True, text=True, check=True).stdout
+    libraries = {
+        path for line in found.splitlines() for path in line.split() if path.startswith("/") and ":" not in path
+    }
+    files = {path.lstrip("/"): Path(path).resolve() for path in libraries}
+    return Content({**shell.programs, **files, "bin/app": programs.app}, shell.links, open_folders=["tmp"])
 
 
 def _example_names() -> set[str]:

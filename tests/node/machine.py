@@ -6,6 +6,7 @@ and runc make in the control group trees, and three settings of the kernel that 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ class Machine:
         return cls(
             mounts=frozenset(_mounts()),
             settings={path: path.read_text() for path in SETTINGS},
-            cgroups=frozenset(path for path in CGROUPS.glob("**") if path.is_dir() and not path.is_symlink()),
+            # A folder that goes while it is looked at was not this run's.
+            cgroups=frozenset(Path(folder) for folder, _, _ in os.walk(CGROUPS)),
             names=frozenset(path for folder in SYSTEM_FOLDERS if folder.is_dir() for path in folder.iterdir()),
         )
 

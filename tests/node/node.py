@@ -126,6 +126,11 @@ class Node:
         chosen = [] if container is None else ["-c", container]
         return self.kubectl("exec", "-n", namespace, pod, *chosen, "--", *command).stdout
 
+    def start_exec(self, pod: str, *command: str) -> subprocess.Popen[str]:
+        """The same for a command that takes its time; its output is a pipe."""
+        kubectl = [str(self.cluster.programs / "kubectl"), "exec", pod, "--", *command]
+        return subprocess.Popen(kubectl, stdout=subprocess.PIPE, text=True, env=self._users_environment())
+
     def clear(self) -> None:
         """Namespace `default` without workloads and pods."""
         self.kubectl("delete", "statefulsets,deployments,replicasets,jobs", "--all", "--cascade=foreground")

@@ -1,0 +1,142 @@
+"""A greedy neighbour harms only itself: programs that take memory, held by the library, on a driver that is played.
+
+Containers, kubelet, agent and library are real. What the driver counts is the judge: nobody of ours wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.fakes.driver.build import build
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.fakes.nvml.machine import Machine
+from tests.node.agreement import running
+from tests.node.controlplane import NODE_NAME
+from tests.node.images import CUDA_NAME
+from tests.node.metrics import counted
+from tests.node.node import NAMESPACE, Node
+from tests.node.pods import a_set
+from tests.node.surroundings import Surroundings
+
+AGENT = "vrampack-agent"
+APP = "app-3g-v1"
+GREEDY = "app-6g-v1"
+LIMIT_MIB = 4301  # 16130 * 4 / 15, rounded down
+USED_MIB = 3193
+AWAY_SECONDS = 60
+QUERY = ("nvidia-smi", "--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
+
+
+def an_app(name: str, *arguments: str, replicas: int = 1) -> dict[str, Any]:
+    """Pods of 4 units that run the program of the image."""
+    made = a_set(name, main=4)
+    made["spec"] |= {"replicas": replicas, "podManagementPolicy": "Parallel"}
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container |= {"image": CUDA_NAME, "command": ["app", *arguments]}
+    return made
+
+
+def in_use_mib(driver: FakeDriver) -> float:
+    """Of the card, as the driver counts."""
+    return driver.state().cards[0].used / MIB
+
+
+def largest_mib(driver: FakeDriver) -> float:
+    """What the one process has that has most."""
+    return max(driver.state().cards[0].by_process.values(), default=0) / MIB
+
+
+def booked(node: Node) -> dict[int, int]:
+    """Bytes by process, as the agent counts."""
+    (pod,) = node.all("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
+    said = node.exec(pod["metadata"]["name"], "vrampack", "shim", "status", "-o", "json", namespace=NAMESPACE)
+    processes = [process for each in json.loads(said)["containers"] for process in each["processes"]]
+    return {each["pid"]: each["heldBytes"] for each in processes}
+
+
+@pytest.fixture
+def apps(node: Node, driver: FakeDriver) -> Node:
+    """Two pods of 4 units on one card, each with 3193 MiB in use."""
+    node.wait(lambda: node.get("node", NODE_NAME)["metadata"]["labels"].get("vrampack.dev/enforcement") == "preload")
+    node.apply(an_app(APP, str(USED_MIB), "--total", "--hold", replicas=2))
+    node.wait_ready(f"name={APP}")
+    node.wait(
+        lambda: in_use_mib(driver) == 2 * USED_MIB, what=lambda: f"the driver has {in_use_mib(driver)} MiB in use"
+    )
+    return node
+
+
+def test_each_container_sees_its_limit_and_the_node_the_sum(
+    apps: Node, driver: FakeDriver, around: Surroundings, cards: Machine
+) -> None:
+    for pod in (f"{APP}-0", f"{APP}-1"):
+        assert apps.exec(pod, *QUERY).strip() == f"{LIMIT_MIB}, {USED_MIB}, {LIMIT_MIB - USED_MIB}"
+        assert f"{USED_MIB}MiB /   {LIMIT_MIB}MiB" in apps.exec(pod, "nvidia-smi")
+        assert f"{LIMIT_MIB} MBytes ({LIMIT_MIB * MIB} bytes)" in apps.kubectl("logs", pod).stdout
+
+    smi = build(around.site).smi
+    outside = subprocess.run([smi, "--control", driver.control, *QUERY[1:]], capture_output=True, text=True, check=True)
+    assert outside.stdout.startswith(f"16130, {2 * USED_MIB}, ")
+    driver.show_to(cards)
+    try:
+        used = "vrampack_agent_card_memory_used_bytes"
+        apps.wait(lambda: counted(apps, AGENT, used) == 2 * USED_MIB * MIB)
+    finally:
+        cards.ends_processes()
+    assert counted(apps, AGENT, "vrampack_agent_container_memory_used_bytes", pod=f"{APP}-0") == USED_MIB * MIB
+
+
+def test_who_takes_too_much_fails_alone(apps: Node, driver: FakeDriver) -> None:
+    """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and nobody else notices."""
+    before = [running(apps, f"{APP}-{number}") for number in (0, 1)]
+    apps.apply(an_app(GREEDY, str(6 * 1024)))
+
+    def waits() -> bool:
+        (status,) = (apps.get("pod", f"{GREEDY}-0") or {"status": {}})["status"].get("containerStatuses", [{}])
+        return bool(status.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff")
+
+    apps.wait(waits, what=lambda: apps.describe(f"name={GREEDY}"))
+    assert "error 2: cudaErrorMemoryAllocation" in apps.kubectl("logs", f"{GREEDY}-0").stdout
+    assert apps.exec(f"{APP}-0", "sh", "-c", "app 1200 || true").strip() == "error 2: cudaErrorMemoryAllocation"
+
+    assert [running(apps, f"{APP}-{number}") for number in (0, 1)] == before
+    assert [each.restarts for pod in before for each in pod] == [0, 0]
+    assert in_use_mib(driver) == 2 * USED_MIB
+    refused = "vrampack_agent_container_refused_allocations_total"
+    apps.wait(lambda: counted(apps, AGENT, refused, pod=f"{GREEDY}-0") >= 1)
+    assert counted(apps, AGENT, refused, pod=f"{APP}-1") == 0
+
+
+def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: Node, driver: FakeDriver) -> None:
+    """Killed, replaced, and gone for a minute, while programs take and free; afterwards the books are the driver's."""
+    apps.apply(an_app("churns", "--loop", "1000000", "512", "1024", "4000"))
+    apps.wait_ready("name=churns")
+    apps.wait(lambda: largest_mib(driver) >= 4000)
+
+    apps.kill_agent()
+    apps.wait(apps.agent_pids, what="the agent runs again")
+    apps.kubectl("rollout", "restart", f"daemonset/{AGENT}", "-n", NAMESPACE)
+    apps.kubectl("rollout", "status", f"daemonset/{AGENT}", "-n", NAMESPACE)
+
+    away = '{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}'
+    back = '{"spec":{"template":{"spec":{"nodeSelector":null}}}}'
+    apps.kubectl("patch", f"daemonset/{AGENT}", "-n", NAMESPACE, "-p", away)
+    apps.wait(lambda: not apps.agent_pids(), what="the agent is away")
+    grows = apps.start_exec(f"{APP}-0", "app", "64")
+    with pytest.raises(TimeoutError):
+        apps.wait(lambda: largest_mib(driver) > LIMIT_MIB or grows.poll() is not None, AWAY_SECONDS)
+
+    apps.kubectl("patch", f"daemonset/{AGENT}", "-n", NAMESPACE, "-p", back)
+    apps.wait_ready(f"app.kubernetes.io/name={AGENT}", namespace=NAMESPACE)
+    out, _ = grows.communicate(timeout=60)
+    assert out.strip() == "allocated 64 MiB", "who waited is given it"
+
+    apps.kubectl("delete", "statefulset", "churns", "--cascade=foreground")
+    apps.wait(lambda: in_use_mib(driver) == 2 * USED_MIB)
+    apps.wait(
+        lambda: booked(apps) == driver.state().cards[0].by_process, what=lambda: f"{booked(apps)} {driver.state()}"
+    )
