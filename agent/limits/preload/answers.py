@@ -79,7 +79,8 @@ class Answers:
         if not self._ledger.knows(process):  # its HELLO came while nobody knew its pod, and was answered no
             self._ledger.hello(process, owner, {})
         verdict = Verdict.YES
-        if question.kind in (Kind.GIVE, Kind.LOOK):  # who only looks may have given back meanwhile, and says so by its figure
+        # Who only looks may have given back meanwhile, and says so by its figure.
+        if question.kind in (Kind.GIVE, Kind.LOOK):
             self._ledger.give(process, (uuid, holding.minor), holding.held_bytes)
         if question.kind is Kind.HOLD and not self._hold(process, uuid, holding, limits):
             verdict = Verdict.NO
