@@ -10,19 +10,20 @@ ROOM = "agent/limits/preload"
 TESTS = "tests/agent/limits/preload"
 SERVER = f"{TESTS}/test_server.py"
 RESTART = f"{TESTS}/test_restart.py"
+LEAVING = f"{TESTS}/test_leaving.py"
 JOURNAL = f"{TESTS}/test_journal.py"
 
 PRELOAD: Mapping[str, Break] = {
     "a process is held to the limit alone, not with the others of its container": Break(
         f"{ROOM}/ledger.py",
-        "if more_bytes > 0 and self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:",
-        "if more_bytes > 0 and wanted_bytes > limit_bytes:",
+        "return more_bytes <= 0 or self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
+        "return more_bytes <= 0 or wanted_bytes <= limit_bytes",
         f"{SERVER}::test_a_process_may_hold_up_to_the_limit_of_its_container",
     ),
     "what is above a lowered limit cannot even become less": Break(
         f"{ROOM}/ledger.py",
-        "if more_bytes > 0 and self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:",
-        "if self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:",
+        "return more_bytes <= 0 or self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
+        "return self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         f"{SERVER}::test_what_a_process_holds_already_is_a_fact_above_the_limit_too",
     ),
     "of several cards that may be meant the first is taken": Break(
@@ -30,6 +31,18 @@ PRELOAD: Mapping[str, Break] = {
         "return meant[0] if len(meant) == 1 else None",
         "return meant[0] if meant else None",
         f"{SERVER}::test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can",
+    ),
+    "what a dying process still has is given to the next": Break(
+        f"{ROOM}/server.py",
+        "elif peers.is_ending(connection.process):",
+        "elif False:",
+        f"{LEAVING}::test_what_it_holds_is_given_to_nobody_until_it_has_ended",
+    ),
+    "who could have it in a moment is refused at once": Break(
+        f"{ROOM}/server.py",
+        "is_hopeful = connection.owner in self._leaving.values() and not self._was_late(connection)",
+        "is_hopeful = False",
+        f"{LEAVING}::test_what_it_holds_is_given_to_nobody_until_it_has_ended",
     ),
     "garbage gives back what its process holds": Break(
         f"{ROOM}/server.py",

@@ -18,11 +18,12 @@ log = logging.getLogger(__name__)
 
 
 class Unnamed(Enum):
-    """Containers of which no limit can be said."""
+    """Why there is no figure to answer with."""
 
     UNLIMITED = "nobody limits it: a previous plugin set it up, or another back end holds limits by now"
     STRANGER = "in no pod that anybody knows: it gets nothing"
     LATER = "the pod's status does not say yet which of its containers this is"
+    LEAVING = "what it asks for is held by a process that is ending"
 
 
 Limits: TypeAlias = Mapping[str, int]
@@ -42,8 +43,13 @@ class Answers:
         self._minors = minors
         self._driver_version = driver_version
 
-    def answer(self, process: Process, owner: Owner | None, question: Question) -> Answer | Unnamed:
-        """The answer, or `LATER` when it should be asked again soon."""
+    def answer(
+        self, process: Process, owner: Owner | None, question: Question, *, is_somebody_leaving: bool = False
+    ) -> Answer | Unnamed:
+        """The answer, or `LATER` or `LEAVING` when it should be asked again soon.
+
+        `is_somebody_leaving`: memory of this container is about to come back, so nothing is refused for want of it yet.
+        """
         limits = self._whose(owner)
         if limits is Unnamed.LATER:
             return limits
@@ -57,7 +63,10 @@ class Answers:
         if question.kind is Kind.HELLO:
             return self._hello(process, owner, question, limits)
         (holding,) = question.holdings
-        return self._on_card(process, owner, question, (self._card(holding.minor, limits), limits))
+        uuid = self._card(holding.minor, limits)
+        if is_somebody_leaving and uuid is not None and not self._has_room(process, uuid, question, limits):
+            return Unnamed.LEAVING
+        return self._on_card(process, owner, question, (uuid, limits))
 
     def _hello(self, process: Process, owner: Owner, question: Question, limits: Limits) -> Answer:
         cards = [self._card(each.minor, limits) for each in question.holdings]
@@ -85,6 +94,15 @@ class Answers:
         if question.kind is Kind.HOLD and not self._hold(process, uuid, holding, limits):
             verdict = Verdict.NO
         return self._said(owner, question, verdict, where)
+
+    def _has_room(self, process: Process, uuid: str, question: Question, limits: Limits) -> bool:
+        """Whether what is asked for, if anything is, can be had at once."""
+        (holding,) = question.holdings
+        return (
+            question.kind is not Kind.HOLD
+            or not self._ledger.knows(process)
+            or self._ledger.fits(process, (uuid, holding.minor), holding.held_bytes, limit_bytes=limits[uuid])
+        )
 
     def _hold(self, process: Process, uuid: str, holding: Holding, limits: Limits) -> bool:
         part = uuid, holding.minor

@@ -98,12 +98,18 @@ class Ledger:
         """Whether it may hold so much from now on, `limit_bytes` of the whole card; a no leaves everything as it was."""
         page, (uuid, _) = self._pages[process], part
         more_bytes = wanted_bytes - page.parts.get(part, 0)
-        if more_bytes > 0 and self.used_bytes(page.owner, uuid) + more_bytes > limit_bytes:
+        if not self.fits(process, part, wanted_bytes, limit_bytes=limit_bytes):
             return self._refuse(page, uuid)
         if not self._note(process, page.owner, uuid, page.held_bytes(uuid) + more_bytes) and more_bytes > 0:
             return self._refuse(page, uuid)  # what is not remembered could be given twice after a restart
         self._count(page, part, wanted_bytes)
         return True
+
+    def fits(self, process: Process, part: Part, wanted_bytes: int, *, limit_bytes: int) -> bool:
+        """Whether there is room for it now; always for what is no more than it holds."""
+        page = self._pages[process]
+        more_bytes = wanted_bytes - page.parts.get(part, 0)
+        return more_bytes <= 0 or self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes
 
     def give(self, process: Process, part: Part, left_bytes: int) -> None:
         """It holds so much, less than before; a figure that is not less changes nothing."""

@@ -23,8 +23,11 @@ OwnerOf: TypeAlias = Callable[[int], Owner | None]
 
 SO_PEERPIDFD = 77
 """Linux 6.5: the process that connected and no other, whoever has its number now."""
+PF_EXITING = 4
+"""Of the flags in /proc/PID/stat: on its way out. The same in every kernel since 2.6."""
+_FLAGS = 6
 _STARTED = 19
-"""The 22nd field of /proc/PID/stat, counted behind the program's name, which may have spaces and brackets in it."""
+"""The 9th and the 22nd field of /proc/PID/stat, counted behind the program's name, which may have spaces and brackets in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,14 @@ def watched(process: Process) -> int | None:
 
 def started(pid: int, proc: Path = Path("/proc")) -> int | None:
     """When the process started, in ticks since boot; None when there is none."""
-    try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return int(text.rpartition(")")[2].split()[_STARTED])
+    fields = _fields(pid, proc)
+    return None if fields is None else int(fields[_STARTED])
+
+
+def is_ending(process: Process, proc: Path = Path("/proc")) -> bool:
+    """Whether it has begun to end, or has ended: it runs nothing of its own any more, and its files are being closed."""
+    fields = _fields(process.pid, proc)
+    return fields is None or int(fields[_STARTED]) != process.started_ticks or bool(int(fields[_FLAGS]) & PF_EXITING)
 
 
 def has_ended(pidfd: int) -> bool:
@@ -93,6 +99,15 @@ def _pidfd_of(connection: socket.socket, pid: int) -> int | None:
     except OSError as error:
         # An older kernel: that the connection still stands says afterwards that it was the right one. Else it is gone.
         return _open(pid) if error.errno == errno.ENOPROTOOPT else None
+
+
+def _fields(pid: int, proc: Path) -> list[str] | None:
+    """Of /proc/PID/stat, those behind the name; None when there is no such process."""
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()
 
 
 def _open(pid: int) -> int | None:

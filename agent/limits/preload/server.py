@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 8
 """Messages of one connection, or new connections, in one turn of the loop: some 0.3 ms."""
+LEAVING_SECONDS = 0.005
+"""Between two looks whether a process has ended: most take less than a millisecond, one with much memory of a card longer."""
 AGAIN_SECONDS = 0.1
 """Between two looks for a container's name, which is kubelet's to report."""
 FULL_SECONDS = 1.0
@@ -59,7 +61,8 @@ class Pace:
     connections: int = 1024
     """Processes of one container that are connected at once."""
     name_seconds: float = 15.0
-    """How long a question waits for the pod's status; kubelet reports a container within a few seconds."""
+    """How long a question waits for the pod's status; kubelet reports a container within a few seconds. Or for memory that
+    a process of its container has while it ends."""
 
 
 Paused: TypeAlias = asyncio.TimerHandle | None
@@ -101,6 +104,8 @@ class PreloadServer:
         self._connected: Counter[Owner | None] = Counter()
         self._watched: dict[Process, int] = {}
         """Who is known and not connected, with the descriptor that says its end."""
+        self._leaving: dict[Process, Owner | None] = {}
+        """Of those, who has begun to end."""
 
     def connected(self) -> Counter[Owner | None]:
         """Processes by container."""
@@ -199,7 +204,8 @@ class PreloadServer:
 
     def _ask(self, connection: Connection, question: Question) -> None:
         """Answer it, or let its connection wait until that can be done."""
-        answer = self._answers.answer(connection.process, connection.owner, question)
+        is_hopeful = connection.owner in self._leaving.values() and not self._was_late(connection)
+        answer = self._answers.answer(connection.process, connection.owner, question, is_somebody_leaving=is_hopeful)
         if not isinstance(answer, Unnamed):
             connection.deadline = None
             self._answer(connection, question, answer)
@@ -207,13 +213,17 @@ class PreloadServer:
             log.warning("refused pid=%s owner=%s why=%s", connection.process.pid, connection.owner, answer.value)
             self._answer(connection, question, Answer(Verdict.NO, question.sequence))
         else:
-            self._pause(connection, AGAIN_SECONDS, lambda: self._ask(connection, question))
+            seconds = LEAVING_SECONDS if answer is Unnamed.LEAVING else AGAIN_SECONDS
+            self._pause(connection, seconds, lambda: self._ask(connection, question))
 
     def _is_late(self, connection: Connection) -> bool:
-        """Whether its questions waited long enough for a name, this one or those before."""
+        """Whether its questions waited long enough, this one or those before."""
         if connection.deadline is None:
             connection.deadline = self._loop.time() + self._pace.name_seconds
-        return self._loop.time() >= connection.deadline
+        return self._was_late(connection)
+
+    def _was_late(self, connection: Connection) -> bool:
+        return connection.deadline is not None and self._loop.time() >= connection.deadline
 
     def _answer(self, connection: Connection, question: Question, answer: Answer) -> None:
         connection.has_greeted = True
@@ -244,12 +254,20 @@ class PreloadServer:
         connection.paused = self._loop.call_later(seconds, go_on)
 
     def _ended(self, connection: Connection) -> None:
-        """The process closed it, mostly by ending: what it held comes back. Without a HELLO that was not said on this one."""
+        """The process closed it, mostly by ending: what it held comes back. Without a HELLO that was not said on this one.
+
+        The kernel closes what a dying process opened last first: this connection before the driver's files. Until it has
+        ended, what it holds may not be given to another.
+        """
         self._close(connection)
-        if connection.has_greeted:
-            self._ledger.ended(connection.process)
-        else:
+        if not connection.has_greeted:
             self._watch(connection.process)
+        elif peers.is_ending(connection.process):
+            self._watch(connection.process)
+            if connection.process in self._watched:
+                self._leaving[connection.process] = connection.owner
+        else:
+            self._ledger.ended(connection.process)
 
     def _cut(self, connection: Connection) -> None:
         """We close it: the process lives, and holds what it holds."""
@@ -287,6 +305,7 @@ class PreloadServer:
         self._ledger.ended(process)
 
     def _unwatch(self, process: Process) -> None:
+        self._leaving.pop(process, None)
         pidfd = self._watched.pop(process, None)
         if pidfd is not None:
             self._loop.remove_reader(pidfd)
