@@ -115,6 +115,8 @@ class Machine:
                 line = await process.stdout.readline()
             yield json.loads(line or b"{}")
         finally:
+            assert process.stdin is not None
+            process.stdin.close()
             await process.communicate()
 
     @asynccontextmanager
