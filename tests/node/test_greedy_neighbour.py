@@ -111,6 +111,7 @@ def test_who_takes_too_much_fails_alone(apps: Node, driver: FakeDriver) -> None:
     assert counted(apps, AGENT, refused, pod=f"{APP}-1") == 0
 
 
+@pytest.mark.timeout(300)
 def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: Node, driver: FakeDriver) -> None:
     """Killed, replaced, and gone for a minute, while programs take and free; afterwards the books are the driver's."""
     apps.apply(an_app("churns", "--loop", "1000000", "512", "1024", "4000"))
