@@ -78,34 +78,41 @@ class Showing:
 
     def _containers(self) -> Iterable[ContainerUse]:
         """By limit where there is one, so that a container that uses nothing is there as well."""
-        used = self._tallies()
+        used, asking = self._tallies(), self._asking()
         index = {card.uuid: card.index for card in self._board.offer.cards}
         for pod in self._pods.all():
             for name in sorted(pod.started):
                 limits = self._enforcement.limits_of(pod.pod.uid, name) or {}
                 for uuid in sorted({*limits, *(card for uid, of, card in used if (uid, of) == (pod.pod.uid, name))}):
-                    yield self._container(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used))
+                    yield self._container(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used, asking))
 
     def _container(
-        self, pod: LocalPod, name: str, uuid: str, found: tuple[int, int | None, Mapping[tuple[str, str, str], Tally]]
+        self,
+        pod: LocalPod,
+        name: str,
+        uuid: str,
+        found: tuple[int, int | None, Mapping[tuple[str, str, str], Tally], Mapping[tuple[str, str], int]],
     ) -> ContainerUse:
-        index, limit_mib, used = found
+        index, limit_mib, used, asking = found
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
         tally = used.get((pod.pod.uid, name, uuid), Tally(0, 0, 0))
         use = ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, tally.used_bytes)
-        books = self._enforcement.books
-        if books is not None:
-            if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in books.connected():
+        if self._enforcement.books is not None:
+            if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in asking:
                 return replace(use, used_bytes=None)  # started before the library was here, or not over libc
             return replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
         return use if self._of_containers is not None else replace(use, used_bytes=None)
 
     def _connected(self) -> Iterable[Connected]:
-        books = self._enforcement.books
         pods = {pod.pod.uid: pod.pod for pod in self._pods.all()}
-        for (uid, name), count in sorted(books.connected().items()) if books is not None else ():
+        for (uid, name), count in sorted(self._asking().items()):
             if uid in pods:
                 yield Connected(pods[uid].namespace, pods[uid].name, name, count)
+
+    def _asking(self) -> Mapping[tuple[str, str], int]:
+        """Connected processes by pod uid and container; none where no library asks."""
+        books = self._enforcement.books
+        return books.connected() if books is not None else {}
 
     def _tallies(self) -> Mapping[tuple[str, str, str], Tally]:
         """By pod uid, container and card: of the books as they are now, or as it was measured last."""

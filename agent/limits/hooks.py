@@ -18,13 +18,13 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
+from agent.limits.doors import Door, peer
 from agent.limits.errors import LimitError
 
 LINE_BYTES = 16 << 10
@@ -67,32 +67,25 @@ class HookServer:
 
     def __init__(self, path: Path, judge: Judge, *, timeout_seconds: float = 4.0) -> None:
         """`timeout_seconds`: less than the hook's own 5 s, so that its message says what was slow."""
-        self._path = path
+        self._door = Door(path)
         self._judge = judge
         self._timeout_seconds = timeout_seconds
         self._server: asyncio.Server | None = None
-        self._inode = 0
         self.allowed = 0
         """How many containers were let through; with `refused`, the proof that the runtime calls the hook."""
         self.refused = 0
 
     async def start(self) -> None:
         """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered."""
-        making = self._path.with_suffix(".new")
-        making.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        listening.bind(str(making))
-        making.chmod(0o600)
+        listening = self._door.make(socket.SOCK_STREAM, mode=0o600)
         self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LINE_BYTES)
-        self._inode = making.stat().st_ino
-        making.rename(self._path)
+        self._door.take()
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            if self._path.exists() and self._path.stat().st_ino == self._inode:
-                self._path.unlink()  # and not the socket of an agent that has taken over
+            self._door.leave()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answer = await self._answer(reader, writer)
@@ -126,8 +119,7 @@ class HookServer:
 
 
 def _check_peer(writer: asyncio.StreamWriter) -> None:
-    peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", peer)
+    uid = peer(writer.get_extra_info("socket")).uid
     if uid != os.geteuid():
         raise LimitError(f"uid {uid} may not ask")
 

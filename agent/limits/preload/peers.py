@@ -10,12 +10,12 @@ import errno
 import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from agent.limits import doors
 from agent.limits.cgroups import Owner
 from agent.limits.preload.ledger import Process
 
@@ -39,7 +39,7 @@ class Peer:
 
 def peer_of(connection: socket.socket, owner_of: OwnerOf) -> Peer | None:
     """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
-    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    pid = doors.peer(connection).pid
     if pid <= 0:
         return None
     pidfd = _pidfd_of(connection, pid)

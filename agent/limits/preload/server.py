@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agent.limits.cgroups import Owner
+from agent.limits.doors import Door
 from agent.limits.preload import peers
 from agent.limits.preload.answers import Answers, Unnamed
 from agent.limits.preload.buckets import Buckets
@@ -91,7 +92,7 @@ class PreloadServer:
     def __init__(
         self, path: Path, ledger: Ledger, answers: Answers, *, owner_of: peers.OwnerOf, pace: Pace | None = None
     ) -> None:
-        self._path = path
+        self._door = Door(path)
         self._ledger = ledger
         self._answers = answers
         self._owner_of = owner_of
@@ -99,7 +100,6 @@ class PreloadServer:
         self._loop = asyncio.get_running_loop()
         self._buckets = Buckets(per_second=self._pace.messages_per_second, most=self._pace.burst, clock=self._loop.time)
         self._listening: socket.socket | None = None
-        self._inode = 0
         self._connections: dict[Process, Connection] = {}
         self._connected: Counter[Owner | None] = Counter()
         self._watched: dict[Process, int] = {}
@@ -115,14 +115,9 @@ class PreloadServer:
         """Watch those who are known from before, listen, then take the name from whoever had it."""
         for process in known:
             self._watch(process)
-        making = self._path.with_suffix(".new")
-        making.unlink(missing_ok=True)
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self._listening.bind(str(making))
-        making.chmod(0o666)
+        self._listening = self._door.make(socket.SOCK_SEQPACKET, mode=0o666)
         self._listening.listen(socket.SOMAXCONN)
-        self._inode = making.stat().st_ino
-        making.rename(self._path)
+        self._door.take()
         self._loop.add_reader(self._listening, self._accept)
 
     def stop(self) -> None:
@@ -130,8 +125,7 @@ class PreloadServer:
         if self._listening is not None:
             self._loop.remove_reader(self._listening)
             self._listening.close()
-            if self._path.exists() and self._path.stat().st_ino == self._inode:
-                self._path.unlink()  # and not the socket of an agent that has taken over
+            self._door.leave()
         for connection in list(self._connections.values()):
             self._close(connection)
         for process in list(self._watched):
