@@ -15,6 +15,7 @@ from agent.errors import RefusedStartError
 from agent.fence import Start
 from cards import keys
 from cards.allocation import allocate
+from cards.environment import CONTAINER_UNITS
 from cards.node import Card, CardFacts, Devices, NodeFacts, snapshot
 from cards.records import Record, read_record, write_record
 from cards.request import Ask
@@ -61,7 +62,7 @@ def environment(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: Devi
     env = {
         "NVIDIA_VISIBLE_DEVICES": ",".join(f"{prefix}{card.uuid}" for card in cards) or "void",
         "NVIDIA_GPU_MEMORY_LIMIT": str(min(limits, default=0)),
-        "ALIYUN_COM_GPU_MEM_CONTAINER": str(sum(units.values())),
+        CONTAINER_UNITS: str(sum(units.values())),
         keys.GPUSHARE_DEV: str(cards[0].units if cards else 0),
     }
     return env | ({keys.GPUSHARE_IDX: str(cards[0].index)} if len(cards) == 1 else {})

@@ -17,7 +17,10 @@ from cards import keys
 from cards.units import parse_quantity
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-GUARDED = (VISIBLE_DEVICES, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", "CGPU_DISABLE")
+CONTAINER_UNITS = "ALIYUN_COM_GPU_MEM_CONTAINER"
+"""The units of one container; on a host without Kubernetes it is what asks for a limit."""
+DISABLE = "CGPU_DISABLE"
+GUARDED = (VISIBLE_DEVICES, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE)
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
 """What a container sees and may use: set here, by nobody else."""
 MIRROR = "kubernetes.io/config.mirror"
@@ -105,7 +108,7 @@ def _own(container: Container, units: int) -> list[Entry]:
     if not units:
         return [_void()]
     return [
-        {"name": "ALIYUN_COM_GPU_MEM_CONTAINER", "value": str(units)},
+        {"name": CONTAINER_UNITS, "value": str(units)},
         _from_annotation(VISIBLE_DEVICES, keys.VISIBLE_DEVICES_PREFIX + container.name),
         _from_annotation("NVIDIA_GPU_MEMORY_LIMIT", keys.LIMIT_MIB_PREFIX + container.name),
         *(_from_annotation(name, name) for name in (keys.GPUSHARE_POD, keys.GPUSHARE_DEV, keys.GPUSHARE_IDX)),

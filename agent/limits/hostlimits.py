@@ -14,7 +14,8 @@ from agent.limits.contract import BackEnd, Identity, Scope
 from agent.limits.errors import LimitError
 from agent.limits.hooks import NAMES_NONE, Question
 from agent.limits.tenants import Tenant, Tenants, tenant
-from agent.limits.variables import DISABLE, WEIGHT, limits_of, read_wish
+from agent.limits.variables import WEIGHT, limits_of, read_wish
+from cards.environment import DISABLE
 from cards.node import CardFacts
 
 log = logging.getLogger(__name__)

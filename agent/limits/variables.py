@@ -15,15 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.limits.errors import LimitError
+from cards.environment import CONTAINER_UNITS, DISABLE
 from cards.node import CardFacts
 from cards.units import MAX_UNITS, limit_mib, parse_units
 
-CONTAINER = "ALIYUN_COM_GPU_MEM_CONTAINER"
 DEV = "ALIYUN_COM_GPU_MEM_DEV"
 VISIBLE_DEVICES = "ALIYUN_COM_GPU_VISIBLE_DEVICES"
 WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
-DISABLE = "CGPU_DISABLE"
-NAMES = (CONTAINER, DEV, VISIBLE_DEVICES, WEIGHT, DISABLE)
+NAMES = (CONTAINER_UNITS, DEV, VISIBLE_DEVICES, WEIGHT, DISABLE)
 """All that is read; `shim/hook/variables.c` sends the same."""
 HEAVIEST = 16
 _SHOWN = 60
@@ -46,13 +45,15 @@ def read_wish(env: Sequence[str]) -> Wish | None:
     values = _values(env)
     if _is_disabled(values.get(DISABLE, "")):
         return None
-    if CONTAINER not in values:
-        raise LimitError(f"{CONTAINER} is not set: give the units of this container, and {DEV} those of a whole card")
+    if CONTAINER_UNITS not in values:
+        raise LimitError(
+            f"{CONTAINER_UNITS} is not set: give the units of this container, and {DEV} those of a whole card"
+        )
     if DEV not in values:
-        raise LimitError(f"{DEV} is not set: give the units of a whole card, of which {CONTAINER} is a part")
-    units, card_units = _units(CONTAINER, values[CONTAINER]), _units(DEV, values[DEV])
+        raise LimitError(f"{DEV} is not set: give the units of a whole card, of which {CONTAINER_UNITS} is a part")
+    units, card_units = _units(CONTAINER_UNITS, values[CONTAINER_UNITS]), _units(DEV, values[DEV])
     if units > card_units:
-        raise LimitError(f"{CONTAINER}={units} is more than the {card_units} units of a whole card in {DEV}")
+        raise LimitError(f"{CONTAINER_UNITS}={units} is more than the {card_units} units of a whole card in {DEV}")
     return Wish(units, card_units, _named(values.get(VISIBLE_DEVICES, "")), _weight(values.get(WEIGHT, "")))
 
 
@@ -123,7 +124,7 @@ def _chosen(wish: Wish, cards: Sequence[CardFacts]) -> tuple[CardFacts, ...]:
 def _limit(wish: Wish, card: CardFacts) -> int:
     mib = limit_mib(card.memory_mib, wish.units, wish.card_units)
     if mib < 1:
-        text = f"{CONTAINER}={wish.units} of {DEV}={wish.card_units} is less than 1 MiB of card {card.uuid}"
+        text = f"{CONTAINER_UNITS}={wish.units} of {DEV}={wish.card_units} is less than 1 MiB of card {card.uuid}"
         raise LimitError(f"{text} ({card.memory_mib} MiB): give more units")
     return mib
 
