@@ -77,6 +77,7 @@ class PodResources:
     async def _list(self) -> tuple[Held, ...]:
         options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
         ends_at = asyncio.get_running_loop().time() + CALL_SECONDS
+        busy: grpc.aio.AioRpcError | None = None
         # A channel per call: kubelet's socket is another one after each of its restarts.
         async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=options) as channel:
             while True:
@@ -85,9 +86,12 @@ class PodResources:
                     answer = await PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=left)
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and left > BUSY_SECONDS:
+                        busy = error
                         await asyncio.sleep(BUSY_SECONDS)
                         continue
-                    raise KubeletError(f"pod-resources: {error.code().name}: {error.details()}") from error
+                    # What is left for the last try may be too little for any answer: that it was busy is the reason.
+                    why = busy if busy is not None and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error
+                    raise KubeletError(f"pod-resources: {why.code().name}: {why.details()}") from error
                 return tuple(_held(answer, self._resource))
 
 
