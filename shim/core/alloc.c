@@ -66,7 +66,7 @@ static enum core_verdict alloc_memory(struct core *core, struct core_file *file,
 }
 
 /* Without parameters the class is the instance: 0x80 is the first. */
-static uint32_t card_of_device(struct core *core, uint64_t parameters)
+static uint32_t card_of_device(struct core *core, struct core_file *file, uint64_t parameters)
 {
 	unsigned char instance[4] = { 0 };
 	uint32_t minor;
@@ -74,7 +74,7 @@ static uint32_t card_of_device(struct core *core, uint64_t parameters)
 	if (parameters && !copy_in(core, instance, parameters + core->layout->device_instance, sizeof(instance)))
 		return CORE_ONLY_CARD;
 	lock(core);
-	minor = cards_minor(&core->cards, load32(instance));
+	minor = cards_minor(file->cards, load32(instance));
 	unlock(core);
 	return minor;
 }
@@ -112,7 +112,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	case CLASS_ROOT_CLIENT:
 		return alloc_plain(core, call, CALL_CLIENT);
 	case CLASS_DEVICE:
-		call->card = card_of_device(core, call->parameters);
+		call->card = card_of_device(core, file, call->parameters);
 		return alloc_plain(core, call, CALL_DEVICE);
 	case CLASS_SUBDEVICE:
 		return alloc_plain(core, call, CALL_DEVICE);

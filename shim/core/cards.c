@@ -14,7 +14,7 @@ static void learn(uint32_t *gpu_ids, uint32_t *known, uint32_t index, uint32_t g
 	*known |= 1u << index;
 }
 
-void cards_after_id(struct core *core, struct core_call *call, long result)
+void cards_after_id(struct core *core, struct core_file *file, struct core_call *call, long result)
 {
 	const struct core_layout *layout = core->layout;
 	bool is_long = call->command == COMMAND_ID_LONG;
@@ -27,11 +27,11 @@ void cards_after_id(struct core *core, struct core_call *call, long result)
 	if (!copy_in(core, &gpu_id, gpu_id_at, sizeof(gpu_id)) || !copy_in(core, &instance, instance_at, sizeof(instance)))
 		return;
 	lock(core);
-	learn(core->cards.gpu_id_of_instance, &core->cards.known_instances, instance, gpu_id);
+	learn(file->cards->gpu_id_of_instance, &file->cards->known_instances, instance, gpu_id);
 	unlock(core);
 }
 
-void cards_after_list(struct core *core, struct core_call *call, long result)
+void cards_after_list(struct core *core, struct core_file *file, struct core_call *call, long result)
 {
 	const struct core_layout *layout = core->layout;
 	uint32_t room = call->size / core->layout->card_bytes;
@@ -44,7 +44,7 @@ void cards_after_list(struct core *core, struct core_call *call, long result)
 		if (!card[layout->card_valid])
 			continue;
 		lock(core);
-		learn(core->cards.gpu_id_of_minor, &core->cards.known_minors, load32(card + layout->card_minor),
+		learn(file->cards->gpu_id_of_minor, &file->cards->known_minors, load32(card + layout->card_minor),
 		      load32(card + layout->card_gpu_id));
 		unlock(core);
 	}

@@ -86,10 +86,10 @@ void core_after(struct core *core, struct core_file *file, struct core_call *cal
 		call_heap_report_after(core, file, call, result);
 		break;
 	case CALL_ID:
-		cards_after_id(core, call, result);
+		cards_after_id(core, file, call, result);
 		break;
 	case CALL_CARDS:
-		cards_after_list(core, call, result);
+		cards_after_list(core, file, call, result);
 		break;
 	default:
 		break;

@@ -73,6 +73,7 @@ struct core_objects {
 	uint32_t serial, seed;
 };
 
+/* What one owner's files have learned: zeroed at first. A reply that the caller forged misleads nobody else. */
 struct core_cards {
 	uint32_t gpu_id_of_minor[CORE_CARDS], gpu_id_of_instance[CORE_CARDS];
 	uint32_t known_minors, known_instances; /* one bit each */
@@ -83,12 +84,12 @@ struct core {
 	void *context;
 	const struct core_layout *layout;
 	struct core_objects objects;
-	struct core_cards cards;
 };
 
-/* One open control file: set owner and pid, zero the rest. It must stay where it is until core_release. */
+/* One open control file: set owner, its cards and pid, zero the rest. It must stay where it is until core_release. */
 struct core_file {
 	void *owner;
+	struct core_cards *cards;
 	int32_t pid;
 	uint32_t first; /* objects made through it that no other object holds: its clients */
 };

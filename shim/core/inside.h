@@ -101,8 +101,8 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 void call_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 void call_heap_report_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 
-void cards_after_id(struct core *core, struct core_call *call, long result);
-void cards_after_list(struct core *core, struct core_call *call, long result);
+void cards_after_id(struct core *core, struct core_file *file, struct core_call *call, long result);
+void cards_after_list(struct core *core, struct core_file *file, struct core_call *call, long result);
 /* The minor of a device instance; with the lock held. */
 uint32_t cards_minor(const struct core_cards *cards, uint32_t instance);
 

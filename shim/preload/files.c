@@ -128,6 +128,7 @@ static struct open_file *find_free(struct files *files, int pid)
 			continue;
 		memset(file, 0, sizeof(*file));
 		file->core.owner = files;
+		file->core.cards = &files->cards;
 		file->core.pid = pid;
 		file->is_used = true;
 		return file;

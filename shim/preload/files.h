@@ -27,6 +27,7 @@ struct files {
 	struct lock lock;
 	int highest_fd;
 	_Atomic uint32_t number_of[FILES_DESCRIPTORS]; /* place in `open` + 1, by descriptor; 0: not a control file */
+	struct core_cards cards;
 	struct open_file open[FILES_OPEN];
 };
 

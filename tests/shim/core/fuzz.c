@@ -20,6 +20,7 @@ static struct core core;
 static struct own_form form;
 static struct small_driver driver;
 static struct core_file files[FILES];
+static struct core_cards cards;
 static uint32_t clients[FILES];
 static unsigned char memory[SIZE];
 static uint64_t answered, refused_copies, happened;
@@ -261,7 +262,7 @@ static void round_of(unsigned file)
 
 static void open_file(unsigned file)
 {
-	files[file] = (struct core_file){ .owner = &form };
+	files[file] = (struct core_file){ .owner = &form, .cards = &cards };
 	memset(memory, 0, SIZE);
 	put(AT + 12, 0x41, 4);
 	call(file, 0xC030462B, AT);

@@ -31,6 +31,7 @@
 static struct core core;
 static struct core_layout layout;
 static struct core_file files[FILES];
+static struct core_cards cards[OWNERS];
 static struct limit limits[OWNERS / 2][CARDS];
 static struct limit_share shares[OWNERS][CARDS];
 static struct core_call calls[SLOTS];
@@ -275,7 +276,7 @@ static void count(const char *text, char what)
 static void play(char *line)
 {
 	const char *text = line + 2;
-	unsigned one = 0, two = 0;
+	unsigned one = 0, two = 0, three = 0;
 	uint64_t bytes;
 	int used = 0;
 
@@ -283,8 +284,9 @@ static void play(char *line)
 	case 'V': begin(text); break;
 	case 'E': core_end(&core); break;
 	case 'O':
-		expect(sscanf(text, "%u %u", &one, &two) == 2 && one < FILES && two < OWNERS, "O");
-		files[one] = (struct core_file){ .owner = shares[two], .pid = (int32_t)two };
+		expect(sscanf(text, "%u %u %u", &one, &two, &three) == 3, "O");
+		expect(one < FILES && two < OWNERS && three < OWNERS, "O");
+		files[one] = (struct core_file){ .owner = shares[two], .cards = &cards[three], .pid = (int32_t)two };
 		break;
 	case 'X': core_release(&core, &files[atoi(text)]); break;
 	case 'L':

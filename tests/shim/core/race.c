@@ -27,6 +27,7 @@ static struct core core;
 static struct own_form form;
 static struct small_driver driver;
 static struct core_file files[MOST_THREADS];
+static struct core_cards cards;
 static uint32_t clients[MOST_THREADS];
 static struct slot slots[MOST_THREADS][DEVICES][SLOTS];
 static pthread_rwlock_t gates[MOST_THREADS]; /* closing a file waits for the calls on it, as the kernel does */
@@ -136,7 +137,7 @@ static uint32_t dup_one(unsigned file, uint32_t parent, uint32_t handle, unsigne
 
 static void open_file(unsigned file)
 {
-	files[file] = (struct core_file){ .owner = &form };
+	files[file] = (struct core_file){ .owner = &form, .cards = &cards };
 	clients[file] = alloc(file, 0, 0, 0x41, 0);
 	for (uint32_t device = 0; device < DEVICES; device++)
 		alloc(file, clients[file], 1 + device, 0x80, 0);

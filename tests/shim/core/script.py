@@ -29,8 +29,9 @@ class Script:
         if falsified:
             self._lines.append(f"K {falsified[0]} {falsified[1]}")
 
-    def open(self, file: int, owner: int) -> None:
-        self._lines.append(f"O {file} {owner}")
+    def open(self, file: int, owner: int, cards: int = 0) -> None:
+        """`cards` says which files learn of cards together."""
+        self._lines.append(f"O {file} {owner} {cards}")
 
     def close(self, file: int) -> None:
         self._lines.append(f"X {file}")

@@ -57,7 +57,8 @@ int main(void)
 	static const struct core_form form = { .copy_in = copy_in };
 	static struct core core;
 	static unsigned char control[32];
-	struct core_file file = { 0 };
+	struct core_cards cards = { 0 };
+	struct core_file file = { .cards = &cards };
 
 	if (!core_begin(&core, &form, NULL, "580.95.05"))
 		return 1;

@@ -233,6 +233,25 @@ def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Pat
     finish(script, player)
 
 
+def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: Wire, player: Path) -> None:
+    """The first has forged the replies: instance 0 would be minor 1. The second's instance 0 is still what it is."""
+    script = Script(wire)
+    script.limit(0, 0, 4 * MIB)
+    script.limit(0, 1, 4 * MIB)
+    for file, root in enumerate((ROOT, ROOT + 1)):
+        script.open(file, 0, cards=file)
+        script.forwarded(file, wire.alloc(0, 0, 0, CLIENT), handle=root)
+        script.forwarded(file, wire.cards({0: 0x100, 1: 0x200}))
+        script.forwarded(file, wire.card_id(root, 0x200 - 0x100 * file, 0))
+        script.forwarded(file, wire.device(root, 0x10, 0, short=True), handle=0x10)
+        hold(script, (3 + file) * MIB, 1, file=file, client=root, device=0x10)
+    script.used(0, 1, 3 * MIB)
+    script.used(0, 0, 4 * MIB)
+    script.close(0)
+    script.close(1)
+    script.play(player)
+
+
 def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
     """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
     script = Script(wire)
