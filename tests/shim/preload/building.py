@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes.driver.build import FLAGS, PROGRAMS
+from tests.shim.preload.container import LIBRARY
 
 SOURCES = Path(__file__).parent / "programs"
+LIBRARY_SOURCES = Path(__file__).parents[3] / "shim" / "preload"
 CALLS = (PROGRAMS / "rm.c", PROGRAMS / "start.c")
 
 
@@ -49,7 +51,16 @@ def script(text: str) -> list[str]:
     return text.split()
 
 
+def build_library(folder: Path) -> Path:
+    """The library as it ships."""
+    subprocess.run(
+        ["make", "--silent", "-C", str(LIBRARY_SOURCES), "preload", f"OUT={folder}"], check=True, timeout=100
+    )
+    return folder / LIBRARY
+
+
 def build_extra(folder: Path) -> Extra:
+    folder.mkdir(exist_ok=True)
     built = Extra(folder)
     compiled(built.steps, [SOURCES / "steps.c", *CALLS], "-pthread")
     compiled(built.stress, [SOURCES / "stress.c", *CALLS], "-pthread")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,20 +10,17 @@ import pytest
 
 from tests.fakes.driver.build import Built, build
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import Extra, build_extra
+from tests.shim.preload.building import Extra, build_extra, build_library
 from tests.shim.preload.container import LIBRARY, Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
-SOURCES = Path(__file__).parents[3] / "shim" / "preload"
 BUILT = Path(__file__).parents[3] / "build"
 LIMIT_MIB = 4301
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("preload")
-    subprocess.run(["make", "--silent", "-C", str(SOURCES), "preload", f"OUT={folder}"], check=True, timeout=100)
-    return folder / LIBRARY
+    return build_library(tmp_path_factory.mktemp("preload"))
 
 
 @pytest.fixture(scope="session")

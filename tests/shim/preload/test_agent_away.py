@@ -55,22 +55,6 @@ def test_beyond_it_waits_and_the_books_agree_afterwards(
             program.says(REFUSED)
 
 
-@pytest.mark.timeout(150)
-def test_after_two_minutes_it_is_refused(container: Container, extra: Extra, absent_agent: ScriptedAgent) -> None:
-    """One that holds something hears CUDA's own error; one that never met an agent cannot begin. Then nobody waits again."""
-    with container.running(extra.steps, *script("open take 3000 wait take 1000 take 1000 free take 3000")) as program:
-        with absent_agent.serving():
-            program.says("waiting")
-        program.goes_on()
-        with container.running(extra.steps, "open") as late:
-            ended = late.ends(timeout=135)
-            assert ended.code != 0
-            assert ended.err.startswith("vrampack: no agent answers at /var/lib/vrampack/preload/agent.sock: ")
-        said = program.ends(timeout=10)
-    assert said.lines == [REFUSED, REFUSED, "freed: 0", "allocated 3000 MiB"]
-    assert (said.code, said.err) == (0, "")
-
-
 def test_a_lost_answer_counts_once(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
     """Asked again with the same figure: 4300 of 4301 are held, not twice as much."""
     agent.lost_answers = 1
