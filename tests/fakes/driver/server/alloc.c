@@ -85,6 +85,8 @@ static uint32_t alloc_device(const struct call *call, struct object *client, uin
 	}
 	if (card >= call->rm->card_count)
 		return RM_BAD_DEVICE;
+	if (call->rm->host->has_card && !call->rm->host->has_card(call->caller, card))
+		return RM_NOT_PERMITTED;
 	status = object_add(call->rm, client, handle, CLASS_DEVICE, &device);
 	if (status == RM_OK)
 		device->card = card;

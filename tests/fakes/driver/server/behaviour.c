@@ -34,6 +34,14 @@ struct rm *rm_new(const struct rm_host *host, const struct layout *layout, struc
 	return rm;
 }
 
+void rm_end(struct rm *rm)
+{
+	const struct rm_host *host = rm->host;
+
+	host->give(rm->buckets);
+	host->give(rm);
+}
+
 struct rm_file *rm_open(struct rm *rm, enum rm_kind kind, uint32_t card)
 {
 	struct rm_file *file = rm->host->take(sizeof(*file));

@@ -30,6 +30,8 @@ struct rm_host {
 	uint32_t (*process)(const struct rm_caller *caller);	/* its pid: the whole process, not the thread */
 	bool (*is_admin)(const struct rm_caller *caller);
 	bool (*is_control)(const struct rm_caller *caller, int32_t descriptor);	/* is it an open nvidiactl? */
+	/* Has it a file of that card open? Without this callback everyone has. */
+	bool (*has_card)(const struct rm_caller *caller, uint32_t card);
 };
 
 struct rm_card {
@@ -46,6 +48,9 @@ struct rm_file;
 
 /* `cards` stay the caller's and are kept up to date. NULL: no memory. */
 struct rm *rm_new(const struct rm_host *host, const struct layout *layout, struct rm_card *cards, uint32_t count);
+
+/* When every file is closed. */
+void rm_end(struct rm *rm);
 
 /* One open file: `card` is an index and matters for RM_CARD only. */
 struct rm_file *rm_open(struct rm *rm, enum rm_kind kind, uint32_t card);

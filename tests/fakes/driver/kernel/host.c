@@ -1,0 +1,74 @@
+/* What the behaviour needs of a kernel: memory, the caller's pages, who calls and which files it has. */
+#include <linux/capability.h>
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "nvidia.h"
+
+static void *take(size_t bytes)
+{
+	return kvzalloc(bytes, GFP_KERNEL);
+}
+
+static void give(void *memory)
+{
+	kvfree(memory);
+}
+
+static bool read_memory(const struct rm_caller *caller, void *to, u64 from, size_t bytes)
+{
+	return copy_from_user(to, u64_to_user_ptr(from), bytes) == 0;
+}
+
+static bool write_memory(const struct rm_caller *caller, u64 to, const void *from, size_t bytes)
+{
+	return copy_to_user(u64_to_user_ptr(to), from, bytes) == 0;
+}
+
+static u32 process(const struct rm_caller *caller)
+{
+	return task_tgid_nr(current);
+}
+
+static bool is_admin(const struct rm_caller *caller)
+{
+	return capable(CAP_SYS_ADMIN);
+}
+
+static bool is_control(const struct rm_caller *caller, s32 descriptor)
+{
+	struct file *file = fget(descriptor);
+	bool is_ours;
+
+	if (!file)
+		return false;
+	is_ours = nvidia_is_control_file(file);
+	fput(file);
+	return is_ours;
+}
+
+static int is_of_card(const void *card, struct file *file, unsigned int descriptor)
+{
+	return nvidia_is_file_of_card(file, *(const u32 *)card);
+}
+
+/* One of the caller's open files is that card's. */
+static bool has_card(const struct rm_caller *caller, u32 card)
+{
+	return iterate_fd(current->files, 0, is_of_card, &card) != 0;
+}
+
+const struct rm_host nvidia_host = {
+	.take = take,
+	.give = give,
+	.read = read_memory,
+	.write = write_memory,
+	.process = process,
+	.is_admin = is_admin,
+	.is_control = is_control,
+	.has_card = has_card,
+};

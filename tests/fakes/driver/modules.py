@@ -1,0 +1,89 @@
+"""Compiles the driver's kernel form, nvidia.ko and nvidia-uvm.ko, once per source, kernel and version of the driver."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes.driver.build import SERVER
+
+KERNEL = Path(__file__).parent / "kernel"
+SHARED = ("behaviour.c", "alloc.c", "heap.c", "memory.c", "objects.c", "control.c", "uvm.c", "layout.c")
+HEADERS = ("behaviour.h", "call.h", "layout.h", "memory.h", "objects.h")
+VERSION = "580.95.05"
+ONE_DEVICE_VERSION = "535.129.03"
+# Type information of the kernel's own kind wants a program that few machines have.
+OPTIONS = ("W=1", "KCFLAGS=-Werror", "CONFIG_DEBUG_INFO_BTF_MODULES=")
+TIMEOUT_SECONDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """To be loaded in this order, unloaded in the other."""
+
+    folder: Path
+
+    @property
+    def nvidia(self) -> Path:
+        return self.folder / "nvidia.ko"
+
+    @property
+    def uvm(self) -> Path:
+        return self.folder / "nvidia-uvm.ko"
+
+
+def build_modules(
+    folder: Path, kernel_build: Path, version: str = VERSION, *, arguments: Sequence[str] = ()
+) -> Modules:
+    """Of that version, which decides on the devices too: one for all minors before 545. `arguments` are make's own."""
+    made = folder / f"nvidia-{version}-{_fingerprint(kernel_build, arguments)}"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            _make(_copied(Path(scratch) / "sources"), kernel_build, version, arguments)
+            _settle(Path(scratch) / "sources", Path(scratch) / "fresh", made)
+    return Modules(made)
+
+
+def _copied(sources: Path) -> Path:
+    """One flat folder: kbuild writes beside what it reads."""
+    shutil.copytree(KERNEL, sources)
+    for name in (*SHARED, *HEADERS):
+        shutil.copy(SERVER / name, sources)
+    return sources
+
+
+def _make(sources: Path, kernel_build: Path, version: str, arguments: Sequence[str]) -> None:
+    command = ["make", "-s", "-C", str(kernel_build), f"M={sources}", f"VERSION_OF_DRIVER={version}", *OPTIONS]
+    done = subprocess.run(
+        [*command, *arguments, "modules"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def _settle(sources: Path, fresh: Path, made: Path) -> None:
+    """Several tests may build at once: the first is as good as the last."""
+    fresh.mkdir()
+    for module in ("nvidia.ko", "nvidia-uvm.ko"):
+        subprocess.run(
+            ["strip", "--strip-debug", "-o", str(fresh / module), str(sources / module)], check=True, timeout=20
+        )
+    try:
+        fresh.rename(made)
+    except OSError:
+        if not made.exists():
+            raise
+
+
+def _fingerprint(kernel_build: Path, arguments: Sequence[str]) -> str:
+    paths = sorted(path for path in (*KERNEL.rglob("*"), *SERVER.iterdir(), Path(__file__)) if path.is_file())
+    parts = [path.read_bytes() for path in paths]
+    parts += [(kernel_build / name).read_bytes() for name in (".config", "Module.symvers")]
+    parts += [str(kernel_build.resolve()).encode(), *(argument.encode() for argument in arguments)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
