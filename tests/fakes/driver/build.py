@@ -25,9 +25,19 @@ FLAGS = (
     "-Wmissing-prototypes",
 )
 GUARDS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-APP = ("app.c", "rm.c", "start.c")
-SMI = ("smi.c", "rm.c", "start.c")
-RACE = ("race.c", "rm.c", "start.c")
+CALLS = ("rm.c", "start.c")
+APP = ("app.c", *CALLS)
+SMI = ("smi.c", *CALLS)
+RACE = ("race.c", *CALLS)
+STATIC = {
+    "app": "app.c",
+    "nvidia-smi": "smi.c",
+    "race": "race.c",
+    "steps": "steps.c",
+    "stress": "stress.c",
+    "malformed": "malformed.c",
+}
+"""What a machine without a C library can run, by the names it has there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,21 @@ def build(folder: Path) -> Built:
             _compile_all(Built(fresh))
             _settle(fresh, made)
     return Built(made)
+
+
+def build_static(folder: Path) -> Path:
+    """The folder of all programs in `STATIC`, below `folder`, made once per source."""
+    made = folder / f"static-{_fingerprint()}"
+    if not made.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            for name, source in STATIC.items():
+                sources = [PROGRAMS / each for each in (source, *CALLS)]
+                _compile(fresh / name, sources, ("-O2", "-static", "-pthread"))
+            _settle(fresh, made)
+    return made
 
 
 def build_server(into: Path, *, sources: Path = SERVER, flags: Sequence[str] = ()) -> None:

@@ -62,9 +62,9 @@ def build_library(folder: Path) -> Path:
 def build_extra(folder: Path) -> Extra:
     folder.mkdir(exist_ok=True)
     built = Extra(folder)
-    compiled(built.steps, [SOURCES / "steps.c", *CALLS], "-pthread")
-    compiled(built.stress, [SOURCES / "stress.c", *CALLS], "-pthread")
-    compiled(built.malformed, [SOURCES / "malformed.c", *CALLS])
+    compiled(built.steps, [PROGRAMS / "steps.c", *CALLS], "-pthread")
+    compiled(built.stress, [PROGRAMS / "stress.c", *CALLS], "-pthread")
+    compiled(built.malformed, [PROGRAMS / "malformed.c", *CALLS])
     compiled(built.forbid, [SOURCES / "forbid.c"])
     compiled(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
     calls = [compiled(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]

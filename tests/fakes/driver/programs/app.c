@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,7 +24,7 @@ static const char HELP[] =
 	"  --fork           the program ends after taking, its child holds on\n"
 	"  --managed        as cudaMallocManaged: maps that much of nvidia-uvm\n"
 	"  --control PATH   the control file, /dev/nvidiactl; the others lie beside it\n"
-	"  --driver BRANCH  515 to 595, 580: the shapes of the calls\n"
+	"  --driver BRANCH  515 to 595: the shapes of the calls; else RM_BRANCH of the environment, else 580\n"
 	"  --minor N        that card, not the first that can be opened\n"
 	"  --pages 4k|64k|2m  what sizes are rounded up to, 64k\n"
 	"  --raw            system calls past libc; --xfer: wrapped; --short: short form; --heap: by the heap call\n";
@@ -73,19 +72,14 @@ static void say_sizes(const struct rm *rm, const struct wishes *wishes)
 		printf("free %u MiB of %u MiB\n", kib[1] >> 10, kib[0] >> 10);
 }
 
-/* The way into cudaMallocManaged: a mapping of nvidia-uvm at the offset of its address. */
+/* The way into cudaMallocManaged: a mapping of nvidia-uvm at the offset of its address, which was kept free for it. */
 static bool take_managed(const struct rm *rm, uint64_t mib)
 {
-	const char *slash = strrchr(rm->path, '/');
-	struct nv_uvm_initialize start = { 0 };
-	char path[512], *at;
-	int file;
+	size_t bytes = mib << MIB_SHIFT;
+	char *kept = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at = MAP_FAILED;
 
-	snprintf(path, sizeof(path), "%.*snvidia-uvm", slash ? (int)(slash - rm->path) + 1 : 0, rm->path);
-	file = open(path, O_RDWR | O_CLOEXEC);
-	if (file < 0 || ioctl(file, NV_UVM_INITIALIZE, &start) != 0 || start.status != 0)
-		rm_die("UVM_INITIALIZE", start.status);
-	at = mmap(NULL, mib << MIB_SHIFT, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (kept != MAP_FAILED)
+		at = mmap(kept, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, rm_open_uvm(rm), (intptr_t)kept);
 	if (at == MAP_FAILED) {
 		puts("error 2: cudaErrorMemoryAllocation");
 		return false;
@@ -277,7 +271,7 @@ static const struct option OPTIONS[] = {
 
 int main(int count, char **words)
 {
-	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K };
+	struct rm rm = rm_plain();
 	struct wishes wishes = { 0 };
 	int option;
 

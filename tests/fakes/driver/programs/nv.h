@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum nv_escape {
-	NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_SHARE = 0x35, NV_VID_HEAP = 0x4A,
+	NV_ALLOC_MEMORY = 0x27, NV_FREE = 0x29, NV_CONTROL = 0x2A, NV_ALLOC = 0x2B, NV_DUP = 0x34, NV_SHARE = 0x35, NV_VID_HEAP = 0x4A,
 	NV_CARD_INFO = 200, NV_REGISTER_FD = 201, NV_XFER = 211,
 };
 
@@ -20,7 +20,7 @@ enum nv_command {
 
 enum nv_index { NV_TOTAL_RAM = 0x08, NV_HEAP_SIZE = 0x09, NV_RESERVED = 0x15, NV_HEAP_FREE = 0x16 };
 
-enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001 };
+enum { NV_NO_MEMORY = 0x51, NV_CARDS = 32, NV_UVM_INITIALIZE = 0x30000001, NV_UVM_MM_INITIALIZE = 75 };
 
 /* attr: page size in bits 24:23 */
 enum { NV_ATTR_4K = 1 << 23, NV_ATTR_64K = 2 << 23, NV_ATTR_2M = 3 << 23 };
@@ -29,6 +29,13 @@ struct nv_free { uint32_t root, parent, old, status; };
 struct nv_dup { uint32_t client, parent, object, from_client, from_object, flags, status; };
 struct nv_share { uint32_t client, object, target, access; uint16_t type; uint8_t action; uint32_t status; };
 struct nv_control { uint32_t client, object, command, flags; uint64_t params; uint32_t size, status; };
+struct nv_alloc_memory {
+	uint32_t root, parent, object, class_number, flags, pad;
+	uint64_t memory, limit;
+	uint32_t status, end;
+	int32_t file;
+	uint32_t rest;
+};
 struct nv_xfer { uint32_t command, size; uint64_t pointer; };
 
 /* Up to 525 the status follows the pointer; from 535 on the size of the parameters lies between. */
@@ -87,10 +94,12 @@ struct nv_fb_entry { uint32_t index, kib; };
 struct nv_fb { uint32_t count; struct nv_fb_entry entries[128]; };
 struct nv_fb_v1 { uint32_t count; uint64_t entries; };
 struct nv_uvm_initialize { uint64_t flags; uint32_t status; };
+struct nv_uvm_mm_initialize { int32_t file; uint32_t status; };
 
 _Static_assert(sizeof(struct nv_alloc_535) == 32 && sizeof(struct nv_alloc_long_535) == 48, "RM_ALLOC");
 _Static_assert(sizeof(struct nv_memory_params) == 128 && sizeof(struct nv_heap) == 184, "memory");
 _Static_assert(sizeof(struct nv_share) == 24 && sizeof(struct nv_dup) == 28, "sharing");
+_Static_assert(sizeof(struct nv_alloc_memory) == 56, "RM_ALLOC_MEMORY");
 _Static_assert(sizeof(struct nv_card) == 72 && sizeof(struct nv_device) == 56, "cards");
 
 #endif

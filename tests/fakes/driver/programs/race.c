@@ -135,8 +135,7 @@ static void parse(int count, char **words, struct race *race)
 int main(int count, char **words)
 {
 	struct race race = {
-		.rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K },
-		.cycles = 1000, .workers = 4, .most = 1024, .seed = 1,
+		.rm = rm_plain(), .cycles = 1000, .workers = 4, .most = 1024, .seed = 1,
 	};
 	struct tally *tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 

@@ -131,6 +131,15 @@ uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object)
 	return rm_alloc(rm, rm->device, NV_VIDEO_MEMORY, &params, size, object);
 }
 
+uint32_t rm_alloc_memory(const struct rm *rm, uint32_t class_number)
+{
+	struct nv_alloc_memory at = { .root = rm->client, .parent = rm->device, .class_number = class_number, .limit = 4095 };
+
+	if (rm_ioctl(rm, rm->card, NV_ALLOC_MEMORY, &at, sizeof(at)) != 0)
+		rm_die("RM_ALLOC_MEMORY", class_number);
+	return at.status;
+}
+
 /* Whole version 2 lists have as many entries as the branch says, used or not. */
 static uint32_t list_length(unsigned branch)
 {

@@ -20,6 +20,9 @@ struct rm {
 	uint32_t client, device, subdevice;
 };
 
+/* Of the control file in /dev and any card; the branch is 580, or what RM_BRANCH in the environment says. */
+struct rm rm_plain(void);
+
 /* Ends the program, saying which call and why, when something that must work does not. */
 _Noreturn void rm_die(const char *what, uint32_t status);
 
@@ -34,10 +37,16 @@ uint32_t rm_dup(const struct rm *rm, uint32_t from_client, uint32_t from, uint32
 uint32_t rm_share(const struct rm *rm, uint32_t object);
 uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object);
 
+/* RM_ALLOC_MEMORY, on the card's file: host memory, or for some a window on the card. */
+uint32_t rm_alloc_memory(const struct rm *rm, uint32_t class_number);
+
 /* In KiB, as the card or whoever stands before it says. */
 uint32_t rm_report(const struct rm *rm, const uint32_t *indices, uint32_t *kib, uint32_t count);
 
 /* The order of a program that starts to use a GPU: control file, cards, client, device, subdevice. */
 void rm_start(struct rm *rm);
+
+/* nvidia-uvm beside the control file, opened and initialised. */
+int rm_open_uvm(const struct rm *rm);
 
 #endif

@@ -41,7 +41,7 @@ static bool parse(int count, char **words, struct rm *rm, bool *is_query, bool *
 int main(int count, char **words)
 {
 	static const uint32_t indices[FIGURES] = { NV_TOTAL_RAM, NV_HEAP_FREE, NV_RESERVED, NV_HEAP_SIZE };
-	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1 };
+	struct rm rm = rm_plain();
 	unsigned long long used;
 	uint32_t kib[FIGURES], status;
 	bool is_query = false, is_by_heap = false;

@@ -1,18 +1,47 @@
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/types.h>
 
 #include "rm.h"
 
-/* nvidiaN lies where nvidiactl lies. */
-static int open_card(const struct rm *rm, uint32_t minor)
+struct rm rm_plain(void)
+{
+	const char *branch = getenv("RM_BRANCH");
+
+	return (struct rm){
+		.path = "/dev/nvidiactl", .branch = branch ? (unsigned)atoi(branch) : 580, .minor = -1, .attr = NV_ATTR_64K,
+	};
+}
+
+/* The others lie where nvidiactl lies. */
+static int open_beside(const struct rm *rm, const char *name)
 {
 	const char *slash = strrchr(rm->path, '/');
 	char path[512];
 
-	snprintf(path, sizeof(path), "%.*snvidia%u", slash ? (int)(slash - rm->path) + 1 : 0, rm->path, minor);
+	snprintf(path, sizeof(path), "%.*s%s", slash ? (int)(slash - rm->path) + 1 : 0, rm->path, name);
 	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static int open_card(const struct rm *rm, uint32_t minor)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "nvidia%u", minor);
+	return open_beside(rm, name);
+}
+
+int rm_open_uvm(const struct rm *rm)
+{
+	struct nv_uvm_initialize start = { 0 };
+	int file = open_beside(rm, "nvidia-uvm");
+
+	if (file < 0 || ioctl(file, NV_UVM_INITIALIZE, &start) != 0 || start.status != 0)
+		rm_die("UVM_INITIALIZE", start.status);
+	return file;
 }
 
 /* The first card whose file this program may open is its device 0, as in a container that was given one. */

@@ -8,6 +8,10 @@
  *      fork        a child does the next three       leave       a child stays until its input ends
  *      vfork       a child closes the control file   exec        the rest by a new program
  *      race N      N threads take and free at once   kill        ends by SIGKILL
+ *      host CLASS  by RM_ALLOC_MEMORY, in hex        uvm         initialises nvidia-uvm for this process
+ *      wrap        every call from now on by XFER
+ *      send PATH   waits at that socket, and gives whoever comes its files and handles
+ *      receive PATH  goes on with those
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,7 +31,7 @@
 
 enum { MIB_SHIFT = 20, HIGHEST = 2000, RACES = 200, RACE_MIB = 1500, FORK_STEPS = 3, MISUSE = 2 };
 
-static struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K };
+static struct rm rm;
 static uint32_t last;
 static int original = -1; /* the control file before it was duplicated */
 
@@ -97,6 +104,92 @@ static void close_in_vfork(void)
 	waitpid(child, NULL, 0);
 }
 
+static void host(const char *class_number)
+{
+	printf("class 0x%s: status 0x%x\n", class_number, rm_alloc_memory(&rm, (uint32_t)strtoul(class_number, NULL, 16)));
+}
+
+/* The second file must name the first, which the driver knows by its table of operations. */
+static void start_uvm(void)
+{
+	struct nv_uvm_mm_initialize second = { rm_open_uvm(&rm), 0 };
+
+	if (ioctl(rm_open_uvm(&rm), NV_UVM_MM_INITIALIZE, &second) != 0)
+		rm_die("UVM_MM_INITIALIZE", 0);
+	printf("uvm: status 0x%x\n", second.status);
+}
+
+enum { FILES = 2 };
+
+/* One message: the handles, and with them the files. */
+struct mail {
+	struct msghdr header;
+	struct iovec body;
+	union {
+		struct cmsghdr first;
+		char room[CMSG_SPACE(FILES * sizeof(int))];
+	} files;
+};
+
+static struct msghdr *mail_of(struct mail *mail, struct rm *handles)
+{
+	mail->body = (struct iovec){ handles, sizeof(*handles) };
+	mail->header = (struct msghdr){
+		.msg_iov = &mail->body, .msg_iovlen = 1, .msg_control = mail->files.room, .msg_controllen = sizeof(mail->files.room),
+	};
+	mail->files.first = (struct cmsghdr){ CMSG_LEN(FILES * sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+	return &mail->header;
+}
+
+static struct sockaddr_un address_of(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	return address;
+}
+
+static void send_files(const char *path)
+{
+	struct sockaddr_un address = address_of(path);
+	int line = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), files[FILES] = { rm.control, rm.card }, guest;
+	struct mail mail = { 0 };
+	struct msghdr *message = mail_of(&mail, &rm);
+
+	memcpy(CMSG_DATA(&mail.files.first), files, sizeof(files));
+	if (bind(line, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(line, 1) != 0)
+		rm_die(path, 0);
+	puts("listening");
+	guest = accept(line, NULL, NULL);
+	if (guest < 0 || sendmsg(guest, message, 0) != (ssize_t)sizeof(rm))
+		rm_die(path, 0);
+	close(guest);
+	close(line);
+	puts("sent");
+}
+
+/* What the sender was told of its own memory stays behind: `path` is a pointer of its. */
+static void receive_files(const char *path)
+{
+	struct sockaddr_un address = address_of(path);
+	int line = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), files[FILES];
+	struct rm theirs;
+	struct mail mail = { 0 };
+	struct msghdr *message = mail_of(&mail, &theirs);
+
+	if (connect(line, (struct sockaddr *)&address, sizeof(address)) != 0)
+		rm_die(path, 0);
+	if (recvmsg(line, message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(theirs) || message->msg_controllen < sizeof(files))
+		rm_die(path, 0);
+	memcpy(files, CMSG_DATA(&mail.files.first), sizeof(files));
+	theirs.path = rm.path;
+	theirs.control = files[0];
+	theirs.card = files[1];
+	rm = theirs;
+	close(line);
+	puts("received");
+}
+
 static char **run(char **step);
 
 /* The child does some steps, the parent those that follow. */
@@ -151,6 +244,16 @@ static char **run(char **step)
 		execv("/proc/self/exe", step);
 	} else if (strcmp(name, "race") == 0) {
 		race(atoi(*step++));
+	} else if (strcmp(name, "host") == 0) {
+		host(*step++);
+	} else if (strcmp(name, "uvm") == 0) {
+		start_uvm();
+	} else if (strcmp(name, "wrap") == 0) {
+		rm.is_wrapped = true;
+	} else if (strcmp(name, "send") == 0) {
+		send_files(*step++);
+	} else if (strcmp(name, "receive") == 0) {
+		receive_files(*step++);
 	} else if (strcmp(name, "kill") == 0) {
 		raise(SIGKILL);
 	} else {
@@ -162,6 +265,7 @@ static char **run(char **step)
 int main(int count, char **words)
 {
 	(void)count;
+	rm = rm_plain();
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (char **step = words + 1; *step;)
 		step = run(step);

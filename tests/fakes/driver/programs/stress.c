@@ -134,7 +134,7 @@ static pid_t fork_child(unsigned *seed, bool is_busy)
 
 static void session(unsigned *seed, bool may_fork)
 {
-	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K };
+	struct rm rm = rm_plain();
 	unsigned way = draw(seed, 8);
 	pid_t child = -1;
 

@@ -148,7 +148,7 @@ static void stop(struct rm *rm)
 
 int main(int count, char **words)
 {
-	struct rm rm = { .path = "/dev/nvidiactl", .branch = 580, .minor = -1, .attr = NV_ATTR_64K };
+	struct rm rm = rm_plain();
 	long calls = count == 3 ? atol(words[1]) : 0, answered = 0;
 	char *buffer = map(BYTES, PROT_READ | PROT_WRITE), *nested = map(BYTES + PAGE, PROT_READ | PROT_WRITE);
 
