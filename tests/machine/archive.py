@@ -1,0 +1,49 @@
+"""An initramfs: the "newc" archive that a kernel unpacks, written without the program of that name.
+
+https://docs.kernel.org/driver-api/early-userspace/buffer-format.html
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+Content = bytes | Path
+"""What is in a file, or the file of this machine that it is a copy of (a link stays a link)."""
+END = "TRAILER!!!"
+
+
+def write_archive(into: Path, files: Mapping[str, Content]) -> None:
+    """`files` by their path in the machine, with the folders that they need; runnable as they are here, bytes are not."""
+    with into.open("wb") as archive:
+        folders: dict[str, None] = {}
+        for path in files:
+            folders.update(dict.fromkeys(str(each) for each in reversed(PurePosixPath(path).parents)))
+        number = 0
+        for number, folder in enumerate((each for each in folders if each != "/"), start=1):
+            archive.write(_entry(number, folder, stat.S_IFDIR | 0o755, b""))
+        for number, (path, content) in enumerate(files.items(), start=number + 1):
+            archive.write(_entry(number, path, *_copied(content)))
+        archive.write(_entry(0, END, 0, b""))
+
+
+def _copied(content: Content) -> tuple[int, bytes]:
+    if isinstance(content, bytes):
+        return stat.S_IFREG | 0o644, content
+    if content.is_symlink():
+        return stat.S_IFLNK | 0o777, str(content.readlink()).encode()
+    return stat.S_IFREG | (0o755 if content.stat().st_mode & stat.S_IXUSR else 0o644), content.read_bytes()
+
+
+def _entry(number: int, path: str, mode: int, content: bytes) -> bytes:
+    name = path.lstrip("/").encode() + b"\0"
+    links = 2 if stat.S_ISDIR(mode) else 1
+    # inode, mode, user, group, links, time, size, device (2), the node's device (2), length of the name, check sum
+    fields = (number, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0)
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + name
+    return _padded(head) + _padded(content)
+
+
+def _padded(text: bytes) -> bytes:
+    return text + bytes(-len(text) % 4)

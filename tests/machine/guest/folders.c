@@ -1,0 +1,135 @@
+/* File systems, device nodes and cgroups of a machine. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "folders.h"
+
+#define CGROUPS "/sys/fs/cgroup"
+
+static const struct {
+	const char *path;
+	unsigned int major, minor;
+} nodes[] = {
+	{ "/dev/null", 1, 3 },
+	{ "/dev/zero", 1, 5 },
+	{ "/dev/full", 1, 7 },
+	{ "/dev/random", 1, 8 },
+	{ "/dev/urandom", 1, 9 },
+	{ "/dev/kmsg", 1, 11 },
+	{ "/dev/tty", 5, 0 },
+};
+
+/* Trees of version 1: two, so that a process may be found in different groups of them. */
+static const char *const controllers[] = { "memory", "pids" };
+
+static bool is_made(const char *path)
+{
+	return !mkdir(path, 0755) || errno == EEXIST;
+}
+
+static bool mount_at(const char *type, const char *path, const char *options)
+{
+	return is_made(path) && !mount(type, path, type, 0, options);
+}
+
+static bool make_nodes(void)
+{
+	if (!is_made("/dev"))
+		return false;
+	for (size_t i = 0; i < sizeof(nodes) / sizeof(*nodes); i++) {
+		dev_t number = makedev(nodes[i].major, nodes[i].minor);
+
+		if (mknod(nodes[i].path, S_IFCHR | 0666, number) && errno != EEXIST)
+			return false;
+		if (chmod(nodes[i].path, 0666))
+			return false;
+	}
+	return !symlink("/proc/self/fd", "/dev/fd");
+}
+
+static bool mount_old(void)
+{
+	char path[PATH_MAX];
+
+	if (!mount_at("tmpfs", CGROUPS, "mode=755"))
+		return false;
+	for (size_t i = 0; i < sizeof(controllers) / sizeof(*controllers); i++) {
+		snprintf(path, sizeof(path), CGROUPS "/%s", controllers[i]);
+		if (!is_made(path) || mount("cgroup", path, "cgroup", 0, controllers[i]))
+			return false;
+	}
+	return true;
+}
+
+bool folders_make(bool is_old)
+{
+	if (!mount_at("proc", "/proc", NULL) || !mount_at("sysfs", "/sys", NULL) || !mount_at("tmpfs", "/tmp", "mode=1777"))
+		return false;
+	if (!make_nodes())
+		return false;
+	/* Not in every kernel. */
+	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
+	return is_old ? mount_old() : mount_at("cgroup2", CGROUPS, NULL);
+}
+
+static bool make_all(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		bool is_there;
+
+		*slash = '\0';
+		is_there = is_made(path);
+		*slash = '/';
+		if (!is_there)
+			return false;
+	}
+	return is_made(path);
+}
+
+static bool enter(const char *tree, const char *cgroup)
+{
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/%s", tree, cgroup) >= (int)sizeof(path) - 16) {
+		errno = ENAMETOOLONG;
+		return false;
+	}
+	if (!make_all(path))
+		return false;
+	strcat(path, "/cgroup.procs");
+	return folders_say(path, "0");
+}
+
+bool folders_enter(const char *cgroup)
+{
+	char tree[PATH_MAX];
+
+	if (!access(CGROUPS "/cgroup.procs", F_OK))
+		return enter(CGROUPS, cgroup);
+	for (size_t i = 0; i < sizeof(controllers) / sizeof(*controllers); i++) {
+		snprintf(tree, sizeof(tree), CGROUPS "/%s", controllers[i]);
+		if (!enter(tree, cgroup))
+			return false;
+	}
+	return true;
+}
+
+bool folders_say(const char *path, const char *text)
+{
+	int file = open(path, O_WRONLY | O_CLOEXEC);
+	bool is_said;
+
+	if (file < 0)
+		return false;
+	is_said = write(file, text, strlen(text)) == (ssize_t)strlen(text);
+	close(file);
+	return is_said;
+}

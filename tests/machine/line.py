@@ -1,0 +1,108 @@
+"""Frames to and from the first process of a machine (`guest/frames.h`), over a socket that QEMU made a serial line of.
+
+One thread, no waiting but in `frames`: while it waits for what the machine says, it sends what there is to send.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+HEAD = struct.Struct("<III")
+NUMBER = struct.Struct("<i")
+TAKEN = "T"
+MOST_BYTES = 1 << 14
+"""Of one frame. Longer input is more frames."""
+WINDOW_BYTES = 1 << 15
+"""Sent before the machine said that it took them: its kernel drops what its buffers do not hold (640 KiB)."""
+
+
+class ClosedError(Exception):
+    """The machine is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    program: int
+    kind: str
+    content: bytes
+
+    @property
+    def number(self) -> int:
+        return int(NUMBER.unpack(self.content)[0])
+
+
+class Line:
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._untaken_bytes = 0
+
+    def send(self, program: int, kind: str, content: bytes = b"") -> None:
+        """At once, or while somebody waits for an answer if the window is full. More than `MOST_BYTES` must be cut by the caller."""
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"a frame of {len(content)} bytes, {MOST_BYTES} is the most")
+        self._unsent += HEAD.pack(program, ord(kind), len(content)) + content
+        self._send_now()
+
+    def frames(self, seconds: float) -> Iterator[Frame]:
+        """What the machine says, without an end of its own, until it has said nothing for so long: `TimeoutError`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            frame = self._next()
+            if frame is None:
+                self._exchange(deadline)
+            elif frame.kind == TAKEN:
+                self._untaken_bytes -= frame.number
+            else:
+                yield frame
+
+    def _next(self) -> Frame | None:
+        if len(self._received) < HEAD.size:
+            return None
+        program, kind, length = HEAD.unpack_from(self._received)
+        end = HEAD.size + length
+        if len(self._received) < end:
+            return None
+        frame = Frame(program, chr(kind), bytes(self._received[HEAD.size : end]))
+        del self._received[:end]
+        return frame
+
+    def _exchange(self, deadline: float) -> None:
+        senders = [self._socket] if self._allowed_bytes() else []
+        left = max(0.0, deadline - time.monotonic())
+        readable, writable, _ = select.select([self._socket], senders, [], left)
+        if not readable and not writable and not left:
+            raise TimeoutError
+        if writable:
+            self._send_now()
+        if readable:
+            self._receive()
+
+    def _allowed_bytes(self) -> int:
+        return min(len(self._unsent), WINDOW_BYTES - self._untaken_bytes)
+
+    def _send_now(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent[: self._allowed_bytes()])
+        except BlockingIOError:
+            return
+        except ConnectionError as error:
+            raise ClosedError from error
+        self._untaken_bytes += sent
+        del self._unsent[:sent]
+
+    def _receive(self) -> None:
+        try:
+            got = self._socket.recv(1 << 16)
+        except ConnectionError as error:
+            raise ClosedError from error
+        if not got:
+            raise ClosedError
+        self._received += got

@@ -1,0 +1,195 @@
+"""A virtual machine with a kernel of one's choice: starts programs in it, in their own cgroups, users and namespaces.
+
+    with Machine(kernel, programs=[app]) as machine:
+        machine.insmod("/lib/vrampack.ko")
+        ended = machine.run(app, "--once", cgroup="a")
+        machine.assert_quiet()
+
+QEMU without KVM: slow, and the same everywhere. A machine that panics, hangs or goes away is a `MachineError` with the
+end of its console. Ended by whatever happens, it leaves no process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.machine import qemu
+from tests.machine.archive import Content, write_archive
+from tests.machine.building import build_guest
+from tests.machine.kernels import Kernel
+from tests.machine.line import ClosedError, Line
+from tests.machine.log import complaints
+from tests.machine.program import SPAWN, Program, Start, Told
+from tests.shim.preload.container import TIMEOUT_SECONDS, Ended
+
+READY, OFF = "R", "Q"
+CALL = "/bin/call"
+BOOT_SECONDS = 60
+"""Two to ten are measured: a machine that needs more has other work."""
+CONSOLE_LINES = 60
+"""Shown of a machine that went wrong: a trace, and what came before it."""
+
+
+class MachineError(Exception):
+    """It does not answer any more, or its kernel has complained."""
+
+
+class Machine:
+    """`programs` become /bin/NAME, `files` what they say. `cgroups`: 2, or 1 for the older trees."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        programs: Iterable[Path] = (),
+        files: Mapping[str, Content] | None = None,
+        cgroups: int = 2,
+        memory_mib: int = 512,
+    ) -> None:
+        self.kernel = kernel
+        self._files = {f"/bin/{program.name}": program for program in programs} | dict(files or {})
+        self._parameters = "old_cgroups=1" if cgroups == 1 else ""
+        self._memory_mib = memory_mib
+        self._told: dict[int, Told] = {}
+        self._is_ready = False
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="machine-")))
+            self._console = folder / "console"
+            ours, its = socket.socketpair()
+            stack.enter_context(ours)
+            with its:
+                self._process = self._start(folder, its)
+            stack.callback(self._end)
+            self._line = Line(ours)
+            self._wait(lambda: self._is_ready, BOOT_SECONDS, "boot")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def run(
+        self,
+        program: Path | str,
+        *arguments: str,
+        start: Start | None = None,
+        stdin: str | bytes = "",
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Ended:
+        started = self.start(program, *arguments, start=start)
+        started.hears(stdin)
+        return started.ends(timeout)
+
+    @contextmanager
+    def running(self, program: Path | str, *arguments: str, start: Start | None = None) -> Iterator[Program]:
+        """Killed afterwards, if it has not ended by then."""
+        started = self.start(program, *arguments, start=start)
+        try:
+            yield started
+        finally:
+            started.kill()
+
+    def start(self, program: Path | str, *arguments: str, start: Start | None = None) -> Program:
+        """A program of this machine is known by its name: it is that of /bin."""
+        path = f"/bin/{program.name}" if isinstance(program, Path) else program
+        number = len(self._told) + 1
+        told = self._told[number] = Told()
+        self._line.send(number, SPAWN, (start or Start()).texts([path, *arguments]))
+        return Program(number, self._line, told, self._wait, Path(path).name)
+
+    def read(self, path: str, *, start: Start | None = None) -> str:
+        return self.call("read", path, start=start)
+
+    def write(self, path: str, text: str, *, start: Start | None = None) -> None:
+        """In one write(2)."""
+        self.call("write", path, start=start, stdin=text)
+
+    def insmod(self, path: str, *parameters: str) -> None:
+        self.call("insmod", path, " ".join(parameters))
+
+    def rmmod(self, name: str) -> None:
+        self.call("rmmod", name)
+
+    def mkdir(self, path: str) -> None:
+        self.call("mkdir", path)
+
+    def rmdir(self, path: str) -> None:
+        self.call("rmdir", path)
+
+    def mknod(self, path: str, major: int, minor: int) -> None:
+        """A character device that everybody may use."""
+        self.call("mknod", path, str(major), str(minor))
+
+    def inode(self, path: str) -> int:
+        """Of a cgroup's folder: its id."""
+        return int(self.call("stat", path).split()[0])
+
+    def names(self, path: str) -> list[str]:
+        return sorted(self.call("list", path).splitlines())
+
+    def log(self) -> str:
+        """The kernel's, from its boot on."""
+        return self.call("log")
+
+    def assert_quiet(self) -> None:
+        """The kernel has had nothing to complain of."""
+        if found := complaints(self.log()):
+            raise MachineError(f"{self.kernel.release} complains:\n{found}")
+
+    def call(self, name: str, *words: str, start: Start | None = None, stdin: str = "") -> str:
+        """One system call of guest/call.c: what it read, or the `OSError` that it got."""
+        ended = self.run(CALL, name, *words, start=start, stdin=stdin)
+        if ended.err:
+            raise MachineError(f"{name} {' '.join(words)}: {ended.err}")
+        if ended.code:
+            raise OSError(ended.code, os.strerror(ended.code), words[0] if words else None)
+        return ended.out
+
+    def _start(self, folder: Path, line: socket.socket) -> subprocess.Popen[bytes]:
+        initramfs = folder / "initramfs"
+        guest = build_guest(folder)
+        write_archive(initramfs, {f"/bin/{name}": path for name, path in guest.items()} | self._files)
+        words = qemu.command(
+            self.kernel.vmlinuz,
+            initramfs,
+            console=self._console,
+            line=line.fileno(),
+            memory_mib=self._memory_mib,
+            parameters=self._parameters,
+        )
+        return subprocess.Popen(words, pass_fds=[line.fileno()], stdin=subprocess.DEVNULL)
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _wait(self, is_so: Callable[[], bool], seconds: float, what: str) -> None:
+        """Take what the machine says until that is so."""
+        if is_so():
+            return
+        try:
+            for frame in self._line.frames(seconds):
+                self._is_ready = self._is_ready or frame.kind == READY
+                if told := self._told.get(frame.program):
+                    told.take(frame)
+                if is_so():
+                    return
+        except ClosedError as error:
+            raise MachineError(f"{self.kernel.release} went away before {what}:\n{self._console_end()}") from error
+        except TimeoutError as error:
+            raise MachineError(f"{self.kernel.release}: no {what} in {seconds} s\n{self._console_end()}") from error
+
+    def _console_end(self) -> str:
+        text = self._console.read_text(errors="replace") if self._console.exists() else ""
+        return "\n".join(text.splitlines()[-CONSOLE_LINES:])

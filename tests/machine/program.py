@@ -1,0 +1,127 @@
+"""A program that runs in a machine, with the face that a container's program has (tests/shim/preload/container.py)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.machine.line import MOST_BYTES, Frame, Line
+from tests.shim.preload.container import TIMEOUT_SECONDS, Ended
+
+SPAWN, INPUT, SIGNAL = "S", "I", "K"
+STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """In what surroundings a program starts (guest/spawn.c)."""
+
+    cgroup: str = ""
+    """Below the root of the cgroups, made if it is not there."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    uid: int | None = None
+    capabilities: int | None = None
+    """A mask. Without one: all that the user has."""
+    is_pid_apart: bool = False
+    """A pid namespace of its own, with its own /proc."""
+    beside_pid: int | None = None
+    """The pid namespace of that process."""
+    is_user_apart: bool = False
+    """A user namespace of its own, in which it is root."""
+
+    def texts(self, words: Sequence[str]) -> bytes:
+        texts = [f"arg={word}" for word in words] + [f"env={name}={value}" for name, value in self.env.items()]
+        texts += [f"cgroup={self.cgroup}"] if self.cgroup else []
+        texts += [f"uid={self.uid}"] if self.uid is not None else []
+        texts += [f"caps={self.capabilities:x}"] if self.capabilities is not None else []
+        texts += [f"pidns={self.beside_pid or ''}"] if self.is_pid_apart or self.beside_pid else []
+        texts += ["userns="] if self.is_user_apart else []
+        return b"".join(text.encode() + b"\0" for text in texts)
+
+
+@dataclass(slots=True)
+class Told:
+    """What the machine has said of one program."""
+
+    pid: int | None = None
+    out: bytearray = field(default_factory=bytearray)
+    err: bytearray = field(default_factory=bytearray)
+    code: int | None = None
+    is_closed: bool = False
+
+    def take(self, frame: Frame) -> None:
+        if frame.kind == STARTED:
+            self.pid = frame.number
+        elif frame.kind == OUT:
+            self.out += frame.content
+        elif frame.kind == ERR:
+            self.err += frame.content
+        elif frame.kind == ENDED:
+            self.code = frame.number
+        elif frame.kind == CLOSED:
+            self.is_closed = True
+
+
+Wait = Callable[[Callable[[], bool], float, str], None]
+"""Until that is so: what the machine says meanwhile is taken. Seconds, and what is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    number: int
+    line: Line
+    told: Told
+    wait: Wait
+    name: str
+
+    @property
+    def pid(self) -> int:
+        """As the machine's first process sees it."""
+        self.wait(lambda: self.told.pid is not None, TIMEOUT_SECONDS, f"start of {self.name}")
+        return self.told.pid or 0
+
+    def says(self, line: str, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Wait until it has said that line. It ends before: an error that shows what it said."""
+        said = []
+        while (text := self._next_line(timeout)) is not None:
+            said.append(text)
+            if text == line:
+                return
+        raise AssertionError(f"{self.name} never said {line!r}, but {said}, then {self.told.code} and {self._err()!r}")
+
+    def hears(self, text: str | bytes) -> None:
+        """On its standard input."""
+        content = text.encode() if isinstance(text, str) else text
+        for start in range(0, len(content), MOST_BYTES):
+            self.line.send(self.number, INPUT, content[start : start + MOST_BYTES])
+
+    def hears_no_more(self) -> None:
+        self.line.send(self.number, INPUT)
+
+    def goes_on(self) -> None:
+        """The line that it waits for."""
+        self.hears("\n")
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sent, not waited for: `ends` does that."""
+        self.line.send(self.number, SIGNAL, bytes([number]))
+
+    def ends(self, timeout: float = TIMEOUT_SECONDS) -> Ended:
+        """With the rest of what it said, of its children too."""
+        self.hears_no_more()
+        told = self.told
+        self.wait(lambda: told.code is not None and told.is_closed, timeout, f"end of {self.name}")
+        return Ended(told.code or 0, told.out.decode(errors="replace"), self._err())
+
+    def _next_line(self, timeout: float) -> str | None:
+        told = self.told
+        self.wait(lambda: b"\n" in told.out or told.is_closed, timeout, f"a line of {self.name}")
+        text, newline, rest = bytes(told.out).partition(b"\n")
+        if not newline:
+            return None
+        told.out[:] = rest
+        return text.decode(errors="replace")
+
+    def _err(self) -> str:
+        return self.told.err.decode(errors="replace")

@@ -1,0 +1,20 @@
+"""QEMU's command line: a machine of two processors, two serial lines, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PARAMETERS = (
+    "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t rdinit=/bin/init log_buf_len=4M no_timer_check tsc=reliable "
+    "mitigations=off random.trust_cpu=on audit=0"
+)
+"""Warnings are said on the console, a panic is its end. The rest is what a boot need not spend its seconds on."""
+
+
+def command(vmlinuz: Path, initramfs: Path, *, console: Path, line: int, memory_mib: int, parameters: str) -> list[str]:
+    """`line`: the descriptor of the socket that becomes ttyS1. Without KVM, and killed with whoever started it."""
+    machine = ["-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2,sockets=2", "-m", str(memory_mib)]
+    bare = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
+    lines = ["-serial", f"file:{console}", "-chardev", f"socket,id=line,fd={line}", "-serial", "chardev:line"]
+    boot = ["-kernel", str(vmlinuz), "-initrd", str(initramfs), "-append", f"{PARAMETERS} {parameters}".strip()]
+    return ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *machine, *bare, *lines, *boot]
