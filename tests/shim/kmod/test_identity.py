@@ -1,0 +1,185 @@
+"""Whose a file is: of the container in which it was opened, whoever has it later, and whatever becomes of the container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.driver import MIB
+from tests.machine.machine import Machine
+from tests.machine.program import Start
+from tests.shim.kmod.world import CGROUPS, World, name_of
+
+pytestmark = pytest.mark.shim
+
+LIMIT = {0: 4301}
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+EVERYTHING = (1 << 41) - 1
+"""A mask of all capabilities there are."""
+
+
+@pytest.fixture(autouse=True)
+def ends_empty(world: World) -> Iterator[None]:
+    yield
+    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    world.forget()
+
+
+def test_whoever_is_started_in_the_container_later_has_its_limit(world: World) -> None:
+    """As `kubectl exec` does it: another process, put into the cgroup."""
+    place = world.limited("a", LIMIT)
+    with place.running("app", "--hold", "4000") as app:
+        app.says("holding")
+        assert place.run("app", "302").lines == [REFUSED]
+
+
+def test_a_container_in_the_container_has_its_limit(world: World) -> None:
+    """A cgroup below, two levels deep; a pid namespace and a user namespace of its own change nothing."""
+    world.limited("a", LIMIT)
+    nested = world.unlimited("a/docker/inner")
+    for place in (nested, nested.inside(is_pid_apart=True), nested.inside(is_user_apart=True)):
+        assert place.run("app", "4302").lines == [REFUSED]
+        assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
+def test_the_nearest_of_two_limits_holds(world: World) -> None:
+    """The pod's, and of one of its containers its own."""
+    world.limited("pod", {0: 4000})
+    refined = world.limited("pod/one", {0: 1000})
+    other = world.unlimited("pod/two")
+    assert refined.run("app", "1000", "--then", "1").lines == ["allocated 1000 MiB", REFUSED]
+    assert other.run("app", "4000", "--then", "1").lines == ["allocated 4000 MiB", REFUSED]
+
+
+def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: World) -> None:
+    """CUDA's file outlives its process in a child, and the driver's memory with it."""
+    place = world.limited("a", LIMIT)
+    with place.running("app", "--fork", "4000") as app:
+        app.says("holding")
+        assert world.card("a").used == 4000 * MIB
+        assert place.run("app", "302").lines == [REFUSED]
+        for pid in world.pids("a"):
+            world.kill(pid)
+        app.ends()
+    assert world.card("a").used == 0
+
+
+def test_a_program_that_replaces_itself_starts_anew(world: World) -> None:
+    """exec closes CUDA's file, which takes the memory with it."""
+    place = world.limited("a", LIMIT)
+    ended = place.run("steps", "open", "take", "4000", "exec", "open", "take", "4300")
+    assert ended.lines == ["allocated 4000 MiB", "allocated 4300 MiB"]
+
+
+def test_a_file_that_is_carried_out_stays_limited(world: World) -> None:
+    """By a socket, to a process of no container: what it takes by that file is the first one's still."""
+    place = world.limited("a", LIMIT)
+    with place.running("steps", "open", "take", "3000", "send", "/tmp/passed") as giver:
+        giver.says("allocated 3000 MiB")
+        out = world.host().run("steps", "receive", "/tmp/passed", "take", "1302", "take", "1300")
+        assert out.lines[-2:] == [REFUSED, "allocated 1300 MiB"]
+        giver.kill()
+        giver.ends()
+
+
+def test_a_file_that_is_carried_out_outlives_its_opener(world: World) -> None:
+    place = world.limited("a", LIMIT)
+    with place.running("steps", "open", "take", "3000", "send", "/tmp/passed") as giver:
+        giver.says("allocated 3000 MiB")
+        with world.host().running("steps", "receive", "/tmp/passed", "wait", "take", "1302") as taker:
+            taker.says("waiting")
+            giver.kill()
+            giver.ends()
+            assert world.card("a").used == 3000 * MIB
+            taker.goes_on()
+            assert taker.ends().lines[-1] == REFUSED
+    assert world.card("a").used == 0
+
+
+def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: World) -> None:
+    place = world.limited("a", LIMIT)
+    with place.running("steps", "open", "take", "3000", "wait", "take", "1302", "take", "1300", "wait") as program:
+        program.says("waiting")
+        world.command("remove a")
+        assert "a" not in world.machine.names("/proc/cgpu_km/0")
+        program.goes_on()
+        program.says(REFUSED)
+        program.says("waiting")
+        assert world.instances()["a"].fields["removed"] == "1"
+        assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
+    until(lambda: "a" not in world.instances(), what="the end of the last file")
+
+
+def test_a_name_given_anew_keeps_its_budget(world: World) -> None:
+    """A container that is made again: the old one's files still count until they are closed."""
+    first = world.limited("one", LIMIT)
+    with first.running("app", "--hold", "4000") as app:
+        app.says("holding")
+        second = world.unlimited("two")
+        identity = world.machine.inode(f"{CGROUPS}/two")
+        world.command(f"add one cgroup={identity} 0={4301 * MIB}")
+        assert second.run("app", "302").lines == [REFUSED]
+        app.kill()
+        app.ends()
+    assert second.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
+def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
+    """The id is 64 bits and not used again, though the folder's name is."""
+    world.limited("fleeting", LIMIT)
+    before = world.machine.inode(f"{CGROUPS}/fleeting")
+    world.machine.rmdir(f"{CGROUPS}/fleeting")
+    again = world.unlimited("fleeting")
+    assert world.machine.inode(f"{CGROUPS}/fleeting") != before
+    assert again.run("app", "5000").lines == ["allocated 5000 MiB"]
+
+
+def test_an_honest_program_in_a_privileged_container_is_held(world: World) -> None:
+    """With every capability, and device nodes of its own making."""
+    place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
+    assert place.run("app", "4302").lines == [REFUSED]
+    world.machine.mkdir("/tmp/own")
+    for name, minor in (("nvidiactl", 255), ("nvidia0", 0)):
+        world.machine.mknod(f"/tmp/own/{name}", 195, minor)
+    assert place.run("app", "--control", "/tmp/own/nvidiactl", "4302").lines == [REFUSED]
+    assert place.run("app", "--control", "/tmp/own/nvidiactl", "4300").lines == ["allocated 4300 MiB"]
+
+
+@pytest.mark.parametrize("kind", ["40", "C2"])
+def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: World, kind: str) -> None:
+    """RM_ALLOC_MEMORY on /dev/nvidiaN: the driver would give it to an administrator. Other classes are none of ours."""
+    place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
+    given = world.host().run("steps", "open", "host", kind)
+    refused = place.run("steps", "open", "host", kind)
+    assert refused.lines != given.lines
+    assert "0x1b" in refused.out or "0x56" in refused.out
+    assert world.state()["cards"] == "watched"
+    assert place.run("steps", "open", "host", "3E").lines == world.host().run("steps", "open", "host", "3E").lines
+    assert ("nvidia0", "other") not in world.tables()
+
+
+def test_by_pid_namespace_on_old_cgroups(old_world: World) -> None:
+    """Where there is no cgroup v2: the namespace, and those that are made in it."""
+    machine = old_world.machine
+    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+        first.says("waiting")
+        old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
+        inside = Start(beside_pid=first.pid)
+        assert machine.run("app", "4302", start=inside).lines == [REFUSED]
+        assert machine.run("app", "4300", start=inside).lines == ["allocated 4300 MiB"]
+        assert machine.run("app", "5000").lines == ["allocated 5000 MiB"]
+        assert old_world.instances()["a"].fields["pidns"].isdecimal()
+    old_world.command("remove a")
+
+
+def test_a_namespace_number_used_again_is_nobodys(old_world: World) -> None:
+    """The numbers are given out again at once; the instance goes by the namespace itself."""
+    machine = old_world.machine
+    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+        first.says("waiting")
+        old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
+    for _ in range(5):
+        assert machine.run("app", "5000", start=Start(is_pid_apart=True)).lines == ["allocated 5000 MiB"]
+    old_world.command("remove a")

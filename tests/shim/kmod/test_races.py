@@ -1,0 +1,85 @@
+"""Everything at once: processes that race, fork and are killed, calls that nobody should make, instances that come and go."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.driver import MIB
+from tests.shim.kmod.world import World
+
+pytestmark = pytest.mark.shim
+
+LIMIT_MIB = 4301
+SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "30000"))
+CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))
+WORKERS = 4
+STOPS = 10
+SECONDS = 300
+
+
+@pytest.fixture(autouse=True)
+def ends_empty(world: World) -> Iterator[None]:
+    world.new_peak()
+    yield
+    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    until(lambda: all(card.used == 0 for each in world.instances().values() for card in each.cards.values()))
+    world.forget()
+    until(lambda: world.state()["files"] == "0", what="files that are not forgotten")
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_the_limit_holds_through_all_of_it(world: World) -> None:
+    """30,000 sessions of processes on two processors: the driver's own peak is within the limit, and nothing is left."""
+    place = world.limited("a", {0: LIMIT_MIB})
+    ended = world.machine.run("stress", str(WORKERS), str(SESSIONS), "1", start=place.start, timeout=SECONDS)
+    assert (ended.code, ended.err) == (0, "")
+    figures = re.fullmatch(r"(\d+) given, (\d+) refused, (\d+) killed, (\d+) forked, peak (\d+)\n", ended.out)
+    assert figures
+    *happened, peak_mib = map(int, figures.groups())
+    assert all(number > SESSIONS // 40 for number in happened), ended.out
+    assert LIMIT_MIB * 0.8 < peak_mib <= LIMIT_MIB
+    card = world.card("a")
+    assert LIMIT_MIB * MIB * 0.8 < world.driver().cards[0].peak <= LIMIT_MIB * MIB
+    assert card.peak <= LIMIT_MIB * MIB
+    assert card.refused > 0
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_calls_that_nobody_should_make(world: World, seed: int) -> None:
+    """No oops, and whenever the program stops it is charged for what the driver gave it."""
+    place = world.limited("a", {0: LIMIT_MIB})
+    with place.running("malformed", str(CALLS // 2), str(seed)) as program:
+        for _ in range(STOPS):
+            program.says("waiting", timeout=SECONDS)
+            given = world.driver().cards[0].by_process.get(program.pid, 0)
+            assert world.instances()["a"].processes == {(0, program.pid): given}
+            assert given > 0
+            program.goes_on()
+        ended = program.ends(timeout=SECONDS)
+        assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.timeout(SECONDS)
+def test_instances_that_come_and_go_under_load(world: World) -> None:
+    """Resized, removed, added anew and read while two containers race; nobody is ever above the largest limit there was."""
+    places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
+    racing = [world.machine.start("stress", "2", f"{SESSIONS // 10}", "7", start=each.start) for each in places]
+    rounds = 0
+    while any(each.told.code is None for each in racing):
+        world.add("a", {0: (4000 + rounds % 300) * MIB})
+        world.command("remove b")
+        world.add("b", {0: LIMIT_MIB * MIB})
+        assert world.node("0/a/meminfo").startswith("Free: ")
+        world.instances()
+        rounds += 1
+    for each in racing:
+        ended = each.ends(SECONDS)
+        assert (ended.code, ended.err) == (0, "")
+    assert rounds > 10
+    assert world.card("a").peak <= LIMIT_MIB * MIB

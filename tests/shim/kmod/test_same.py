@@ -1,0 +1,18 @@
+"""One program, two forms: whatever it does, library and module let it hear the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shim.kmod.world import World
+from tests.shim.same import CASES, Case
+
+pytestmark = pytest.mark.shim
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_in_a_kernel(world: World, case: Case) -> None:
+    place = world.limited("a", {0: case.limit_mib})
+    ended = place.run(case.program, *case.arguments)
+    world.forget()
+    assert ended.lines == list(case.said)

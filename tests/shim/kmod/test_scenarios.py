@@ -1,0 +1,191 @@
+"""The limit as programs meet it in a kernel: nothing in the container, and every program is a static one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.driver import MIB
+from tests.shim.kmod.world import World
+
+pytestmark = pytest.mark.shim
+
+LIMIT = {0: 4301}
+LIMIT_BYTES = 4509925376
+QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+TOTAL = f"Total amount of global memory: 4301 MBytes ({LIMIT_BYTES} bytes)"
+IN_HAND_MIB = 3193
+"""What one of the founding application takes."""
+
+
+@pytest.fixture(autouse=True)
+def ends_empty(world: World) -> Iterator[None]:
+    """After every test nobody holds anything: not for the module, not for the driver."""
+    world.new_peak()
+    yield
+    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    held = {name: card for name, each in world.instances().items() for card in each.cards.values() if card.used}
+    assert held == {}
+    world.forget()
+
+
+def test_s1_two_pods_share_one_card(world: World) -> None:
+    """Each sees a card of 4301 MiB, of which 3193 are used and 1108 free; the node sees the sum."""
+    first, second = world.limited("app-0", LIMIT), world.limited("app-1", LIMIT)
+    with first.running("app", "--total", "--hold", f"{IN_HAND_MIB}") as one, second.running("app", "--hold", "3193") as two:
+        one.says(TOTAL)
+        one.says("holding")
+        two.says("holding")
+        for place in (first, second):
+            assert place.run("nvidia-smi", *QUERY).out == "4301, 3193, 1108\n"
+            assert place.run("app", "1109").lines == [REFUSED]
+        total, used, _ = (int(each) for each in world.host().run("nvidia-smi", *QUERY).out.split(", "))
+        assert (total, used) == (16130, 2 * IN_HAND_MIB)
+        for name in ("app-0", "app-1"):
+            assert (world.card(name).limit, world.card(name).used) == (LIMIT_BYTES, IN_HAND_MIB * MIB)
+
+
+def test_s2_a_greedy_neighbour_harms_only_itself(world: World) -> None:
+    first, greedy = world.limited("app-0", LIMIT), world.limited("app-6g", LIMIT)
+    with first.running("app", "--hold", "3193") as app:
+        app.says("holding")
+        ended = greedy.run("app", "6144")
+        assert (ended.lines, ended.code != 0) == ([REFUSED], True)
+        assert world.card("app-6g").refused == 1
+        assert world.card("app-6g").peak == 0
+        assert first.run("app", "1108").lines == ["allocated 1108 MiB"]
+        app.kill(signal.SIGTERM)
+        assert app.ends().code == 0
+    assert world.card("app-0").refused == 0
+
+
+@pytest.mark.parametrize("form", ["--xfer", "--short", "--heap", "--raw", "--pages=2m"])
+def test_every_form_of_the_call_is_counted(world: World, form: str) -> None:
+    """Wrapped, short, by the heap, past libc, in large pages."""
+    place = world.limited("a", LIMIT)
+    ended = place.run("app", form, "4000", "--then", "400", "--then", "300", "--total")
+    assert ended.lines == ["allocated 4000 MiB", REFUSED, "allocated 300 MiB", TOTAL]
+    assert world.driver().cards[0].peak == 4300 * MIB
+    assert world.card("a").peak == 4300 * MIB
+
+
+def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: World) -> None:
+    """3193 + 1109 is 1 more than 4301, and 1108 is not."""
+    place = world.limited("a", LIMIT)
+    ended = place.run("app", "3193", "--then", "1109", "--then", "1108", "--then", "1")
+    assert ended.lines == ["allocated 3193 MiB", REFUSED, "allocated 1108 MiB", REFUSED]
+    assert world.driver().cards[0].peak == LIMIT_BYTES
+
+
+def test_processes_share_one_budget_and_are_told_apart(world: World) -> None:
+    place = world.limited("a", LIMIT)
+    with place.running("app", "--hold", "4000") as one, place.running("app", "--hold", "200") as two:
+        one.says("holding")
+        two.says("holding")
+        assert place.run("app", "102").lines == [REFUSED]
+        assert place.run("app", "100").lines == ["allocated 100 MiB"]
+        meminfo = world.node("0/a/meminfo").splitlines()
+        assert meminfo[0] == f"Free: {101 * MIB}"
+        assert sorted(meminfo[1:]) == sorted([f"PID: {one.pid} Mem: {4000 * MIB}", f"PID: {two.pid} Mem: {200 * MIB}"])
+        assert world.instances()["a"].processes == {(0, one.pid): 4000 * MIB, (0, two.pid): 200 * MIB}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_ends_gives_everything_back(world: World, number: signal.Signals) -> None:
+    place = world.limited("a", LIMIT)
+    with place.running("app", "--hold", "4300") as app:
+        app.says("holding")
+        app.kill(number)
+        app.ends()
+    assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
+
+
+def test_a_duplicate_keeps_the_charge_of_what_it_is_of(world: World) -> None:
+    ended = world.limited("a", LIMIT).run("app", "--dup", "4000", "--then", "302", "--then", "300")
+    assert ended.lines == ["allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"]
+
+
+def test_a_duplicate_in_another_container_stays_the_first_ones(world: World) -> None:
+    """Who took it pays for it, until nobody has it any more: that it ended itself changes nothing."""
+    giver, taker = world.limited("a", LIMIT), world.limited("b", LIMIT)
+    with giver.running("app", "--share", "--hold", "4000") as app:
+        app.says("allocated 4000 MiB")
+        name = app.line().removeprefix("shared ")
+        app.says("holding")
+        with taker.running("app", "--take", name, "--hold", "4300") as other:
+            other.says("holding")
+            assert (world.card("a").used, world.card("b").used) == (4000 * MIB, 4300 * MIB)
+            app.kill()
+            app.ends()
+            assert (world.card("a").used, world.card("b").used) == (4000 * MIB, 4300 * MIB)
+            assert giver.run("app", "302").lines == [REFUSED]
+    until(lambda: world.card("a").used == 0, what="the end of the duplicate")
+
+
+def test_a_freed_device_gives_back_all_that_was_below_it(world: World) -> None:
+    ended = world.limited("a", LIMIT).run("app", "--subtree", "4300")
+    assert ended.lines[-1] == "allocated 4300 MiB"
+
+
+def test_a_free_is_room_for_others_at_once(world: World) -> None:
+    """Every piece is half of the limit and more: the second would not fit beside the first."""
+    assert world.limited("a", LIMIT).run("app", "--loop", "50", "2200", "2300").lines == ["100 given, 0 refused"]
+
+
+def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: World) -> None:
+    """The second file that CUDA opens there is initialised as ever: the driver still knows its own files."""
+    place = world.limited("a", LIMIT)
+    assert place.run("app", "--managed", "1").lines == [REFUSED]
+    assert place.run("steps", "open", "uvm", "take", "100").lines[-1] == "allocated 100 MiB"
+    assert world.host().run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
+
+
+def test_the_driver_that_refuses_is_charged_nothing(world: World) -> None:
+    """The card itself is full: what was reserved for the call is free again."""
+    place = world.limited("a", LIMIT)
+    with world.host().running("app", "--hold", "14000") as app:
+        app.says("holding")
+        assert place.run("app", "4000", "--then", "1000").lines == [REFUSED, "allocated 1000 MiB"]
+        assert world.card("a").refused == 0
+
+
+def test_a_limit_is_changed_while_it_is_used(world: World) -> None:
+    """Both ways of saying it; below what is used nothing more is given, and nothing is taken."""
+    place = world.limited("a", LIMIT)
+    with place.running("steps", "open", "take", "3000", "wait", "take", "500", "wait", "take", "500") as program:
+        program.says("waiting")
+        world.machine.write("/proc/cgpu_km/0/a/memsize", f"{3400 * MIB}\n")
+        program.goes_on()
+        program.says(REFUSED)
+        assert place.run("nvidia-smi", *QUERY).out == "3400, 3000, 400\n"
+        world.add("a", {0: 3500 * MIB})
+        program.goes_on()
+        assert program.ends().lines[-1] == "allocated 500 MiB"
+    world.add("a", {0: 100 * MIB})
+    assert place.run("app", "100", "--then", "100").lines == [REFUSED, "allocated 100 MiB"]
+
+
+def test_a_container_without_a_limit_is_left_alone(world: World) -> None:
+    """Its open files have the driver's own operations table; a limited one's control file has not, its card's file has."""
+    with world.unlimited("free").running("app", "--hold", "15000") as app:
+        app.says("holding")
+        assert world.tables() == {("nvidiactl", "own"), ("nvidia0", "own"), ("nvidia-uvm", "own")} & world.tables()
+        assert ("nvidiactl", "own") in world.tables()
+        with world.limited("a", LIMIT).running("app", "--hold", "100") as limited:
+            limited.says("holding")
+            assert ("nvidiactl", "other") in world.tables()
+            assert ("nvidia0", "other") not in world.tables()
+
+
+def test_a_card_that_was_not_given_has_no_room(world: World) -> None:
+    """Two cards with limits of their own; a third without."""
+    place = world.limited("a", {0: 1000, 1: 2000})
+    for minor, mib in ((0, 1000), (1, 2000)):
+        ended = place.run("app", "--minor", f"{minor}", f"{mib}", "--then", "1", "--total")
+        assert ended.lines[:2] == [f"allocated {mib} MiB", REFUSED]
+        assert f"{mib} MBytes" in ended.lines[2]
+    assert place.run("app", "--minor", "2", "1").lines == [REFUSED]

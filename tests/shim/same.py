@@ -1,0 +1,53 @@
+"""What a program in a limited container hears, in whichever form it is limited: played over the library and the module.
+
+Not here is where they differ: docs/preload.md has what the library cannot catch, and its tests show each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+LIMIT_MIB = 4301
+TOTAL = "Total amount of global memory: 4301 MBytes (4509925376 bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program of `tests/fakes/driver/programs`, and every line it says."""
+
+    program: str
+    arguments: tuple[str, ...]
+    said: tuple[str, ...]
+    limit_mib: int = LIMIT_MIB
+
+    def __str__(self) -> str:
+        return " ".join((self.program, *self.arguments))
+
+
+def case(words: str, *said: str) -> Case:
+    program, *arguments = words.split()
+    return Case(program, tuple(arguments), said)
+
+
+CASES = (
+    case("app --total --free", TOTAL, "free 4301 MiB of 4301 MiB"),
+    case("app 4300 --then 2 --then 1 --then 1", "allocated 4300 MiB", REFUSED, "allocated 1 MiB", REFUSED),
+    case("app 4302", REFUSED),
+    case("app 3193 --then 1109 --then 1108 --free", "allocated 3193 MiB", REFUSED, "allocated 1108 MiB", "free 0 MiB of 4301 MiB"),
+    case("app --xfer 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    case("app --short 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    case("app --heap 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    case("app --pages 2m 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    case("app --dup 4000 --then 302", "allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED),
+    case("app --subtree 4300", "allocated 4300 MiB", "freed the device with all below it", "allocated 4300 MiB"),
+    case("app --loop 20 2200 2300", "40 given, 0 refused"),
+    case("app --managed 1", REFUSED),
+    case("steps open take 4000 take 302 free take 4300", "allocated 4000 MiB", REFUSED, "freed: 0", "allocated 4300 MiB"),
+    case("steps open take 4000 close open take 4300", "allocated 4000 MiB", "closed: 0", "allocated 4300 MiB"),
+    case("steps open take 4000 dup take 302 take 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
+    case("steps open take 4000 exec open take 4300", "allocated 4000 MiB", "allocated 4300 MiB"),
+    case("steps open take 3000 fork open take 1302 take 1300 take 1300", "allocated 3000 MiB", REFUSED, "allocated 1300 MiB", "allocated 1300 MiB"),
+    case("steps wrap open take 4300 take 2", "allocated 4300 MiB", REFUSED),
+    case("nvidia-smi --query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits", "4301, 0, 4301"),
+)  # fmt: skip
