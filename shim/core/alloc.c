@@ -3,6 +3,7 @@
 
 #define SMALL_PAGE ((uint64_t)64 << 10)
 #define BIG_PAGE ((uint64_t)2 << 20)
+#define MOST_ADDED ((uint64_t)1 << 30)
 #define CLASS_EXTENDED 0x42 /* memory of other hosts' GPUs; a class of the driver's own sources, not of its interface */
 
 /* Of VID_HEAP_CONTROL's attributes: bits 26:25 are the location, 0 is video memory; bit 24 of the second is EGM. */
@@ -213,14 +214,16 @@ static uint64_t where_size_is(const struct core *core, const struct core_call *c
 }
 
 /*
- * The driver has written how big it became; less than was asked for is not the driver's writing. With pages of 4 KiB it
- * writes a multiple of those, and its allocator takes 64 KiB of the card for each begun 64 KiB.
+ * The driver has written how big it became. Less than was asked for is not the driver's writing, and neither is more than
+ * its largest page (512 MiB) can add: sums stay far from where they would wrap. With pages of 4 KiB it writes a multiple of
+ * those, and its allocator takes 64 KiB of the card for each begun 64 KiB.
  */
 static void settle(struct core *core, struct core_file *file, struct core_call *call)
 {
 	uint64_t bytes, taken = call->taken_bytes;
 
-	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) || bytes < call->asked_bytes)
+	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) ||
+	    bytes < call->asked_bytes || bytes - call->asked_bytes > MOST_ADDED)
 		return;
 	bytes = whole_pages(bytes, SMALL_PAGE);
 	if (bytes > taken)

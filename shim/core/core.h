@@ -52,6 +52,11 @@ struct core_form {
 	void (*give)(void *form, void *owner, uint32_t card, uint64_t bytes);
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
 	bool (*look)(void *form, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
+	/*
+	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as nobody
+	 * here would pay for it. Not so where other processes have clients of their own.
+	 */
+	bool knows_all_clients;
 };
 
 /*

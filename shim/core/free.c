@@ -59,15 +59,19 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	struct core_objects *objects = &core->objects;
 	unsigned char dup[DUP_BYTES_MOST];
 	bool is_promised = false;
-	uint32_t source;
+	bool is_foreign = false;
+	uint32_t source, source_client;
 
 	if (call->size != layout->dup_bytes || !copy_in(core, dup, call->at, sizeof(dup)))
 		return call_pass(call);
 	call->status = layout->dup_status;
 	call->client = load32(dup + layout->dup_client);
 	call->parent = load32(dup + layout->dup_parent);
+	source_client = load32(dup + layout->dup_source_client);
 	lock(core);
-	source = objects_find(objects, load32(dup + layout->dup_source_client), load32(dup + layout->dup_source_handle));
+	source = objects_find(objects, source_client, load32(dup + layout->dup_source_handle));
+	if (!source && core->form->knows_all_clients)
+		is_foreign = !objects_find(objects, source_client, source_client);
 	if (source)
 		is_promised = objects_promise(core);
 	call->born = objects->serial;
@@ -78,6 +82,8 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 			objects->charges[call->charge].references++;
 	}
 	unlock(core);
+	if (is_foreign)
+		return call_refuse(core, call, STATUS_NOT_PERMITTED);
 	if (!source)
 		return call_pass(call);
 	if (!is_promised)

@@ -3,14 +3,14 @@
  * of them. Everything a form supplies is here: memory with an end, a lock that notices where it is held, and limits.
  *
  *	V version                 begin: 1 or 0                       E                  end
- *	O file owner pid          open a control file                 X file             its last close
+ *	O file owner cards        open a control file                 X file             its last close
  *	L container card bytes    a limit (card 4: the only card)     G count            so many more grows, then none
  *	M address hex             the caller writes                   R address count    what stands there
  *	T address hex             the same, by another thread, between the driver's writing and core_after
  *	D result {address hex}    how the driver will react           K field delta      the layout's field, falsified
  *	B slot file request at    before: F or A answer               A slot             driver and after
  *	U container card          used peak refused                   P owner card       used by that process
- *	N                         objects charges promised
+ *	N                         objects charges promised            C                  every client is known here
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -150,7 +150,7 @@ static bool form_look(void *form, void *owner, uint32_t card, uint64_t *limit_by
 	return limit->limit_bytes != UINT64_MAX;
 }
 
-static const struct core_form form = {
+static struct core_form form = {
 	.copy_in = read_memory,
 	.copy_out = write_memory,
 	.lock = form_lock,
@@ -301,6 +301,7 @@ static void play(char *line)
 	case 'T': strcpy(meddling, text); break;
 	case 'D': strcpy(reaction, text); break;
 	case 'K': falsify(text); break;
+	case 'C': form.knows_all_clients = true; break;
 	case 'B': before(text); break;
 	case 'A': after(text); break;
 	case 'R': show(text); break;

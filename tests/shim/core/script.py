@@ -33,6 +33,10 @@ class Script:
         """`cards` says which files learn of cards together."""
         self._lines.append(f"O {file} {owner} {cards}")
 
+    def knows_all_clients(self) -> None:
+        """No other process has clients of its own that the core did not see."""
+        self._lines.append("C")
+
     def close(self, file: int) -> None:
         self._lines.append(f"X {file}")
 

@@ -30,6 +30,7 @@ from tests.shim.core.wire import (
     MEMORY,
     MIB,
     NO_MEMORY,
+    NOT_PERMITTED,
     NOT_SUPPORTED,
     SUBDEVICE,
     XFER,
@@ -71,6 +72,8 @@ ROUNDED = {
     "pages of 4 KiB, of which the card gives 16 at once": (1 * MIB + 1, 1 * MIB + 4096, 1 * MIB + (64 << 10)),
     "the driver took more": (3 * MIB, 32 * MIB, 32 * MIB),
     "less than asked is not the driver's writing": (3 * MIB, 64 << 10, 4 * MIB),
+    "nor is more than a page can add": (3 * MIB, 3 * MIB + (1 << 30) + 1, 4 * MIB),
+    "nor what would make a sum wrap": (3 * MIB, (1 << 64) - 1, 4 * MIB),
 }
 
 
@@ -209,6 +212,20 @@ def test_a_charge_lasts_as_long_as_its_last_name(script: Script, player: Path) -
     script.forwarded(1, wire.free(OTHER_ROOT, 5))
     script.used(0, ONLY_CARD, 0, "used under none")
     finish(script, player, 1)
+
+
+def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(script: Script, player: Path) -> None:
+    """Nobody here would pay for it. Where other processes have clients of their own it is the driver's business."""
+    wire = script.wire
+    hold(script, 8 * MIB, 1)
+    script.forwarded(0, wire.dup(ROOT, CARD, 2, 0xC1D00099, 1), handle=2)
+    script.knows_all_clients()
+    script.refused(0, wire.dup(ROOT, CARD, 3, 0xC1D00099, 1), NOT_PERMITTED)
+    script.refused(0, wire.dup(ROOT, CARD, 3, 0xC1D00099, 1), NOT_PERMITTED, wrapped=True)
+    script.forwarded(0, wire.dup(ROOT, CARD, 4, ROOT, 1), handle=4)
+    script.forwarded(0, wire.dup(ROOT, CARD, 5, ROOT, 0x99), status=BAD_STATE, say="of a client that is known")
+    script.used(0, ONLY_CARD, 8 * MIB)
+    finish(script, player)
 
 
 def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Path) -> None:

@@ -36,7 +36,10 @@ def ends_empty(world: World) -> Iterator[None]:
 def test_s1_two_pods_share_one_card(world: World) -> None:
     """Each sees a card of 4301 MiB, of which 3193 are used and 1108 free; the node sees the sum."""
     first, second = world.limited("app-0", LIMIT), world.limited("app-1", LIMIT)
-    with first.running("app", "--total", "--hold", f"{IN_HAND_MIB}") as one, second.running("app", "--hold", "3193") as two:
+    with (
+        first.running("app", "--total", "--hold", f"{IN_HAND_MIB}") as one,
+        second.running("app", "--hold", "3193") as two,
+    ):
         one.says(TOTAL)
         one.says("holding")
         two.says("holding")
