@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.e2e.waiting import until
 from tests.machine import qemu
 from tests.machine.archive import Content, write_archive
 from tests.machine.building import build_guest
@@ -35,6 +36,9 @@ READY, OFF = "R", "Q"
 CALL = "/bin/call"
 BOOT_SECONDS = 60
 """Two to ten are measured: a machine that needs more has other work."""
+KMEMLEAK = "/sys/kernel/debug/kmemleak"
+KMEMLEAK_SECONDS = 6
+"""Five is the age from which it reports."""
 CONSOLE_LINES = 60
 """Shown of a machine that went wrong: a trace, and what came before it."""
 
@@ -76,7 +80,9 @@ class Machine:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.close()
 
     def run(
@@ -101,8 +107,8 @@ class Machine:
             started.kill()
 
     def start(self, program: Path | str, *arguments: str, start: Start | None = None) -> Program:
-        """A program of this machine is known by its name: it is that of /bin."""
-        path = f"/bin/{program.name}" if isinstance(program, Path) else program
+        """One of /bin is known by its name, and by the path that it has outside."""
+        path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
         number = len(self._told) + 1
         told = self._told[number] = Told()
         self._line.send(number, SPAWN, (start or Start()).texts([path, *arguments]))
@@ -146,6 +152,22 @@ class Machine:
         """The kernel has had nothing to complain of."""
         if found := complaints(self.log()):
             raise MachineError(f"{self.kernel.release} complains:\n{found}")
+
+    def assert_no_leaks(self) -> None:
+        """Nothing in the kernel was forgotten, as far as it looks for that: on the debug kernel."""
+        try:
+            self.write(KMEMLEAK, "scan")
+        except FileNotFoundError:
+            return
+        # What is younger is not looked at, so what is there now is seen when it has grown old enough.
+        since = self._uptime()
+        until(lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak")
+        self.write(KMEMLEAK, "scan")
+        if found := self.read(KMEMLEAK):
+            raise MachineError(f"{self.kernel.release} forgot:\n{found}")
+
+    def _uptime(self) -> float:
+        return float(self.read("/proc/uptime").split()[0])
 
     def call(self, name: str, *words: str, start: Start | None = None, stdin: str = "") -> str:
         """One system call of guest/call.c: what it read, or the `OSError` that it got."""

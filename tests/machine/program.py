@@ -70,7 +70,7 @@ Wait = Callable[[Callable[[], bool], float, str], None]
 @dataclass(frozen=True, slots=True)
 class Program:
     number: int
-    line: Line
+    way: Line
     told: Told
     wait: Wait
     name: str
@@ -90,14 +90,21 @@ class Program:
                 return
         raise AssertionError(f"{self.name} never said {line!r}, but {said}, then {self.told.code} and {self._err()!r}")
 
+    def line(self, timeout: float = TIMEOUT_SECONDS) -> str:
+        """The next one that it says."""
+        text = self._next_line(timeout)
+        if text is None:
+            raise AssertionError(f"{self.name} said no more, then {self.told.code} and {self._err()!r}")
+        return text
+
     def hears(self, text: str | bytes) -> None:
         """On its standard input."""
         content = text.encode() if isinstance(text, str) else text
         for start in range(0, len(content), MOST_BYTES):
-            self.line.send(self.number, INPUT, content[start : start + MOST_BYTES])
+            self.way.send(self.number, INPUT, content[start : start + MOST_BYTES])
 
     def hears_no_more(self) -> None:
-        self.line.send(self.number, INPUT)
+        self.way.send(self.number, INPUT)
 
     def goes_on(self) -> None:
         """The line that it waits for."""
@@ -105,7 +112,7 @@ class Program:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Sent, not waited for: `ends` does that."""
-        self.line.send(self.number, SIGNAL, bytes([number]))
+        self.way.send(self.number, SIGNAL, bytes([number]))
 
     def ends(self, timeout: float = TIMEOUT_SECONDS) -> Ended:
         """With the rest of what it said, of its children too."""

@@ -13,7 +13,18 @@ PARAMETERS = (
 
 def command(vmlinuz: Path, initramfs: Path, *, console: Path, line: int, memory_mib: int, parameters: str) -> list[str]:
     """`line`: the descriptor of the socket that becomes ttyS1. Without KVM, and killed with whoever started it."""
-    machine = ["-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2,sockets=2", "-m", str(memory_mib)]
+    machine = [
+        "-machine",
+        "pc",
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max",
+        "-smp",
+        "2,sockets=2",
+        "-m",
+        str(memory_mib),
+    ]
     bare = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     lines = ["-serial", f"file:{console}", "-chardev", f"socket,id=line,fd={line}", "-serial", "chardev:line"]
     boot = ["-kernel", str(vmlinuz), "-initrd", str(initramfs), "-append", f"{PARAMETERS} {parameters}".strip()]

@@ -7,6 +7,7 @@
  *   call rmmod NAME
  *   call mkdir | rmdir | unlink PATH
  *   call mknod PATH MAJOR MINOR
+ *   call kill PID             by SIGKILL
  *   call stat PATH            inode number, mode in octal, user
  *   call list PATH            names in it, sorted by nobody
  *   call log                  the kernel's, as far as it remembers
@@ -14,6 +15,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +48,24 @@ static int call_read(char **words)
 	return got < 0 ? errno : wrong;
 }
 
+/* Made if it is not there; a folder of the kernel's that makes no files says ENOENT then, as a reader hears it. */
+static int open_to_write(const char *path)
+{
+	int file = open(path, O_WRONLY | O_TRUNC);
+
+	if (file >= 0 || errno != ENOENT)
+		return file;
+	file = open(path, O_WRONLY | O_CREAT, 0644);
+	if (file < 0)
+		errno = ENOENT;
+	return file;
+}
+
 static int call_write(char **words)
 {
 	static char bytes[MOST];
 	size_t length = fread(bytes, 1, sizeof(bytes), stdin);
-	int file = open(words[0], O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	int file = open_to_write(words[0]);
 	ssize_t written;
 
 	if (file < 0)
@@ -99,6 +114,11 @@ static int call_mknod(char **words)
 	return chmod(words[0], 0666) ? errno : 0;
 }
 
+static int call_kill(char **words)
+{
+	return kill(atoi(words[0]), SIGKILL) ? errno : 0;
+}
+
 static int call_stat(char **words)
 {
 	struct stat stat_;
@@ -142,8 +162,8 @@ static const struct {
 } calls[] = {
 	{ "read", 1, call_read },	{ "write", 1, call_write },   { "insmod", 1, call_insmod },
 	{ "rmmod", 1, call_rmmod },	{ "mkdir", 1, call_mkdir },   { "rmdir", 1, call_rmdir },
-	{ "unlink", 1, call_unlink },	{ "mknod", 3, call_mknod },   { "stat", 1, call_stat },
-	{ "list", 1, call_list },   { "log", 0, call_log },
+	{ "unlink", 1, call_unlink },	{ "mknod", 3, call_mknod },   { "kill", 1, call_kill },
+	{ "stat", 1, call_stat },	{ "list", 1, call_list },     { "log", 0, call_log },
 };
 
 int main(int count, char **words)

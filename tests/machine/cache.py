@@ -1,0 +1,50 @@
+"""What takes minutes to fetch or to make is kept outside the tree, under a name that says what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+UNUSED_SECONDS = 14 * 24 * 3600
+"""Two checkouts may want different ones in turn: what one of them used this fortnight stays."""
+
+
+def key(*made_of: str | Path) -> str:
+    """Of texts, and of files by what is in them."""
+    parts = [part.read_bytes() if isinstance(part, Path) else part.encode() for part in made_of]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The folder KIND-KEY, made by `make` in a folder of another name if it is not there. Two at once are fine."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "kernels"
+    wanted = cache / f"{kind}-{key}"
+    if not wanted.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        _made(wanted, make)
+    os.utime(wanted)
+    _forget_unused(cache)
+    return wanted
+
+
+def _made(wanted: Path, make: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(dir=wanted.parent, prefix="partial-", ignore_cleanup_errors=True) as folder:
+        partial = Path(folder) / wanted.name
+        partial.mkdir()
+        make(partial)
+        try:
+            partial.rename(wanted)
+        except OSError:
+            if not wanted.is_dir():
+                raise
+
+
+def _forget_unused(cache: Path) -> None:
+    for folder in cache.iterdir():
+        if time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)

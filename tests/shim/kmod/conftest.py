@@ -1,0 +1,69 @@
+"""A booted machine per kernel, with the modules and programs of these tests in it. Nothing is loaded yet.
+
+Session fixtures that carry the kernel's name: pytest runs all tests of one kernel before it boots the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.driver.build import build_static
+from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, Modules, build_modules
+from tests.machine import kernels
+from tests.machine.archive import Content
+from tests.machine.kernels import Kernel
+from tests.machine.machine import Machine
+from tests.shim.kmod.building import build_shim
+
+BUILT = Path(__file__).parents[3] / "build"
+UNKNOWN_VERSION = "470.1"
+"""Of a driver whose shapes nobody has written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModulesOfTests:
+    """For one kernel: the module, and three drivers."""
+
+    shim: Path
+    new: Modules
+    old: Modules
+    unknown: Modules
+
+    def files(self) -> dict[str, Content]:
+        """By where they are in a machine: /lib/vrampack.ko, /lib/new/nvidia.ko .."""
+        drivers = {"new": self.new, "old": self.old, "unknown": self.unknown}
+        found: dict[str, Content] = {"/lib/vrampack.ko": self.shim}
+        for name, driver in drivers.items():
+            found |= {f"/lib/{name}/nvidia.ko": driver.nvidia, f"/lib/{name}/nvidia-uvm.ko": driver.uvm}
+        return found
+
+
+@pytest.fixture(scope="session", params=kernels.NAMES)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    return kernels.kernel(str(request.param))
+
+
+@pytest.fixture(scope="session")
+def modules(kernel: Kernel) -> ModulesOfTests:
+    new, old, unknown = (
+        build_modules(BUILT, kernel.build, version) for version in (VERSION, ONE_DEVICE_VERSION, UNKNOWN_VERSION)
+    )
+    return ModulesOfTests(build_shim(BUILT, kernel), new, old, unknown)
+
+
+@pytest.fixture(scope="session")
+def programs() -> list[Path]:
+    return sorted(build_static(BUILT).iterdir())
+
+
+@pytest.fixture(scope="session")
+def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> Iterator[Machine]:
+    """Its kernel has complained of nothing when the last test has ended."""
+    with Machine(kernel, programs=programs, files=modules.files()) as booted:
+        yield booted
+        booted.assert_no_leaks()
+        booted.assert_quiet()
