@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "access.h"
+
+#include <linux/capability.h>
+#include <linux/errno.h>
+#include <linux/fs.h>
+#include <linux/printk.h>
+#include <linux/sched.h>
+#include <linux/user_namespace.h>
+
+#include "identities.h"
+#include "instances.h"
+
+int access_to_write(const struct file *file)
+{
+	if (!identities_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) && capable(CAP_SYS_ADMIN))
+		return 0;
+	pr_notice_ratelimited("process %d may not write here\n", task_tgid_nr(current));
+	return -EPERM;
+}
+
+int access_to_read(const struct instance *instance)
+{
+	struct instance *own = identities_current();
+	bool is_allowed = !own || own == instance;
+
+	if (own)
+		instances_put(own);
+	return is_allowed ? 0 : -EACCES;
+}

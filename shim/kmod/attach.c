@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "attach.h"
+
+#include <linux/cdev.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
+#include <linux/module.h>
+#include <linux/printk.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+
+#include "watch.h"
+#include "files.h"
+#include "identities.h"
+#include "instances.h"
+#include "presence.h"
+
+static struct cdev *device; /* NULL: not attached */
+static const struct file_operations *own; /* the driver's table */
+static struct file_operations standing; /* ours, in its place */
+
+static int open_managed(struct inode *inode, struct file *file, struct instance *instance)
+{
+	int error = 0;
+
+	if (!attach_has_one_device() && watch_concerns_current())
+		error = watch_driver(own->unlocked_ioctl);
+	if (!error)
+		return files_open(inode, file, instance);
+	instances_put(instance);
+	return error;
+}
+
+/*
+ * Whose a kernel thread is that opens files for a process is not known (io_uring before 5.12): nobody is let through
+ * unlimited by that door.
+ */
+static bool is_anybodys(void)
+{
+	return current->flags & PF_KTHREAD && current->mm;
+}
+
+/*
+ * The reference that came with our table is one on the driver's module, since that is its owner: it belongs to the driver's
+ * table from here on. The kernel reads the table's address twice where it takes that reference (up to 6.1), and so whatever
+ * it finds the second time, the module is the same.
+ */
+static int open_control(struct inode *inode, struct file *file)
+{
+	int index = presence_enter();
+	struct instance *instance;
+	int error;
+
+	file->f_op = own;
+	instance = identities_current();
+	if (instance)
+		error = open_managed(inode, file, instance);
+	else
+		error = is_anybodys() ? -EPERM : own->open(inode, file);
+	presence_leave(index);
+	return error;
+}
+
+static bool is_drivers(const struct file_operations *table)
+{
+	struct module *owner = table->owner;
+
+	return owner && !strcmp(owner->name, "nvidia") && within_module((unsigned long)table, owner);
+}
+
+static int check(const struct inode *inode, const struct file_operations *table)
+{
+	if (!is_drivers(table)) {
+		pr_err("the device is not as the driver made it: something else stands in its place\n");
+		return -EBUSY;
+	}
+	if (!table->open || !table->release || !table->unlocked_ioctl || !table->owner->version) {
+		pr_err("the driver is not the one that is known\n");
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+static int take_place(struct inode *inode)
+{
+	struct cdev *found = inode->i_cdev;
+	const struct file_operations *table = found->ops;
+	int error = check(inode, table);
+
+	if (error)
+		return error;
+	error = files_begin(table->owner->version);
+	if (error) {
+		pr_err("driver %s: %s\n", table->owner->version,
+		       error == -EBUSY ? "files of another version are open" : "its interface is not known here");
+		return error;
+	}
+	/* It is open, so its module is there. */
+	__module_get(table->owner);
+	own = table;
+	standing = (struct file_operations){ .owner = table->owner, .open = open_control };
+	device = found;
+	/* Everything an opener reads stands before he can come. */
+	smp_store_release(&device->ops, &standing);
+	return 0;
+}
+
+int attach_begin(const char *control)
+{
+	struct file *file;
+	struct inode *inode;
+	int error = -ENODEV;
+
+	if (device)
+		return 0;
+	file = filp_open(control, O_RDWR | O_CLOEXEC, 0);
+	if (IS_ERR(file)) {
+		pr_err("%s: cannot be opened (%ld)\n", control, PTR_ERR(file));
+		return -ENODEV;
+	}
+	inode = file_inode(file);
+	if (S_ISCHR(inode->i_mode) && inode->i_cdev && inode->i_rdev == MKDEV(CONTROL_MAJOR, CONTROL_MINOR))
+		error = take_place(inode);
+	else
+		pr_err("%s: not the driver's control device\n", control);
+	filp_close(file, NULL);
+	if (!error)
+		pr_info("attached to driver %s, %s\n", attach_version(),
+			attach_has_one_device() ? "one device" : "two devices");
+	return error;
+}
+
+void attach_end(void)
+{
+	if (!device)
+		return;
+	WRITE_ONCE(device->ops, own);
+	presence_wait();
+	watch_end();
+	presence_wait();
+	device = NULL;
+	module_put(own->owner);
+	pr_info("detached; %d managed files are open\n", files_count());
+}
+
+bool attach_is_on(void)
+{
+	return device;
+}
+
+const char *attach_version(void)
+{
+	return own->owner->version;
+}
+
+bool attach_has_one_device(void)
+{
+	return device->count > 1;
+}

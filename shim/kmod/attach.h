@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only name is
+ * `open`. An opener who is nobody's gets the driver's own table back before the driver's open runs; a managed one gets a
+ * managed file.
+ *
+ *      attached    the driver's module is held
+ *      detached    open managed files stay limited, and hold the driver's module themselves
+ */
+#ifndef ATTACH_H
+#define ATTACH_H
+
+#include <linux/types.h>
+
+#define CONTROL_MAJOR 195
+#define CONTROL_MINOR 255
+
+/*
+ * Under the commands' lock, both. -ENODEV: there is no such node, or it is not the driver's; -EBUSY: another stands there,
+ * or files of another version are open; -EOPNOTSUPP: a driver whose layouts are not known.
+ */
+int attach_begin(const char *control);
+/* Waits for opens under way. Nothing to do when it is not attached. */
+void attach_end(void);
+
+bool attach_is_on(void);
+/* While it is attached: the driver's version, and whether one device serves the cards too (up to 535). */
+const char *attach_version(void);
+bool attach_has_one_device(void);
+
+#endif

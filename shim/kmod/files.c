@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#include "files.h"
+
+#include <linux/atomic.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "../core/core.h"
+#include "../core/layouts.h"
+#include "form.h"
+#include "members.h"
+#include "presence.h"
+
+struct managed_file {
+	struct file_operations table;
+	const struct file_operations *own; /* the driver's, and a reference on its module */
+	struct member *member;
+	struct core_file core;
+};
+
+static struct core core;
+static char version[32]; /* of the driver that the core has begun with */
+static atomic_t count;
+
+int files_begin(const char *driver_version)
+{
+	if (!core_knows_version(driver_version))
+		return -EOPNOTSUPP;
+	if (atomic_read(&count))
+		return strcmp(version, driver_version) ? -EBUSY : 0;
+	files_end();
+	strscpy(version, driver_version, sizeof(version));
+	return core_begin(&core, &form, NULL, driver_version) ? 0 : -EOPNOTSUPP;
+}
+
+void files_end(void)
+{
+	if (core.form)
+		core_end(&core);
+	memset(&core, 0, sizeof(core));
+}
+
+int files_count(void)
+{
+	return atomic_read(&count);
+}
+
+static struct managed_file *managed(const struct file *file)
+{
+	return container_of(file->f_op, struct managed_file, table);
+}
+
+typedef long ioctl_function(struct file *file, unsigned int request, unsigned long argument);
+
+static long decide(struct file *file, unsigned int request, unsigned long argument, ioctl_function *own)
+{
+	struct managed_file *this = managed(file);
+	struct core_call call;
+	long result;
+
+	if (!core_watches(request))
+		return own(file, request, argument);
+	if (core_before(&core, &this->core, &call, request, argument) == CORE_ANSWERED)
+		return call.answer;
+	result = own(file, request, argument);
+	core_after(&core, &this->core, &call, result);
+	return result;
+}
+
+static long managed_ioctl(struct file *file, unsigned int request, unsigned long argument)
+{
+	return decide(file, request, argument, managed(file)->own->unlocked_ioctl);
+}
+
+#ifdef CONFIG_COMPAT
+static long managed_compat_ioctl(struct file *file, unsigned int request, unsigned long argument)
+{
+	return decide(file, request, argument, managed(file)->own->compat_ioctl);
+}
+#endif
+
+/* The file's table is the driver's again, and so what puts its module at the end is not ours. */
+static void forget(struct file *file)
+{
+	struct managed_file *this = managed(file);
+
+	file->f_op = this->own;
+	members_leave(this->member);
+	kfree(this);
+	module_put(THIS_MODULE);
+}
+
+/*
+ * The driver frees first: given back before that, the room would be another's while the memory is still taken. What it
+ * gives out anew meanwhile under the same handle replaces the old in the core.
+ */
+static int managed_release(struct inode *inode, struct file *file)
+{
+	struct managed_file *this = managed(file);
+	int result = this->own->release(inode, file);
+	int index = presence_enter();
+
+	core_release(&core, &this->core);
+	atomic_dec(&count);
+	forget(file);
+	presence_leave(index);
+	return result;
+}
+
+static struct managed_file *new_managed(const struct file_operations *own, struct instance *instance)
+{
+	struct managed_file *this = kzalloc(sizeof(*this), GFP_KERNEL_ACCOUNT);
+	pid_t pid = task_tgid_nr(current);
+
+	if (!this) {
+		instances_put(instance);
+		return ERR_PTR(-ENOMEM);
+	}
+	this->member = members_join(instance, pid);
+	if (IS_ERR(this->member)) {
+		struct member *error = this->member;
+
+		kfree(this);
+		return ERR_CAST(error);
+	}
+	this->own = own;
+	this->core.owner = this->member;
+	this->core.cards = &instance->cards;
+	this->core.pid = pid;
+	this->table = *own;
+	this->table.owner = THIS_MODULE;
+	this->table.unlocked_ioctl = managed_ioctl;
+#ifdef CONFIG_COMPAT
+	if (own->compat_ioctl)
+		this->table.compat_ioctl = managed_compat_ioctl;
+#endif
+	this->table.release = managed_release;
+	return this;
+}
+
+int files_open(struct inode *inode, struct file *file, struct instance *instance)
+{
+	const struct file_operations *own = file->f_op;
+	struct managed_file *this;
+	int error;
+
+	if (!try_module_get(THIS_MODULE)) {
+		instances_put(instance);
+		return -ENXIO;
+	}
+	this = new_managed(own, instance);
+	if (IS_ERR(this)) {
+		module_put(THIS_MODULE);
+		return PTR_ERR(this);
+	}
+	/* Counted first: as long as a file is about to be, what the core knows is not begun anew. */
+	atomic_inc(&count);
+	file->f_op = &this->table;
+	error = own->open(inode, file);
+	if (error) {
+		atomic_dec(&count);
+		forget(file);
+	}
+	return error;
+}
+
+static bool read_u32(u64 from, u32 *value)
+{
+	return !copy_from_user(value, u64_to_user_ptr(from), sizeof(*value));
+}
+
+bool files_refuse(unsigned int request, unsigned long argument, long *answer)
+{
+	const struct core_layout *layout = core.layout;
+	u32 number = _IOC_NR(request), size = _IOC_SIZE(request);
+	struct core_call call;
+	u64 at = argument;
+
+	/* Unwrapped once, here: what the core hears is one call, whatever another thread writes meanwhile. */
+	if (number == ESC_XFER_CMD) {
+		if (!read_u32(argument + layout->wrapper_number, &number) ||
+		    !read_u32(argument + layout->wrapper_size, &size) ||
+		    copy_from_user(&at, u64_to_user_ptr((u64)argument + layout->wrapper_pointer), sizeof(at)))
+			return false;
+	}
+	if (number != ESC_ALLOC_MEMORY || size != layout->window_bytes)
+		return false;
+	if (core_before(&core, NULL, &call, _IOC(0, 0, ESC_ALLOC_MEMORY, size), at) != CORE_ANSWERED)
+		return false;
+	*answer = call.answer;
+	return true;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Managed files: the driver's files that belong to an instance, from open to release, whoever has them by then. Each has a
+ * copy of the driver's table with three names of ours in it.
+ */
+#ifndef FILES_H
+#define FILES_H
+
+#include <linux/types.h>
+
+struct file;
+struct inode;
+struct instance;
+
+/*
+ * The layouts of that driver. -EOPNOTSUPP: they are not published; -EBUSY: files of a driver with others are still open.
+ * While files are open the same version goes on with what is known of them.
+ */
+int files_begin(const char *driver_version);
+void files_end(void);
+
+/*
+ * Opens a managed file; its table is the driver's, with the reference that belongs to it. The instance's reference goes
+ * over. Between presence_enter and presence_leave.
+ */
+int files_open(struct inode *inode, struct file *file, struct instance *instance);
+
+/*
+ * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it gets.
+ * Between presence_enter and presence_leave.
+ */
+bool files_refuse(unsigned int request, unsigned long argument, long *answer);
+
+int files_count(void);
+
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#include "form.h"
+
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "members.h"
+
+static DEFINE_MUTEX(tables); /* the core's; nothing else is locked while it is held */
+
+static int copy_in(void *unused, void *to, uint64_t from, size_t size)
+{
+	return copy_from_user(to, u64_to_user_ptr(from), size) ? -EFAULT : 0;
+}
+
+static int copy_out(void *unused, uint64_t to, const void *from, size_t size)
+{
+	return copy_to_user(u64_to_user_ptr(to), from, size) ? -EFAULT : 0;
+}
+
+static void lock(void *unused)
+{
+	mutex_lock(&tables);
+}
+
+static void unlock(void *unused)
+{
+	mutex_unlock(&tables);
+}
+
+/* Charged to the cgroup of whoever makes it grow, and no complaint in the log when that has no more: the call is refused. */
+static void *grow(void *unused, void *memory, size_t old_size, size_t new_size)
+{
+	void *bigger = NULL;
+
+	if (new_size) {
+		bigger = kvzalloc(new_size, GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+		if (!bigger)
+			return NULL;
+		if (memory)
+			memcpy(bigger, memory, min(old_size, new_size));
+	}
+	kvfree(memory);
+	return bigger;
+}
+
+static bool take(void *unused, void *owner, uint32_t card, uint64_t bytes)
+{
+	return members_take(owner, card, bytes);
+}
+
+static void settle(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
+{
+	members_settle(owner, card, more_bytes);
+}
+
+static void give(void *unused, void *owner, uint32_t card, uint64_t bytes)
+{
+	members_give(owner, card, bytes);
+}
+
+static bool look(void *unused, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
+{
+	return members_look(owner, card, limit, used);
+}
+
+const struct core_form form = {
+	.copy_in = copy_in,
+	.copy_out = copy_out,
+	.lock = lock,
+	.unlock = unlock,
+	.grow = grow,
+	.take = take,
+	.settle = settle,
+	.give = give,
+	.look = look,
+};

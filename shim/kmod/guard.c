@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "guard.h"
+
+#include <linux/errno.h>
+#include <linux/kobject.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/printk.h>
+#include <linux/ptrace.h>
+#include <linux/string.h>
+
+#include "identities.h"
+
+#define UVM "nvidia_uvm"
+
+static DEFINE_MUTEX(guard_lock);
+static struct kprobe probe;
+static enum guard_state state;
+
+static noinline long answer_with(long answer)
+{
+	return answer;
+}
+
+int guard_answer(struct pt_regs *regs, long answer)
+{
+	regs->di = answer;
+	instruction_pointer_set(regs, (unsigned long)answer_with);
+	return 1;
+}
+NOKPROBE_SYMBOL(guard_answer);
+
+static int on_mmap(struct kprobe *unused, struct pt_regs *regs)
+{
+	return identities_manage_current() ? guard_answer(regs, -ENOMEM) : 0;
+}
+NOKPROBE_SYMBOL(on_mmap);
+
+/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(after);
+
+static bool is_loaded(void)
+{
+	struct kobject *module = kset_find_obj(THIS_MODULE->mkobj.kobj.kset, UVM);
+
+	kobject_put(module);
+	return module;
+}
+
+/* With the lock held. */
+static void put_on(bool is_coming)
+{
+	int error;
+
+	if (state == GUARD_ON)
+		return;
+	memset(&probe, 0, sizeof(probe));
+	probe.symbol_name = UVM ":uvm_mmap_entry";
+	probe.pre_handler = on_mmap;
+	probe.post_handler = after;
+	error = register_kprobe(&probe);
+	if (!error)
+		state = GUARD_ON;
+	else if (is_coming || is_loaded())
+		state = GUARD_MISSING;
+	if (state == GUARD_MISSING)
+		pr_err("no probe on uvm_mmap_entry (%d): managed memory is not refused, and no instance is added\n", error);
+}
+
+static void take_off(void)
+{
+	if (state == GUARD_ON)
+		unregister_kprobe(&probe);
+	state = GUARD_ABSENT;
+}
+
+/* It comes before its first function runs, and goes after its last one has. */
+static int on_module(struct notifier_block *unused, unsigned long event, void *data)
+{
+	struct module *module = data;
+
+	if (strcmp(module->name, UVM))
+		return NOTIFY_DONE;
+	mutex_lock(&guard_lock);
+	if (event == MODULE_STATE_COMING)
+		put_on(true);
+	else if (event == MODULE_STATE_GOING)
+		take_off();
+	mutex_unlock(&guard_lock);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block modules = { .notifier_call = on_module };
+
+int guard_begin(void)
+{
+	int error = register_module_notifier(&modules);
+
+	if (error)
+		return error;
+	mutex_lock(&guard_lock);
+	put_on(false);
+	mutex_unlock(&guard_lock);
+	return 0;
+}
+
+void guard_end(void)
+{
+	unregister_module_notifier(&modules);
+	take_off();
+}
+
+enum guard_state guard_state(void)
+{
+	return READ_ONCE(state);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * Managed memory takes the card's memory without any call that could be counted, so mappings of nvidia-uvm are refused to
+ * managed tasks: by a probe on `uvm_mmap_entry`, since that driver knows its files by their table.
+ */
+#ifndef GUARD_H
+#define GUARD_H
+
+#include <linux/types.h>
+
+struct pt_regs;
+
+enum guard_state { GUARD_ABSENT, GUARD_ON, GUARD_MISSING };
+
+/* From now on, whenever that driver's module comes and goes. */
+int guard_begin(void);
+/* presence_wait comes after it, before the module goes. */
+void guard_end(void);
+/* Absent: that module is not loaded. Missing: it is, and cannot be guarded. */
+enum guard_state guard_state(void);
+
+/* For handlers of probes at the entry of a function: the caller gets this answer, and the function is not run. True: 1. */
+int guard_answer(struct pt_regs *regs, long answer);
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/* Memory limits for containers, held between them and the NVIDIA driver: see docs/kmod.md. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+
+#include "attach.h"
+#include "commands.h"
+#include "files.h"
+#include "guard.h"
+#include "presence.h"
+#include "proc.h"
+
+static char *control = "/dev/nvidiactl";
+module_param(control, charp, 0444);
+MODULE_PARM_DESC(control, "The driver's control node (initially /dev/nvidiactl)");
+
+static int __init vrampack_init(void)
+{
+	int error;
+
+	commands_begin(control);
+	error = guard_begin();
+	if (error)
+		return error;
+	error = attach_begin(control);
+	if (error)
+		goto end_guard;
+	error = proc_begin();
+	if (!error)
+		return 0;
+	attach_end();
+	files_end();
+end_guard:
+	guard_end();
+	presence_wait();
+	return error;
+}
+
+static void __exit vrampack_exit(void)
+{
+	proc_end();
+	attach_end();
+	guard_end();
+	/* Also of those who released the last files. */
+	presence_wait();
+	commands_end();
+	files_end();
+}
+
+module_init(vrampack_init);
+module_exit(vrampack_exit);
+
+MODULE_DESCRIPTION("GPU memory limits for containers, in front of the NVIDIA driver");
+MODULE_AUTHOR("The vrampack authors");
+MODULE_LICENSE("Dual MIT/GPL");
+MODULE_VERSION(VRAMPACK_VERSION);

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "members.h"
+
+#include <linux/err.h>
+#include <linux/overflow.h>
+#include <linux/printk.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+struct member {
+	struct list_head link;
+	struct instance *instance;
+	pid_t pid;
+	u32 files;
+	bool is_kept; /* its sums are not those of its charges any more: the core may still name it */
+	/* By the card that the core said; the last is of CORE_ONLY_CARD. What is used was taken of that limit, and goes back there. */
+	struct limit_share shares[CORE_CARDS + 1];
+};
+
+static struct member *find(struct instance *instance, pid_t pid)
+{
+	struct member *member;
+
+	list_for_each_entry(member, &instance->members, link)
+		if (member->pid == pid)
+			return member;
+	return NULL;
+}
+
+struct member *members_join(struct instance *instance, pid_t pid)
+{
+	struct member *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
+	struct member *member;
+
+	if (!spare) {
+		instances_put(instance);
+		return ERR_PTR(-ENOMEM);
+	}
+	mutex_lock(&instance->lock);
+	member = find(instance, pid);
+	if (!member) {
+		member = spare;
+		member->instance = instance;
+		member->pid = pid;
+		list_add_tail(&member->link, &instance->members);
+	}
+	member->files++;
+	mutex_unlock(&instance->lock);
+	if (member != spare) {
+		kfree(spare);
+		instances_put(instance);
+	}
+	return member;
+}
+
+/* Whoever unlocks it may free the last that holds it: so it is held meanwhile. */
+static struct instance *lock(struct member *member)
+{
+	struct instance *instance = member->instance;
+
+	instances_get(instance);
+	mutex_lock(&instance->lock);
+	return instance;
+}
+
+static void unlock(struct instance *instance)
+{
+	mutex_unlock(&instance->lock);
+	instances_put(instance);
+}
+
+static bool is_needed(const struct member *member)
+{
+	u32 i;
+
+	if (member->files || member->is_kept)
+		return true;
+	for (i = 0; i <= CORE_CARDS; i++)
+		if (member->shares[i].used_bytes)
+			return true;
+	return false;
+}
+
+/* With the lock held, which is opened. */
+static void unlock_after_giving(struct instance *instance, struct member *member)
+{
+	bool is_gone = !is_needed(member);
+	u32 i;
+
+	if (is_gone) {
+		for (i = 0; i <= CORE_CARDS; i++)
+			if (member->shares[i].limit)
+				limit_leave(&member->shares[i]);
+		list_del(&member->link);
+	}
+	unlock(instance);
+	if (is_gone) {
+		kfree(member);
+		instances_put(instance);
+	}
+}
+
+void members_leave(struct member *member)
+{
+	struct instance *instance = lock(member);
+
+	member->files--;
+	unlock_after_giving(instance, member);
+}
+
+static struct limit *find_limit(struct instance *instance, u32 card)
+{
+	struct budget *found = NULL;
+	u32 i;
+
+	if (card < CORE_CARDS)
+		return instance->budgets[card].was_named ? &instance->budgets[card].limit : NULL;
+	for (i = 0; i < CORE_CARDS; i++) {
+		if (!instance->budgets[i].is_named)
+			continue;
+		if (found)
+			return NULL;
+		found = &instance->budgets[i];
+	}
+	return found ? &found->limit : NULL;
+}
+
+static struct limit_share *get_share(struct member *member, u32 card)
+{
+	return &member->shares[min_t(u32, card, CORE_CARDS)];
+}
+
+/* Joined to the card's limit as it is now; to where it was taken, as long as anything of that is used. */
+static struct limit_share *find_share(struct member *member, u32 card)
+{
+	struct limit_share *share = get_share(member, card);
+	struct limit *limit = find_limit(member->instance, card);
+
+	if (share->used_bytes)
+		return share;
+	if (share->limit == limit)
+		return limit ? share : NULL;
+	if (share->limit)
+		limit_leave(share);
+	share->limit = NULL;
+	if (!limit)
+		return NULL;
+	limit_join(limit, share, member->pid);
+	return share;
+}
+
+bool members_take(struct member *member, u32 card, u64 bytes)
+{
+	struct instance *instance = lock(member);
+	struct limit_share *share = find_share(member, card);
+	bool is_taken = share && limit_take(share, bytes);
+
+	unlock(instance);
+	return is_taken;
+}
+
+/* Sums that cannot be true come of parameters that were forged between the driver's writing and our reading. */
+static void keep(struct member *member)
+{
+	if (!member->is_kept)
+		pr_warn_ratelimited("%s: process %d forged what the driver wrote\n", member->instance->name, member->pid);
+	member->is_kept = true;
+}
+
+void members_settle(struct member *member, u32 card, u64 more_bytes)
+{
+	struct instance *instance = lock(member);
+	struct limit_share *share = get_share(member, card);
+
+	if (share->limit && more_bytes <= U64_MAX - share->limit->used_bytes)
+		limit_settle(share, more_bytes);
+	else
+		keep(member);
+	unlock(instance);
+}
+
+void members_give(struct member *member, u32 card, u64 bytes)
+{
+	struct instance *instance = lock(member);
+	struct limit_share *share = get_share(member, card);
+
+	if (!share->limit || bytes > share->used_bytes)
+		keep(member);
+	if (share->limit)
+		limit_give(share, bytes);
+	unlock_after_giving(instance, member);
+}
+
+bool members_look(struct member *member, u32 card, u64 *limit, u64 *used)
+{
+	struct instance *instance = lock(member);
+	struct limit_share *share = find_share(member, card);
+
+	if (share) {
+		*limit = share->limit->limit_bytes;
+		*used = share->limit->used_bytes;
+	}
+	unlock(instance);
+	return share;
+}
+
+void members_end(struct instance *instance)
+{
+	struct member *member, *next;
+
+	list_for_each_entry_safe(member, next, &instance->members, link) {
+		list_del(&member->link);
+		kfree(member);
+		instances_put(instance);
+	}
+}
+
+u32 members_files(const struct instance *instance)
+{
+	struct member *member;
+	u32 files = 0;
+
+	list_for_each_entry(member, &instance->members, link)
+		files += member->files;
+	return files;
+}
+
+static u64 used_of(const struct member *member, const struct limit *limit)
+{
+	u64 used = 0;
+	u32 i;
+
+	for (i = 0; i <= CORE_CARDS; i++)
+		if (member->shares[i].limit == limit)
+			used += member->shares[i].used_bytes;
+	return used;
+}
+
+void members_show(struct seq_file *to, const struct budget *budget, const char *before, const char *between)
+{
+	struct member *member;
+
+	list_for_each_entry(member, &budget->instance->members, link) {
+		u64 used = used_of(member, &budget->limit);
+
+		if (used)
+			seq_printf(to, "%s%d%s%llu\n", before, member->pid, between, used);
+	}
+}

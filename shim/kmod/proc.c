@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#include "proc.h"
+
+#include <linux/err.h>
+#include <linux/kernel.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+#include "access.h"
+#include "attach.h"
+#include "watch.h"
+#include "commands.h"
+#include "files.h"
+#include "guard.h"
+#include "instances.h"
+#include "members.h"
+#include "node.h"
+#include "nodes.h"
+#include "words.h"
+
+static struct proc_dir_entry *root;
+
+static int may_read(void *unused)
+{
+	return 0;
+}
+
+static int may_read_all(void *unused)
+{
+	return access_to_read(NULL);
+}
+
+static int show_version(struct seq_file *to, void *unused)
+{
+	seq_puts(to, VRAMPACK_VERSION "\n");
+	return 0;
+}
+
+static int show_major(struct seq_file *to, void *unused)
+{
+	seq_puts(to, "0\n");
+	return 0;
+}
+
+static int show_state(struct seq_file *to, void *unused)
+{
+	static const char *const uvm[] = { [GUARD_ABSENT] = "absent", [GUARD_ON] = "guarded", [GUARD_MISSING] = "unguarded" };
+
+	commands_lock();
+	seq_printf(to, "attached: %s\n", attach_is_on() ? "yes" : "no");
+	if (attach_is_on()) {
+		seq_printf(to, "driver: %s\n", attach_version());
+		seq_printf(to, "layout: %s\n", attach_has_one_device() ? "one device" : "two devices");
+	}
+	seq_printf(to, "uvm: %s\n", uvm[guard_state()]);
+	seq_printf(to, "cards: %s\n", watch_is_on() ? "watched" : "unwatched");
+	seq_printf(to, "instances: %u\n", instances_count());
+	seq_printf(to, "files: %d\n", files_count());
+	commands_unlock();
+	return 0;
+}
+
+static int show_default_memsize(struct seq_file *to, void *unused)
+{
+	seq_printf(to, "%llu\n", commands_default_bytes());
+	return 0;
+}
+
+static int set_default_memsize(void *unused, u64 bytes)
+{
+	if (!bytes)
+		return -EINVAL;
+	commands_set_default_bytes(bytes);
+	return 0;
+}
+
+NODE(version, may_read, show_version, NULL);
+NODE(major, may_read, show_major, NULL);
+NODE(state, may_read_all, show_state, NULL);
+NODE(default_memsize, may_read_all, show_default_memsize, set_default_memsize);
+
+/* Where a reader is: after the instance with the id *at. */
+static void *start_instances(struct seq_file *to, loff_t *at)
+{
+	return instances_after(*at);
+}
+
+static void *next_instance(struct seq_file *to, void *this, loff_t *at)
+{
+	struct instance *instance = this;
+
+	*at = instance->id;
+	instances_put(instance);
+	return instances_after(*at);
+}
+
+static void stop_instances(struct seq_file *to, void *this)
+{
+	if (this)
+		instances_put(this);
+}
+
+static void show_budget(struct seq_file *to, const struct budget *budget)
+{
+	const struct limit *limit = &budget->limit;
+	char process[INSTANCE_NAME_MOST + 32];
+
+	if (!budget->was_named)
+		return;
+	seq_printf(to, "card %s %u limit=%llu used=%llu peak=%llu refused=%llu\n", budget->instance->name,
+		   budget_card(budget), limit->limit_bytes, limit->used_bytes, limit->peak_bytes, limit->refused);
+	snprintf(process, sizeof(process), "process %s %u pid=", budget->instance->name, budget_card(budget));
+	members_show(to, budget, process, " used=");
+}
+
+static int show_instance(struct seq_file *to, void *this)
+{
+	struct instance *instance = this;
+	u32 card;
+
+	mutex_lock(&instance->lock);
+	seq_printf(to, "instance %s id=%u ", instance->name, instance->id);
+	if (instance->pidns_number)
+		seq_printf(to, "pidns=%u", instance->pidns_number);
+	else
+		seq_printf(to, "cgroup=%llu", instance->cgroup);
+	seq_printf(to, " weight=%u files=%u%s\n", instance->weight, members_files(instance),
+		   instance->is_removed ? " removed=1" : "");
+	for (card = 0; card < CORE_CARDS; card++)
+		show_budget(to, &instance->budgets[card]);
+	mutex_unlock(&instance->lock);
+	return 0;
+}
+
+static const struct seq_operations instances = {
+	.start = start_instances,
+	.next = next_instance,
+	.stop = stop_instances,
+	.show = show_instance,
+};
+
+static int open_commands(struct inode *inode, struct file *file)
+{
+	int error = node_allow(inode, file, may_read_all);
+
+	return error ? error : seq_open(file, &instances);
+}
+
+/* One write is one command, wherever the file's position is. */
+static ssize_t write_command(struct file *file, const char __user *from, size_t size, loff_t *at)
+{
+	int error = access_to_write(file);
+	char *text;
+
+	if (error)
+		return error;
+	text = words_read(from, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	error = commands_run(text);
+	kfree(text);
+	return error ? error : size;
+}
+
+static const struct proc_ops commands_node = {
+	.proc_open = open_commands,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_write = write_command,
+	.proc_release = seq_release,
+};
+
+int proc_begin(void)
+{
+	root = proc_mkdir("cgpu_km", NULL);
+	nodes_begin(root);
+	if (root && proc_create("version", 0444, root, &version_node) && proc_create("major", 0444, root, &major_node) &&
+	    proc_create("state", 0400, root, &state_node) &&
+	    proc_create("default_memsize", 0600, root, &default_memsize_node) &&
+	    proc_create("inst_ctl", 0600, root, &commands_node))
+		return 0;
+	proc_end();
+	return -ENOMEM;
+}
+
+void proc_end(void)
+{
+	proc_remove(root);
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* /proc/cgpu_km: what is said to the operator and the agent, and what they say. */
+#ifndef PROC_H
+#define PROC_H
+
+int proc_begin(void);
+/* Waits for those who are reading or writing. */
+void proc_end(void);
+
+#endif

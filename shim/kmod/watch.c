@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "watch.h"
+
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/fs.h>
+#include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/printk.h>
+#include <linux/ptrace.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/user_namespace.h>
+
+#include "../core/layouts.h"
+#include "attach.h"
+#include "files.h"
+#include "identities.h"
+#include "presence.h"
+
+/* A task that is on its way to the driver from here: the probe lets it through. */
+struct passage {
+	struct list_head link;
+	struct task_struct *task;
+};
+
+static DEFINE_MUTEX(probe_lock);
+static struct kprobe probe;
+static bool is_watched;
+static long (*driver)(struct file *file, unsigned int request, unsigned long argument);
+
+static LIST_HEAD(passages);
+static DEFINE_RAW_SPINLOCK(passages_lock);
+
+static bool has_passage(void)
+{
+	struct passage *passage;
+	unsigned long flags;
+	bool is_found = false;
+
+	raw_spin_lock_irqsave(&passages_lock, flags);
+	list_for_each_entry(passage, &passages, link)
+		is_found |= passage->task == current;
+	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	return is_found;
+}
+NOKPROBE_SYMBOL(has_passage);
+
+static long pass(struct file *file, unsigned int request, unsigned long argument)
+{
+	struct passage passage = { .task = current };
+	unsigned long flags;
+	long result;
+
+	raw_spin_lock_irqsave(&passages_lock, flags);
+	list_add(&passage.link, &passages);
+	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	result = driver(file, request, argument);
+	raw_spin_lock_irqsave(&passages_lock, flags);
+	list_del(&passage.link);
+	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	return result;
+}
+
+/* In the driver's place, for the calls that the handler sends here: it may sleep. */
+static noinline long instead(struct file *file, unsigned int request, unsigned long argument)
+{
+	int index = presence_enter();
+	long result;
+
+	if (!files_refuse(request, argument, &result))
+		result = pass(file, request, argument);
+	presence_leave(index);
+	return result;
+}
+
+static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
+{
+	struct file *file = (struct file *)regs_get_kernel_argument(regs, 0);
+	u32 number = _IOC_NR(regs_get_kernel_argument(regs, 1));
+
+	if (number != ESC_ALLOC_MEMORY && number != ESC_XFER_CMD)
+		return 0;
+	if (iminor(file_inode(file)) == CONTROL_MINOR || !identities_manage_current() || has_passage())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)instead);
+	return 1;
+}
+NOKPROBE_SYMBOL(on_ioctl);
+
+/* A probe that has one is not turned into a jump, which could not change where the caller goes on. */
+static void after(struct kprobe *unused, struct pt_regs *regs, unsigned long flags)
+{
+}
+NOKPROBE_SYMBOL(after);
+
+int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned long argument))
+{
+	int error = 0;
+
+	if (READ_ONCE(is_watched))
+		return 0;
+	mutex_lock(&probe_lock);
+	if (!is_watched) {
+		driver = own;
+		memset(&probe, 0, sizeof(probe));
+		probe.addr = (kprobe_opcode_t *)own;
+		probe.pre_handler = on_ioctl;
+		probe.post_handler = after;
+		error = register_kprobe(&probe);
+		WRITE_ONCE(is_watched, !error);
+	}
+	mutex_unlock(&probe_lock);
+	if (error)
+		pr_err_once("no probe on the driver's ioctl (%d): privileged containers with a limit cannot use the cards\n",
+			    error);
+	return error ? -EIO : 0;
+}
+
+void watch_end(void)
+{
+	mutex_lock(&probe_lock);
+	if (is_watched)
+		unregister_kprobe(&probe);
+	WRITE_ONCE(is_watched, false);
+	mutex_unlock(&probe_lock);
+}
+
+bool watch_is_on(void)
+{
+	return READ_ONCE(is_watched);
+}
+
+bool watch_concerns_current(void)
+{
+	return current_user_ns() == &init_user_ns &&
+	       (cap_raised(current_cred()->cap_bset, CAP_SYS_ADMIN) || cap_raised(current_cred()->cap_effective, CAP_SYS_ADMIN));
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The cards' own files keep the driver's table: by it the driver knows them when a device is made on them. Of their calls,
+ * one gets round the limit, and only for callers with CAP_SYS_ADMIN: ALLOC_MEMORY of a window on the whole card. So where a
+ * managed task may have that, a probe looks at the calls of the driver; where none does, there is none.
+ */
+#ifndef WATCH_H
+#define WATCH_H
+
+#include <linux/types.h>
+
+struct file;
+
+/* Of this function of the driver's, from now on, unless it is already. Between presence_enter and presence_leave. */
+int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned long argument));
+/* No probe any more. presence_wait comes after it, before the driver's module may go. */
+void watch_end(void);
+bool watch_is_on(void);
+/* May the current task have CAP_SYS_ADMIN in the initial user namespace, or get it? */
+bool watch_concerns_current(void);
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#include "words.h"
+
+#include <linux/ctype.h>
+#include <linux/err.h>
+#include <linux/kernel.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "instances.h"
+
+char *words_read(const char __user *from, size_t size)
+{
+	char *text;
+
+	if (!size || size > WORDS_BYTES_MOST)
+		return ERR_PTR(-EINVAL);
+	text = memdup_user_nul(from, size);
+	if (IS_ERR(text))
+		return text;
+	if (text[size - 1] == '\n')
+		text[--size] = '\0';
+	if (size && strlen(text) == size && !strchr(text, '\n'))
+		return text;
+	kfree(text);
+	return ERR_PTR(-EINVAL);
+}
+
+char *words_next(char **rest)
+{
+	return strsep(rest, " ");
+}
+
+bool words_are_number(const char *word, u64 *number)
+{
+	return word[strspn(word, "0123456789")] == '\0' && !kstrtou64(word, 10, number);
+}
+
+bool words_are_name(const char *word)
+{
+	const char *at;
+
+	/* They stand beside the instances' folders. */
+	if (!isascii(*word) || !isalnum(*word) || !strcmp(word, "max_inst") || !strcmp(word, "policy"))
+		return false;
+	for (at = word; *at; at++)
+		if (!isascii(*at) || !(isalnum(*at) || strchr("._-", *at)))
+			return false;
+	return at - word <= INSTANCE_NAME_MOST;
+}
