@@ -1,4 +1,4 @@
-/* The devices nvidiactl and nvidiaN: entry points under the names that the published driver gives them. */
+/* The files of nvidiactl and nvidiaN: entry points under the names that the published driver gives them. */
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/poll.h>
@@ -18,7 +18,6 @@ struct nvidia_file {
 
 static LIST_HEAD(open_files);
 static DEFINE_MUTEX(open_files_lock);
-static struct cdev nv_linux_devices_cdev, nv_linux_control_device_cdev;
 
 static int find_card(unsigned int minor, u32 *card)
 {
@@ -28,7 +27,7 @@ static int find_card(unsigned int minor, u32 *card)
 	return -ENODEV;
 }
 
-static noinline int nvidia_open(struct inode *inode, struct file *file)
+int nvidia_open(struct inode *inode, struct file *file)
 {
 	struct nvidia_file *opened;
 	int error = 0;
@@ -59,7 +58,7 @@ give_file:
 	return error;
 }
 
-static noinline int nvidia_close(struct inode *inode, struct file *file)
+int nvidia_close(struct inode *inode, struct file *file)
 {
 	struct nvidia_file *opened = file->private_data;
 
@@ -74,13 +73,12 @@ static noinline int nvidia_close(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static noinline __poll_t nvidia_poll(struct file *file, poll_table *wait)
+__poll_t nvidia_poll(struct file *file, poll_table *wait)
 {
 	return 0;
 }
 
-static noinline __noclone int nvidia_ioctl(struct inode *inode, struct file *file, unsigned int command,
-					   unsigned long argument)
+int nvidia_files_call(struct file *file, unsigned int command, unsigned long argument)
 {
 	const struct nvidia_file *opened = file->private_data;
 	const struct rm_caller caller = { .host = &nvidia_host };
@@ -92,35 +90,11 @@ static noinline __noclone int nvidia_ioctl(struct inode *inode, struct file *fil
 	return answer;
 }
 
-static noinline long nvidia_unlocked_ioctl(struct file *file, unsigned int command, unsigned long argument)
-{
-	return nvidia_ioctl(file_inode(file), file, command, argument);
-}
-
 /* Registers and the card's memory: nothing that is played here. */
-static noinline int nvidia_mmap(struct file *file, struct vm_area_struct *area)
+int nvidia_mmap(struct file *file, struct vm_area_struct *area)
 {
 	return -EINVAL;
 }
-
-static const struct file_operations nvidia_fops = {
-	.owner = THIS_MODULE,
-	.open = nvidia_open,
-	.release = nvidia_close,
-	.poll = nvidia_poll,
-	.unlocked_ioctl = nvidia_unlocked_ioctl,
-	.compat_ioctl = nvidia_unlocked_ioctl,
-	.mmap = nvidia_mmap,
-};
-
-static const struct nvidia_module nv_module = {
-	.owner = THIS_MODULE,
-	.open = nvidia_open,
-	.close = nvidia_close,
-	.poll = nvidia_poll,
-	.ioctl = nvidia_ioctl,
-	.mmap = nvidia_mmap,
-};
 
 bool nvidia_is_control_file(const struct file *file)
 {
@@ -134,7 +108,7 @@ bool nvidia_is_file_of_card(const struct file *file, u32 card)
 {
 	const struct nvidia_file *opened;
 
-	if (nvidia.branch >= NVIDIA_BRANCH_OWN_TABLE && file->f_op != &nvidia_fops)
+	if (nvidia.branch >= NVIDIA_BRANCH_OWN_TABLE && file->f_op != nvidia_own_operations)
 		return false;
 	if (MAJOR(file_inode(file)->i_rdev) != NVIDIA_MAJOR)
 		return false;
@@ -144,7 +118,6 @@ bool nvidia_is_file_of_card(const struct file *file, u32 card)
 
 void nvidia_each_file(struct seq_file *out)
 {
-	const struct file_operations *own = nvidia_is_one_device() ? &nv_frontend_fops : &nvidia_fops;
 	const struct nvidia_file *opened;
 
 	mutex_lock(&open_files_lock);
@@ -153,63 +126,7 @@ void nvidia_each_file(struct seq_file *out)
 			seq_puts(out, "nvidiactl");
 		else
 			seq_printf(out, "nvidia%u", nvidia.cards[opened->card].minor);
-		seq_printf(out, " %d %s\n", opened->pid, opened->file->f_op == own ? "own" : "other");
+		seq_printf(out, " %d %s\n", opened->pid, opened->file->f_op == nvidia_own_operations ? "own" : "other");
 	}
 	mutex_unlock(&open_files_lock);
-}
-
-static int register_device(struct cdev *cdev, unsigned int minor, unsigned int count, const char *name)
-{
-	dev_t device = MKDEV(NVIDIA_MAJOR, minor);
-	int error = register_chrdev_region(device, count, name);
-
-	if (error)
-		return error;
-	cdev_init(cdev, &nvidia_fops);
-	cdev->owner = THIS_MODULE;
-	error = cdev_add(cdev, device, count);
-	if (error)
-		unregister_chrdev_region(device, count);
-	return error;
-}
-
-static void unregister_device(struct cdev *cdev, unsigned int minor, unsigned int count)
-{
-	cdev_del(cdev);
-	unregister_chrdev_region(MKDEV(NVIDIA_MAJOR, minor), count);
-}
-
-static int start_front(void)
-{
-	u32 i;
-
-	for (i = 0; i < nvidia.card_count; i++)
-		nvidia_front_add(nvidia.cards[i].minor, &nv_module);
-	nvidia_front_add(NVIDIA_CONTROL_MINOR, &nv_module);
-	return register_chrdev(NVIDIA_MAJOR, "nvidia-frontend", &nv_frontend_fops);
-}
-
-int nvidia_files_start(void)
-{
-	int error;
-
-	if (nvidia_is_one_device())
-		return start_front();
-	error = register_device(&nv_linux_devices_cdev, 0, NVIDIA_CARD_MINORS, "nvidia");
-	if (error)
-		return error;
-	error = register_device(&nv_linux_control_device_cdev, NVIDIA_CONTROL_MINOR, 1, "nvidiactl");
-	if (error)
-		unregister_device(&nv_linux_devices_cdev, 0, NVIDIA_CARD_MINORS);
-	return error;
-}
-
-void nvidia_files_stop(void)
-{
-	if (nvidia_is_one_device()) {
-		unregister_chrdev(NVIDIA_MAJOR, "nvidia-frontend");
-		return;
-	}
-	unregister_device(&nv_linux_control_device_cdev, NVIDIA_CONTROL_MINOR, 1);
-	unregister_device(&nv_linux_devices_cdev, 0, NVIDIA_CARD_MINORS);
 }

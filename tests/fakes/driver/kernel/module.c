@@ -94,7 +94,7 @@ static int __init nvidia_init_module(void)
 	error = nvidia_texts_start();
 	if (error)
 		goto end_rm;
-	error = nvidia_files_start();
+	error = nvidia_devices_start();
 	if (error)
 		goto stop_texts;
 	return 0;
@@ -107,7 +107,7 @@ end_rm:
 
 static void __exit nvidia_exit_module(void)
 {
-	nvidia_files_stop();
+	nvidia_devices_stop();
 	nvidia_texts_stop();
 	rm_end(nvidia.rm);
 }

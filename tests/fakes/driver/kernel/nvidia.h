@@ -13,8 +13,7 @@ enum {
 	NVIDIA_MAJOR = 195,
 	NVIDIA_CONTROL_MINOR = 255,
 	NVIDIA_MINORS = 256,
-	NVIDIA_CARD_MINORS = 248,	/* of the cdev that all cards share from 545 on */
-	NVIDIA_BRANCH_TWO_DEVICES = 545,
+	NVIDIA_CARD_MINORS = 248,
 	NVIDIA_BRANCH_OWN_TABLE = 550,	/* K3: from here on a card's file is known by its table of operations */
 };
 
@@ -30,30 +29,20 @@ struct nvidia {
 extern struct nvidia nvidia;
 extern const struct rm_host nvidia_host;
 
-static inline bool nvidia_is_one_device(void)
-{
-	return nvidia.branch < NVIDIA_BRANCH_TWO_DEVICES;
-}
-
-/* files.c: the devices, and every open file of theirs. */
-int nvidia_files_start(void);
-void nvidia_files_stop(void);
+/* files.c: the entry points that every branch has, and every open file. */
+int nvidia_open(struct inode *inode, struct file *file);
+int nvidia_close(struct inode *inode, struct file *file);
+__poll_t nvidia_poll(struct file *file, struct poll_table_struct *wait);
+int nvidia_mmap(struct file *file, struct vm_area_struct *area);
+int nvidia_files_call(struct file *file, unsigned int command, unsigned long argument);
 bool nvidia_is_control_file(const struct file *file);
 bool nvidia_is_file_of_card(const struct file *file, u32 card);
 void nvidia_each_file(struct seq_file *out);
 
-/* front.c: the table of minors before them, up to 535. */
-struct nvidia_module {
-	struct module *owner;
-	int (*open)(struct inode *inode, struct file *file);
-	int (*close)(struct inode *inode, struct file *file);
-	__poll_t (*poll)(struct file *file, struct poll_table_struct *wait);
-	int (*ioctl)(struct inode *inode, struct file *file, unsigned int command, unsigned long argument);
-	int (*mmap)(struct file *file, struct vm_area_struct *area);
-};
-
-extern const struct file_operations nv_frontend_fops;
-void nvidia_front_add(u32 minor, const struct nvidia_module *module);
+/* one_device.c (up to 535) or two_devices.c (from 545 on): how they are registered. */
+extern const struct file_operations * const nvidia_own_operations;
+int nvidia_devices_start(void);
+void nvidia_devices_stop(void);
 
 /* texts.c: /proc/driver/nvidia */
 int nvidia_texts_start(void);

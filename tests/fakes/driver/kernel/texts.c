@@ -126,7 +126,7 @@ static int show_files(struct seq_file *out, void *unused)
 static int show_version(struct seq_file *out, void *unused)
 {
 	seq_puts(out, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " NVIDIA_VERSION "  Thu Jan  1 00:00:00 UTC 1970\n");
-	seq_puts(out, "GCC version:  gcc version " __VERSION__ "\n");
+	seq_puts(out, "GCC version:  gcc version 12.2.0\n");
 	return 0;
 }
 
