@@ -18,6 +18,7 @@ from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
 from tests.shim.kmod.building import build_shim
+from tests.shim.kmod.world import World
 
 BUILT = Path(__file__).parents[3] / "build"
 UNKNOWN_VERSION = "470.1"
@@ -67,3 +68,11 @@ def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> It
         yield booted
         booted.assert_no_leaks()
         booted.assert_quiet()
+
+
+@pytest.fixture
+def world(machine: Machine) -> World:
+    """The newer driver, nvidia-uvm and the module are loaded, and nobody is limited."""
+    found = World(machine)
+    found.load()
+    return found

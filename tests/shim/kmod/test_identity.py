@@ -76,9 +76,9 @@ def test_a_program_that_replaces_itself_starts_anew(world: World) -> None:
 def test_a_file_that_is_carried_out_stays_limited(world: World) -> None:
     """By a socket, to a process of no container: what it takes by that file is the first one's still."""
     place = world.limited("a", LIMIT)
-    with place.running("steps", "open", "take", "3000", "send", "/tmp/passed") as giver:
-        giver.says("allocated 3000 MiB")
-        out = world.host().run("steps", "receive", "/tmp/passed", "take", "1302", "take", "1300")
+    with place.running("steps", "open", "take", "3000", "send", "/tmp/held", "wait") as giver:
+        giver.says("listening")
+        out = world.host().run("steps", "receive", "/tmp/held", "take", "1302", "take", "1300")
         assert out.lines[-2:] == [REFUSED, "allocated 1300 MiB"]
         giver.kill()
         giver.ends()
@@ -86,8 +86,8 @@ def test_a_file_that_is_carried_out_stays_limited(world: World) -> None:
 
 def test_a_file_that_is_carried_out_outlives_its_opener(world: World) -> None:
     place = world.limited("a", LIMIT)
-    with place.running("steps", "open", "take", "3000", "send", "/tmp/passed") as giver:
-        giver.says("allocated 3000 MiB")
+    with place.running("steps", "open", "take", "3000", "send", "/tmp/passed", "wait") as giver:
+        giver.says("listening")
         with world.host().running("steps", "receive", "/tmp/passed", "wait", "take", "1302") as taker:
             taker.says("waiting")
             giver.kill()
