@@ -11,7 +11,10 @@ struct instance;
  * nobody's. 0 or -EPERM, which is logged.
  */
 int access_to_write(const struct file *file);
-/* Reading what tells of an instance, or of all (NULL): managed tasks read of their own only. 0 or -EACCES. */
+/*
+ * Reading what tells of an instance, or of all (NULL): managed tasks read of their own only; who is nobody's needs
+ * CAP_SYS_ADMIN in the initial user namespace. 0 or -EACCES.
+ */
 int access_to_read(const struct instance *instance);
 
 #endif

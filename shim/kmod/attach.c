@@ -14,6 +14,7 @@
 
 #include "watch.h"
 #include "files.h"
+#include "guard.h"
 #include "identities.h"
 #include "instances.h"
 #include "presence.h"
@@ -24,9 +25,9 @@ static struct file_operations standing; /* ours, in its place */
 
 static int open_managed(struct inode *inode, struct file *file, struct instance *instance)
 {
-	int error = 0;
+	int error = guard_state() == GUARD_MISSING ? -EIO : 0;
 
-	if (!attach_has_one_device() && watch_concerns_current())
+	if (!error && !attach_has_one_device() && watch_concerns_current())
 		error = watch_driver(own->unlocked_ioctl);
 	if (!error)
 		return files_open(inode, file, instance);
@@ -94,8 +95,7 @@ static int take_place(struct inode *inode)
 		return error;
 	error = files_begin(table->owner->version);
 	if (error) {
-		pr_err("driver %s: %s\n", table->owner->version,
-		       error == -EBUSY ? "files of another version are open" : "its interface is not known here");
+		pr_err("driver %s: its interface is not known here\n", table->owner->version);
 		return error;
 	}
 	/* It is open, so its module is there. */
@@ -139,8 +139,8 @@ void attach_end(void)
 		return;
 	WRITE_ONCE(device->ops, own);
 	presence_wait();
-	watch_end();
-	presence_wait();
+	if (watch_end())
+		presence_wait();
 	device = NULL;
 	module_put(own->owner);
 	pr_info("detached; %d managed files are open\n", files_count());

@@ -131,6 +131,7 @@ static int check(const struct instance *old, const struct instance_request *requ
 
 	if (!attach_is_on())
 		return refuse(-ENODEV, request->name, "not attached to the driver");
+	guard_look();
 	if (guard_state() == GUARD_MISSING)
 		return refuse(-EIO, request->name, "managed memory cannot be refused");
 	if (identities_have_current(&request->identity))
@@ -148,7 +149,7 @@ static int check(const struct instance *old, const struct instance_request *requ
 
 static int apply(struct instance *old, struct instance_request *request)
 {
-	struct instance *instance = old ? old : instances_new(request->name);
+	struct instance *instance = old ? old : instances_new(request->name, attach_version());
 	int error;
 
 	if (IS_ERR(instance))

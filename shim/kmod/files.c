@@ -7,7 +7,6 @@
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "../core/core.h"
@@ -19,30 +18,20 @@
 struct managed_file {
 	struct file_operations table;
 	const struct file_operations *own; /* the driver's, and a reference on its module */
+	struct instance *instance; /* the member holds it */
 	struct member *member;
-	struct core_file core;
+	struct core_file file;
 };
 
-static struct core core;
-static char version[32]; /* of the driver that the core has begun with */
+static struct core layouts; /* only what it knows of the driver: nothing is made through it */
 static atomic_t count;
 
 int files_begin(const char *driver_version)
 {
-	if (!core_knows_version(driver_version))
+	if (!core_begin(&layouts, &form, NULL, driver_version))
 		return -EOPNOTSUPP;
-	if (atomic_read(&count))
-		return strcmp(version, driver_version) ? -EBUSY : 0;
-	files_end();
-	strscpy(version, driver_version, sizeof(version));
-	return core_begin(&core, &form, NULL, driver_version) ? 0 : -EOPNOTSUPP;
-}
-
-void files_end(void)
-{
-	if (core.form)
-		core_end(&core);
-	memset(&core, 0, sizeof(core));
+	instances_begin_anew(driver_version);
+	return 0;
 }
 
 int files_count(void)
@@ -65,10 +54,10 @@ static long decide(struct file *file, unsigned int request, unsigned long argume
 
 	if (!core_watches(request))
 		return own(file, request, argument);
-	if (core_before(&core, &this->core, &call, request, argument) == CORE_ANSWERED)
+	if (core_before(&this->instance->core, &this->file, &call, request, argument) == CORE_ANSWERED)
 		return call.answer;
 	result = own(file, request, argument);
-	core_after(&core, &this->core, &call, result);
+	core_after(&this->instance->core, &this->file, &call, result);
 	return result;
 }
 
@@ -105,7 +94,7 @@ static int managed_release(struct inode *inode, struct file *file)
 	int result = this->own->release(inode, file);
 	int index = presence_enter();
 
-	core_release(&core, &this->core);
+	core_release(&this->instance->core, &this->file);
 	atomic_dec(&count);
 	forget(file);
 	presence_leave(index);
@@ -129,9 +118,10 @@ static struct managed_file *new_managed(const struct file_operations *own, struc
 		return ERR_CAST(error);
 	}
 	this->own = own;
-	this->core.owner = this->member;
-	this->core.cards = &instance->cards;
-	this->core.pid = pid;
+	this->instance = instance;
+	this->file.owner = this->member;
+	this->file.cards = &instance->cards;
+	this->file.pid = pid;
 	this->table = *own;
 	this->table.owner = THIS_MODULE;
 	this->table.unlocked_ioctl = managed_ioctl;
@@ -158,7 +148,6 @@ int files_open(struct inode *inode, struct file *file, struct instance *instance
 		module_put(THIS_MODULE);
 		return PTR_ERR(this);
 	}
-	/* Counted first: as long as a file is about to be, what the core knows is not begun anew. */
 	atomic_inc(&count);
 	file->f_op = &this->table;
 	error = own->open(inode, file);
@@ -176,7 +165,7 @@ static bool read_u32(u64 from, u32 *value)
 
 bool files_refuse(unsigned int request, unsigned long argument, long *answer)
 {
-	const struct core_layout *layout = core.layout;
+	const struct core_layout *layout = layouts.layout;
 	u32 number = _IOC_NR(request), size = _IOC_SIZE(request);
 	struct core_call call;
 	u64 at = argument;
@@ -190,7 +179,7 @@ bool files_refuse(unsigned int request, unsigned long argument, long *answer)
 	}
 	if (number != ESC_ALLOC_MEMORY || size != layout->window_bytes)
 		return false;
-	if (core_before(&core, NULL, &call, _IOC(0, 0, ESC_ALLOC_MEMORY, size), at) != CORE_ANSWERED)
+	if (core_before(&layouts, NULL, &call, _IOC(0, 0, ESC_ALLOC_MEMORY, size), at) != CORE_ANSWERED)
 		return false;
 	*answer = call.answer;
 	return true;

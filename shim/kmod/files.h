@@ -12,12 +12,8 @@ struct file;
 struct inode;
 struct instance;
 
-/*
- * The layouts of that driver. -EOPNOTSUPP: they are not published; -EBUSY: files of a driver with others are still open.
- * While files are open the same version goes on with what is known of them.
- */
+/* The layouts of that driver: -EOPNOTSUPP, they are not published. Open files hold their driver, so it is still the same. */
 int files_begin(const char *driver_version);
-void files_end(void);
 
 /*
  * Opens a managed file; its table is the driver's, with the reference that belongs to it. The instance's reference goes

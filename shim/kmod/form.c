@@ -10,8 +10,6 @@
 
 #include "members.h"
 
-static DEFINE_MUTEX(tables); /* the core's; nothing else is locked while it is held */
-
 static int copy_in(void *unused, void *to, uint64_t from, size_t size)
 {
 	return copy_from_user(to, u64_to_user_ptr(from), size) ? -EFAULT : 0;
@@ -22,14 +20,18 @@ static int copy_out(void *unused, uint64_t to, const void *from, size_t size)
 	return copy_to_user(u64_to_user_ptr(to), from, size) ? -EFAULT : 0;
 }
 
-static void lock(void *unused)
+static void lock(void *context)
 {
-	mutex_lock(&tables);
+	struct instance *instance = context;
+
+	mutex_lock(&instance->tables);
 }
 
-static void unlock(void *unused)
+static void unlock(void *context)
 {
-	mutex_unlock(&tables);
+	struct instance *instance = context;
+
+	mutex_unlock(&instance->tables);
 }
 
 /* Charged to the cgroup of whoever makes it grow, and no complaint in the log when that has no more: the call is refused. */

@@ -21,22 +21,18 @@ static DEFINE_MUTEX(guard_lock);
 static struct kprobe probe;
 static enum guard_state state;
 
-static noinline long answer_with(long answer)
+/* In the driver's place. */
+static noinline int refuse(struct file *file, struct vm_area_struct *area)
 {
-	return answer;
+	return -ENOMEM;
 }
-
-int guard_answer(struct pt_regs *regs, long answer)
-{
-	regs->di = answer;
-	instruction_pointer_set(regs, (unsigned long)answer_with);
-	return 1;
-}
-NOKPROBE_SYMBOL(guard_answer);
 
 static int on_mmap(struct kprobe *unused, struct pt_regs *regs)
 {
-	return identities_manage_current() ? guard_answer(regs, -ENOMEM) : 0;
+	if (!identities_manage_current())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)refuse);
+	return 1;
 }
 NOKPROBE_SYMBOL(on_mmap);
 
@@ -59,7 +55,7 @@ static void put_on(bool is_coming)
 {
 	int error;
 
-	if (state == GUARD_ON)
+	if (state != GUARD_ABSENT)
 		return;
 	memset(&probe, 0, sizeof(probe));
 	probe.symbol_name = UVM ":uvm_mmap_entry";
@@ -105,9 +101,7 @@ int guard_begin(void)
 
 	if (error)
 		return error;
-	mutex_lock(&guard_lock);
-	put_on(false);
-	mutex_unlock(&guard_lock);
+	guard_look();
 	return 0;
 }
 
@@ -120,4 +114,11 @@ void guard_end(void)
 enum guard_state guard_state(void)
 {
 	return READ_ONCE(state);
+}
+
+void guard_look(void)
+{
+	mutex_lock(&guard_lock);
+	put_on(false);
+	mutex_unlock(&guard_lock);
 }

@@ -6,10 +6,6 @@
 #ifndef GUARD_H
 #define GUARD_H
 
-#include <linux/types.h>
-
-struct pt_regs;
-
 enum guard_state { GUARD_ABSENT, GUARD_ON, GUARD_MISSING };
 
 /* From now on, whenever that driver's module comes and goes. */
@@ -18,8 +14,7 @@ int guard_begin(void);
 void guard_end(void);
 /* Absent: that module is not loaded. Missing: it is, and cannot be guarded. */
 enum guard_state guard_state(void);
-
-/* For handlers of probes at the entry of a function: the caller gets this answer, and the function is not run. True: 1. */
-int guard_answer(struct pt_regs *regs, long answer);
+/* Again, where it was absent: one that was just coming cannot be told from one that is not there. */
+void guard_look(void);
 
 #endif

@@ -7,6 +7,8 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 
+#include "form.h"
+
 static LIST_HEAD(all); /* by id: each new one is the last */
 static DEFINE_SPINLOCK(all_lock);
 static u32 last_id; /* under the commands' lock */
@@ -47,7 +49,7 @@ u32 instances_count(void)
 	return count;
 }
 
-struct instance *instances_new(const char *name)
+struct instance *instances_new(const char *name, const char *driver_version)
 {
 	struct instance *instance = kzalloc(sizeof(*instance), GFP_KERNEL);
 	u32 card;
@@ -55,13 +57,28 @@ struct instance *instances_new(const char *name)
 	if (!instance)
 		return ERR_PTR(-ENOMEM);
 	refcount_set(&instance->references, 1);
+	mutex_init(&instance->tables);
 	mutex_init(&instance->lock);
 	INIT_LIST_HEAD(&instance->link);
 	INIT_LIST_HEAD(&instance->members);
+	instance->id = ++last_id;
 	strscpy(instance->name, name, sizeof(instance->name));
+	core_begin(&instance->core, &form, instance, driver_version);
 	for (card = 0; card < CORE_CARDS; card++)
 		instance->budgets[card].instance = instance;
 	return instance;
+}
+
+void instances_begin_anew(const char *driver_version)
+{
+	struct instance *instance;
+	u32 id = 0;
+
+	while ((instance = instances_after(id))) {
+		id = instance->id;
+		core_begin(&instance->core, &form, instance, driver_version);
+		instances_put(instance);
+	}
 }
 
 static void set_budgets(struct instance *instance, const struct instance_request *request)
@@ -113,7 +130,6 @@ int instances_change(struct instance *instance, struct instance_request *request
 	if (error || !is_new)
 		return error;
 	spin_lock(&all_lock);
-	instance->id = ++last_id;
 	list_add_tail(&instance->link, &all);
 	spin_unlock(&all_lock);
 	return 0;
@@ -147,6 +163,7 @@ void instances_put(struct instance *instance)
 		return;
 	list_del(&instance->link);
 	spin_unlock(&all_lock);
+	core_end(&instance->core);
 	kfree_rcu(instance, rcu);
 }
 

@@ -42,14 +42,17 @@ struct instance {
 	char name[INSTANCE_NAME_MOST + 1];
 	struct identity_entry *identity; /* under the commands' lock; NULL: removed */
 
-	struct mutex lock; /* of all that follows, but for the cards, which are the core's */
+	struct core core; /* nothing of one instance is found by what another's callers write */
+	struct core_cards cards; /* what its files have learned, the core's too */
+	struct mutex tables; /* the core's lock, the innermost */
+
+	struct mutex lock; /* of all that follows */
 	u64 cgroup; /* what it is shown by: this, or the number of a pid namespace */
 	u32 pidns_number;
 	u32 weight;
 	bool is_removed;
 	struct list_head members;
 	struct budget budgets[CORE_CARDS];
-	struct core_cards cards;
 };
 
 /* What `add` says. */
@@ -71,7 +74,9 @@ u32 instances_count(void);
  * Under the commands' lock. A new one, with nothing in it and no identity yet, not found by anybody; ERR_PTR. It becomes
  * known by instances_change, or goes by instances_put.
  */
-struct instance *instances_new(const char *name);
+struct instance *instances_new(const char *name, const char *driver_version);
+/* Another driver has come: no instance has files. */
+void instances_begin_anew(const char *driver_version);
 /*
  * Under the commands' lock: identity, limits and weight become those of the request; what is used stays. -EEXIST: another
  * has that identity. The request's namespace goes over to the instance unless that fails.

@@ -6,7 +6,6 @@
 
 #include "attach.h"
 #include "commands.h"
-#include "files.h"
 #include "guard.h"
 #include "presence.h"
 #include "proc.h"
@@ -30,7 +29,6 @@ static int __init vrampack_init(void)
 	if (!error)
 		return 0;
 	attach_end();
-	files_end();
 end_guard:
 	guard_end();
 	presence_wait();
@@ -45,7 +43,6 @@ static void __exit vrampack_exit(void)
 	/* Also of those who released the last files. */
 	presence_wait();
 	commands_end();
-	files_end();
 }
 
 module_init(vrampack_init);

@@ -91,11 +91,14 @@ static int show_memsize(struct seq_file *to, void *unused)
 static int set_memsize(void *of, u64 bytes)
 {
 	struct budget *budget = of;
+	bool is_named;
 
 	mutex_lock(&budget->instance->lock);
-	limit_resize(&budget->limit, bytes);
+	is_named = budget->is_named;
+	if (is_named)
+		limit_resize(&budget->limit, bytes);
 	mutex_unlock(&budget->instance->lock);
-	return 0;
+	return is_named ? 0 : -EINVAL;
 }
 
 static int show_meminfo(struct seq_file *to, void *unused)

@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/fs.h>
+#include <linux/hash.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -21,30 +22,38 @@
 #include "identities.h"
 #include "presence.h"
 
-/* A task that is on its way to the driver from here: the probe lets it through. */
+#define BITS 6 /* guessed: as many tasks at once that do not wait for one another */
+
+/*
+ * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too, but for
+ * tracers that put their own there, and then each call would be sent back here.
+ */
 struct passage {
-	struct list_head link;
+	struct hlist_node node;
 	struct task_struct *task;
 };
+
+static struct {
+	raw_spinlock_t lock;
+	struct hlist_head list;
+} passages[1 << BITS] = { [0 ... (1 << BITS) - 1] = { .lock = __RAW_SPIN_LOCK_UNLOCKED(passages.lock) } };
 
 static DEFINE_MUTEX(probe_lock);
 static struct kprobe probe;
 static bool is_watched;
 static long (*driver)(struct file *file, unsigned int request, unsigned long argument);
 
-static LIST_HEAD(passages);
-static DEFINE_RAW_SPINLOCK(passages_lock);
-
 static bool has_passage(void)
 {
+	u32 at = hash_ptr(current, BITS);
 	struct passage *passage;
 	unsigned long flags;
 	bool is_found = false;
 
-	raw_spin_lock_irqsave(&passages_lock, flags);
-	list_for_each_entry(passage, &passages, link)
+	raw_spin_lock_irqsave(&passages[at].lock, flags);
+	hlist_for_each_entry(passage, &passages[at].list, node)
 		is_found |= passage->task == current;
-	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
 	return is_found;
 }
 NOKPROBE_SYMBOL(has_passage);
@@ -52,16 +61,17 @@ NOKPROBE_SYMBOL(has_passage);
 static long pass(struct file *file, unsigned int request, unsigned long argument)
 {
 	struct passage passage = { .task = current };
+	u32 at = hash_ptr(current, BITS);
 	unsigned long flags;
 	long result;
 
-	raw_spin_lock_irqsave(&passages_lock, flags);
-	list_add(&passage.link, &passages);
-	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	raw_spin_lock_irqsave(&passages[at].lock, flags);
+	hlist_add_head(&passage.node, &passages[at].list);
+	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
 	result = driver(file, request, argument);
-	raw_spin_lock_irqsave(&passages_lock, flags);
-	list_del(&passage.link);
-	raw_spin_unlock_irqrestore(&passages_lock, flags);
+	raw_spin_lock_irqsave(&passages[at].lock, flags);
+	hlist_del(&passage.node);
+	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
 	return result;
 }
 
@@ -120,13 +130,17 @@ int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned l
 	return error ? -EIO : 0;
 }
 
-void watch_end(void)
+bool watch_end(void)
 {
+	bool was_watched;
+
 	mutex_lock(&probe_lock);
-	if (is_watched)
+	was_watched = is_watched;
+	if (was_watched)
 		unregister_kprobe(&probe);
 	WRITE_ONCE(is_watched, false);
 	mutex_unlock(&probe_lock);
+	return was_watched;
 }
 
 bool watch_is_on(void)
