@@ -17,13 +17,11 @@ END = "TRAILER!!!"
 def write_archive(into: Path, files: Mapping[str, Content]) -> None:
     """`files` by their path in the machine, with the folders that they need; runnable as they are here, bytes are not."""
     with into.open("wb") as archive:
-        folders: dict[str, None] = {}
-        for path in files:
-            folders.update(dict.fromkeys(str(each) for each in reversed(PurePosixPath(path).parents)))
-        number = 0
-        for number, folder in enumerate((each for each in folders if each != "/"), start=1):
+        parents = (str(folder) for path in files for folder in reversed(PurePosixPath(path).parents))
+        folders = [folder for folder in dict.fromkeys(parents) if folder != "/"]
+        for number, folder in enumerate(folders, start=1):
             archive.write(_entry(number, folder, stat.S_IFDIR | 0o755, b""))
-        for number, (path, content) in enumerate(files.items(), start=number + 1):
+        for number, (path, content) in enumerate(files.items(), start=len(folders) + 1):
             archive.write(_entry(number, path, *_copied(content)))
         archive.write(_entry(0, END, 0, b""))
 

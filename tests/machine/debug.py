@@ -12,12 +12,15 @@ import tempfile
 from pathlib import Path
 
 from tests.machine import packages, stock
-from tests.machine.cache import key, kept
+from tests.machine.cache import kept, key
 
 NAME = "6.1-debug"
 CONFIG = Path(__file__).with_name("debug.config")
 BUILD_SECONDS = 1800
-FOR_MODULES = ("Makefile", ".config", "Module.symvers", "include", "scripts", "arch/x86/include", "arch/x86/Makefile*")
+FOR_MODULES = (
+    *("Makefile", ".config", "Module.symvers", "include", "scripts"),
+    *("arch/x86/include", "arch/x86/Makefile*", "tools/objtool/objtool"),
+)
 """Of the tree that was built: what building a module reads."""
 
 

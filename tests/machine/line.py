@@ -38,7 +38,7 @@ class Frame:
 
 class Line:
     def __init__(self, connected: socket.socket) -> None:
-        connected.setblocking(False)
+        connected.settimeout(0)
         self._socket = connected
         self._received = bytearray()
         self._unsent = bytearray()

@@ -15,7 +15,6 @@ import os
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -60,7 +59,8 @@ class Machine:
         memory_mib: int = 512,
     ) -> None:
         self.kernel = kernel
-        self._files = {f"/bin/{program.name}": program for program in programs} | dict(files or {})
+        self._files: dict[str, Content] = {f"/bin/{program.name}": program for program in programs}
+        self._files |= files or {}
         self._parameters = "old_cgroups=1" if cgroups == 1 else ""
         self._memory_mib = memory_mib
         self._told: dict[int, Told] = {}
@@ -118,7 +118,7 @@ class Machine:
         return self.call("read", path, start=start)
 
     def write(self, path: str, text: str, *, start: Start | None = None) -> None:
-        """In one write(2)."""
+        """All of it by one system call."""
         self.call("write", path, start=start, stdin=text)
 
     def insmod(self, path: str, *parameters: str) -> None:

@@ -5,12 +5,12 @@ Kept by the month, so that they do not grow old, and by what is written here and
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from pathlib import Path
 
 from tests.machine import packages
-from tests.machine.cache import key, kept
+from tests.machine.cache import kept, key
 from tests.machine.packages import Packages
 
 NAMES = ("5.10", "6.1", "6.12")
@@ -19,7 +19,7 @@ SOURCE = "linux-source-6.1"
 
 def folder() -> Path:
     """NAME/boot and NAME/usr/src, and the version of the sources that belong to 6.1."""
-    month = datetime.datetime.now(datetime.UTC).strftime("%Y-%m")
+    month = dt.datetime.now(dt.UTC).strftime("%Y-%m")
     return kept("stock", key(Path(__file__), Path(packages.__file__), month), _fetch)
 
 
