@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e import binaries
+from tests.shim.kernel_table import KernelTable
 from tests.shim.table import Table
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A table of the C programs' tests, where any ran."""
+    """A table of the C programs' tests, where any ran, and of the module's per kernel."""
     config.pluginmanager.register(Table(config.rootpath))
+    config.pluginmanager.register(KernelTable(config))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

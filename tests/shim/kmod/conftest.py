@@ -17,6 +17,7 @@ from tests.machine import kernels
 from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
+from tests.shim.kernel_table import RELEASES
 from tests.shim.kmod.building import build_shim
 from tests.shim.kmod.world import World
 
@@ -45,7 +46,9 @@ class ModulesOfTests:
 
 @pytest.fixture(scope="session", params=kernels.NAMES)
 def kernel(request: pytest.FixtureRequest) -> Kernel:
-    return kernels.kernel(str(request.param))
+    found = kernels.kernel(str(request.param))
+    request.config.stash[RELEASES][found.name] = found.release
+    return found
 
 
 @pytest.fixture(scope="session")
