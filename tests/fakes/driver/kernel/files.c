@@ -1,4 +1,5 @@
 /* The files of nvidiactl and nvidiaN: entry points under the names that the published driver gives them. */
+#include <linux/file.h>
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/poll.h>
@@ -14,6 +15,7 @@ struct nvidia_file {
 	bool is_control;
 	u32 card;
 	pid_t pid;		/* of who opened it */
+	struct file *registered;	/* a card's: the control file that stays open as long as this one */
 };
 
 static LIST_HEAD(open_files);
@@ -68,6 +70,8 @@ int nvidia_close(struct inode *inode, struct file *file)
 	mutex_lock(&nvidia.lock);
 	rm_release(nvidia.rm, opened->rm);
 	mutex_unlock(&nvidia.lock);
+	if (opened->registered)
+		fput(opened->registered);
 	file->private_data = NULL;
 	kfree(opened);
 	return 0;
@@ -80,8 +84,8 @@ __poll_t nvidia_poll(struct file *file, poll_table *wait)
 
 int nvidia_files_call(struct file *file, unsigned int command, unsigned long argument)
 {
-	const struct nvidia_file *opened = file->private_data;
-	const struct rm_caller caller = { .host = &nvidia_host };
+	struct nvidia_file *opened = file->private_data;
+	const struct rm_caller caller = { .host = &nvidia_host, .context = opened };
 	int answer;
 
 	mutex_lock(&nvidia.lock);
@@ -96,14 +100,24 @@ int nvidia_mmap(struct file *file, struct vm_area_struct *area)
 	return -EINVAL;
 }
 
-bool nvidia_is_control_file(const struct file *file)
+/* D23: by its numbers, whoever's table of operations it has; and it is kept until this file is closed. */
+bool nvidia_register_control(struct nvidia_file *opened, int descriptor)
 {
-	dev_t device = file_inode(file)->i_rdev;
+	struct file *file = fget(descriptor);
+	dev_t device;
 
-	return MAJOR(device) == NVIDIA_MAJOR && MINOR(device) == NVIDIA_CONTROL_MINOR;
+	if (!file)
+		return false;
+	device = file_inode(file)->i_rdev;
+	if (MAJOR(device) == NVIDIA_MAJOR && MINOR(device) == NVIDIA_CONTROL_MINOR && file->private_data) {
+		opened->registered = file;
+		return true;
+	}
+	fput(file);
+	return false;
 }
 
-/* K3: by its table from 550 on, by its number before; in both by what the driver keeps with the file. */
+/* D22: by its table from 550 on, by its number before; in both by what the driver keeps with the file. */
 bool nvidia_is_file_of_card(const struct file *file, u32 card)
 {
 	const struct nvidia_file *opened;

@@ -1,7 +1,6 @@
 /* What the behaviour needs of a kernel: memory, the caller's pages, who calls and which files it has. */
 #include <linux/capability.h>
 #include <linux/fdtable.h>
-#include <linux/file.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -41,14 +40,7 @@ static bool is_admin(const struct rm_caller *caller)
 
 static bool is_control(const struct rm_caller *caller, s32 descriptor)
 {
-	struct file *file = fget(descriptor);
-	bool is_ours;
-
-	if (!file)
-		return false;
-	is_ours = nvidia_is_control_file(file);
-	fput(file);
-	return is_ours;
+	return nvidia_register_control(caller->context, descriptor);
 }
 
 static int is_of_card(const void *card, struct file *file, unsigned int descriptor)

@@ -14,7 +14,7 @@ enum {
 	NVIDIA_CONTROL_MINOR = 255,
 	NVIDIA_MINORS = 256,
 	NVIDIA_CARD_MINORS = 248,
-	NVIDIA_BRANCH_OWN_TABLE = 550,	/* K3: from here on a card's file is known by its table of operations */
+	NVIDIA_BRANCH_OWN_TABLE = 550,	/* D22: from here on a card's file is known by its table of operations */
 };
 
 /* The one driver of this kernel. `lock` is around every call into it, also while the caller's pages are read. */
@@ -29,13 +29,15 @@ struct nvidia {
 extern struct nvidia nvidia;
 extern const struct rm_host nvidia_host;
 
+struct nvidia_file;
+
 /* files.c: the entry points that every branch has, and every open file. */
 int nvidia_open(struct inode *inode, struct file *file);
 int nvidia_close(struct inode *inode, struct file *file);
 __poll_t nvidia_poll(struct file *file, struct poll_table_struct *wait);
 int nvidia_mmap(struct file *file, struct vm_area_struct *area);
 int nvidia_files_call(struct file *file, unsigned int command, unsigned long argument);
-bool nvidia_is_control_file(const struct file *file);
+bool nvidia_register_control(struct nvidia_file *opened, int descriptor);
 bool nvidia_is_file_of_card(const struct file *file, u32 card);
 void nvidia_each_file(struct seq_file *out);
 

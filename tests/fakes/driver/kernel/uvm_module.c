@@ -36,7 +36,7 @@ static bool is_ready(const struct file *file)
 	return READ_ONCE(opened->is_ready);
 }
 
-/* K5: the file that is named must be one of nvidia-uvm's by its table of operations. */
+/* D25: the file that is named must be one of nvidia-uvm's by its table of operations. */
 static long mm_initialize(unsigned long argument)
 {
 	struct { s32 descriptor; u32 status; } params;
@@ -66,7 +66,7 @@ static vm_fault_t uvm_fault(struct vm_fault *fault)
 
 static const struct vm_operations_struct uvm_vm_ops_managed = { .fault = uvm_fault };
 
-/* K6: shared, readable and writable, at the offset that is its address, of a file that was initialised. */
+/* D15: shared, readable and writable, at the offset that is its address, of a file that was initialised. */
 static noinline int uvm_mmap_entry(struct file *file, struct vm_area_struct *area)
 {
 	const unsigned long wanted = VM_SHARED | VM_READ | VM_WRITE;

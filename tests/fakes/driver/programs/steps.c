@@ -106,6 +106,15 @@ static void close_in_vfork(void)
 #endif
 }
 
+/* The card's file keeps the control file that it was registered with, so both go, unless there is a duplicate. */
+static void close_control(void)
+{
+	if (original < 0)
+		close(rm.card);
+	printf("closed: %d\n", close(original >= 0 ? original : rm.control));
+	original = -1;
+}
+
 static void host(const char *class_number)
 {
 	printf("class 0x%s: status 0x%x\n", class_number, rm_alloc_memory(&rm, (uint32_t)strtoul(class_number, NULL, 16)));
@@ -221,8 +230,7 @@ static char **run(char **step)
 		rm.client = rm.device = rm.subdevice = 0;
 		rm_start(&rm);
 	} else if (strcmp(name, "close") == 0) {
-		printf("closed: %d\n", close(original >= 0 ? original : rm.control));
-		original = -1;
+		close_control();
 	} else if (strcmp(name, "dup") == 0) {
 		original = rm.control;
 		rm.control = fcntl(original, F_DUPFD_CLOEXEC, 100);

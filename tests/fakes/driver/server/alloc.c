@@ -142,7 +142,8 @@ void alloc_object(const struct call *call, unsigned char *at, bool is_long)
 	put32(at, is_long ? layout->alloc_long_status : layout->alloc_status, status);
 }
 
-/* RM_ALLOC_MEMORY makes nothing in the card: a dummy for class 0x40, host memory, or a window for an administrator. */
+/* D16: RM_ALLOC_MEMORY makes nothing in the card: host memory, and for class 0x40 a window on all of it for an
+ * administrator, a dummy for others. */
 void alloc_host(const struct call *call, unsigned char *at)
 {
 	uint32_t class_number = get32(at, HOST_CLASS), handle = get32(at, HOST_NEW);
@@ -151,13 +152,11 @@ void alloc_host(const struct call *call, unsigned char *at)
 
 	if (status == RM_OK && !memory_has_card(parent))
 		status = RM_BAD_PARENT;
-	if (status == RM_OK && class_number == CLASS_VIDEO_MEMORY && call->rm->host->is_admin(call->caller))
-		class_number = CLASS_WHOLE_CARD;
-	if (status == RM_OK && class_number == CLASS_VIDEO_MEMORY)
-		class_number = CLASS_SYSTEM_MEMORY;
-	if (status == RM_OK && class_number != CLASS_SYSTEM_MEMORY && class_number != CLASS_OS_DESCRIPTOR
-	    && class_number != CLASS_WHOLE_CARD)
+	if (status == RM_OK && class_number != CLASS_VIDEO_MEMORY && class_number != CLASS_SYSTEM_MEMORY
+	    && class_number != CLASS_OS_DESCRIPTOR)
 		status = RM_BAD_CLASS;
+	if (status == RM_OK && class_number == CLASS_VIDEO_MEMORY)
+		class_number = call->rm->host->is_admin(call->caller) ? CLASS_WHOLE_CARD : CLASS_SYSTEM_MEMORY;
 	if (status == RM_OK)
 		status = object_add(call->rm, parent, &handle, class_number, &object);
 	put32(at, HOST_NEW, handle);
