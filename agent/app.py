@@ -57,6 +57,8 @@ from kube.reflector import Reflector
 log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 1.0
+CHOOSE_SECONDS = 5.0
+"""Between two looks whether the back end that was named can work by now."""
 OBSERVE_SECONDS = 30.0
 """kubelet's books say nothing when they change; a pod of another scheduler is seen within so long."""
 NOTICES = {
@@ -109,10 +111,17 @@ class Agent:
         )
         self._fence = Fence(options.node)
         self._enforcement = Enforcement(
-            settings, driver, found=self._discovery, pod_of=self._pods.of, surroundings=options.surroundings
+            settings,
+            driver,
+            found=self._discovery,
+            pod_of=self._pods.of,
+            pods=self._pods.all,
+            surroundings=options.surroundings,
         )
         self._devices: Devices = "uuid"
         """As the node's cards were last published."""
+        self._unheld = ""
+        """Why the back end that was chosen holds nobody who starts now."""
         self._refusals = Refusals(
             api,
             self._fence,
@@ -196,7 +205,7 @@ class Agent:
             return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
         if self._board.offer.cards and not self._registration.is_registered:
             return "not registered with kubelet"
-        return ""
+        return f"limits cannot be held: {self._unheld}" if self._unheld else ""
 
     def _background(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -210,6 +219,7 @@ class Agent:
             self._overuse.run(),
             self._rivals.run(),
             self._showing.run(),
+            self._enforcement.look_after(self._cannot_hold),
             self._serve_kubelet(),
         ]
 
@@ -222,12 +232,29 @@ class Agent:
                 log.info("idle: %s", offer.problem or "this node has no cards")
         await self._pods.listed_once()
         self._fence.restore(self._pods.all(), await self._books_of_kubelet(), self._cards())
+        is_chosen = await self._choose()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._registration.run())
+            while not is_chosen:
+                await asyncio.sleep(CHOOSE_SECONDS)
+                is_chosen = await self._choose()
+
+    async def _choose(self) -> bool:
+        """Who holds limits. False where what is missing may come: a module that is loaded later, a hook."""
+        problem, is_over = "", True
         try:
             await self._enforcement.begin(self._board.offer.cards, self._discovery.driver_version)
-        except (ImpossibleBackEndError, OSError) as error:
-            self._board.object("enforcement", f"enforcement: {error}")
+        except ImpossibleBackEndError as error:
+            problem, is_over = f"enforcement: {error}", False
+        except OSError as error:
+            problem = f"enforcement: {error}"
+        self._board.object("enforcement", problem)
         self._own_node.want({("labels", keys.ENFORCEMENT): self._enforcement.word or None})
-        await self._registration.run()
+        return is_over
+
+    def _cannot_hold(self, problem: str) -> None:
+        self._unheld = problem
+        self._board.object("limits", f"limits cannot be held: {problem}" if problem else "")
 
     async def _registered(self) -> None:
         """Until a moment ago kubelet asked nobody: who started meanwhile is counted now."""
@@ -274,6 +301,7 @@ class Agent:
                     await self._pods.next_change()
             except TimeoutError:
                 log.debug("looking for pods without a record")
+            self._enforcement.pods_changed()
             if self._registration.is_registered:
                 await self._registered()  # what started before the registration may be seen after it
             cards = self._cards()

@@ -6,9 +6,11 @@ a container may use comes from its pod's record, by whichever way it is asked fo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -16,12 +18,15 @@ from typing import Protocol
 from agent.errors import RefusedStartError
 from agent.fence import Passed
 from agent.following import is_followed
+from agent.limits.books import Books
 from agent.limits.cgroups import Cgroups, Owner, owner_of_pid
 from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd, Identity, Scope, Usage
 from agent.limits.detection import cdi_devices, find
 from agent.limits.errors import LimitError
 from agent.limits.hooks import HookServer
+from agent.limits.kmod.backend import Kmod, Wanted
+from agent.limits.kmod.nodes import Nodes, State
 from agent.limits.measure import Measure, OwnerOf
 from agent.limits.native import NativeByHook, NativeByToolkit
 from agent.limits.nobody import Nobody
@@ -34,6 +39,7 @@ from agent.nvml.driver import Driver, Gpu
 from agent.podresources import Held
 from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
+from agent.wants import only_asking, wants
 from cards import keys
 from cards.grants import read_grant, read_pod_limits
 from cards.node import CardFacts, Devices
@@ -45,6 +51,8 @@ CGROUP_MOUNT = Path("/sys/fs/cgroup")
 HOOK_SOCKET = Path("/run/vrampack/hook.sock")
 RUNTIME_SPECS = tuple(Path("/node/etc/vrampack") / name for name in ("containerd.json", "crio.json"))
 """Where docs/limits.md has people put it, as the agent's pod sees it: a folder of ours, for the runtime's has passwords."""
+LOOK_SECONDS = 5.0
+"""Between two looks at the kernel module while no pod changes."""
 
 
 class Found(Protocol):
@@ -65,6 +73,8 @@ class Surroundings:
     hook_socket: Path = HOOK_SOCKET
     paths: Paths = field(default_factory=Paths)
     owner_of: OwnerOf = owner_of_pid
+    nodes: Nodes = field(default_factory=Nodes)
+    cgroups: Path = CGROUP_MOUNT
 
 
 class Enforcement:
@@ -77,14 +87,16 @@ class Enforcement:
         *,
         found: Found,
         pod_of: Callable[[str], LocalPod | None],
+        pods: Callable[[], Iterable[LocalPod]] = tuple,
         surroundings: Surroundings | None = None,
     ) -> None:
         self._settings = settings
         self._driver = driver
         self._found = found
         self._surroundings = surroundings or Surroundings()
-        self._cgroups = Cgroups(CGROUP_MOUNT)
+        self._cgroups = Cgroups(self._surroundings.cgroups)
         self._pod_of = pod_of
+        self._pods = pods
         self._admitted: dict[str, LocalPod] = {}
         """Pods that passed the fence, by uid, as they passed: the watch may not show them yet, or not what was corrected."""
         self._followed: dict[str, tuple[LocalPod, LocalPod, bool]] = {}
@@ -94,6 +106,9 @@ class Enforcement:
         self._hooks: HookServer | None = None
         self._watch: Watch | None = None
         self._preload: Preload | None = None
+        self._kmod: Kmod | None = None
+        self._has_begun = asyncio.Event()
+        self._pods_changed = asyncio.Event()
         self._named: dict[Owner, tuple[LocalPod, LocalPod | None, Named | Unnamed]] = {}
         """Answers of `named`, and the pods as they were read for them."""
 
@@ -110,6 +125,7 @@ class Enforcement:
             cgroup_version=self._cgroups.version,
             runtime_specs=RUNTIME_SPECS,
             library=(self._surroundings.paths.shipped, self._surroundings.paths.folder),
+            nodes=self._surroundings.nodes,
         )
         self._choice = choose(self._settings.enforcement, findings)
         log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
@@ -122,6 +138,21 @@ class Enforcement:
             pods = PodLimits(self._cgroups, self._back_end, self.limits_of)
             self._hooks = HookServer(hook_socket, pods.put_in_force)
             await self._hooks.start()
+        self._has_begun.set()
+
+    async def look_after(self, tell: Callable[[str], None]) -> None:
+        """Keep what the kernel module holds as the pods say it, and `tell` why it can hold nobody new; until cancelled."""
+        await self._has_begun.wait()
+        while self._kmod is not None:
+            self._pods_changed.clear()
+            tell(await self._kmod.look())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._pods_changed.wait()
+
+    def pods_changed(self) -> None:
+        """Some pod of this node is another than before."""
+        self._pods_changed.set()
 
     async def _start_preload(self) -> None:
         """Raises `OSError` where limits hang on it."""
@@ -145,9 +176,14 @@ class Enforcement:
         return files.mounts() if self.word == "preload" else {}
 
     @property
-    def books(self) -> Preload | None:
-        """What processes hold, where the library asks for it."""
-        return self._preload if self.word == "preload" else None
+    def books(self) -> Books | None:
+        """What processes hold, where module or library count it."""
+        return self._preload if self.word == "preload" else self._kmod
+
+    @property
+    def module(self) -> State | None:
+        """The kernel module as it was seen last, where limits hang on it."""
+        return self._kmod.state if self._kmod is not None else None
 
     def devices(self, cards: Iterable[CardFacts]) -> Devices:
         """How these cards are named to this node's container runtime."""
@@ -201,11 +237,16 @@ class Enforcement:
         return (self._hooks.allowed, self._hooks.refused) if self._hooks is not None else (0, 0)
 
     def limits_of(self, pod_uid: str, container: str) -> Mapping[str, int] | None:
-        """MiB by card of one container that may start; nothing for one of a previous plugin, None for a stranger."""
+        """MiB by card of one container that may start; nothing for one of a previous plugin, None for a stranger.
+
+        Without a container's name those of all containers of the pod together.
+        """
         pod = self._pod(pod_uid)
         if pod is None:
             return None
         try:
+            if not container and pod.pod.ask is not None:
+                return read_pod_limits(pod.annotations, pod.pod.ask)
             return read_grant(pod.annotations, container).limits_mib
         except RecordError:
             # One that a previous plugin set up, and whose record is of its kind, runs on as it did.
@@ -245,7 +286,7 @@ class Enforcement:
             return Unnamed.STRANGER
         if not record.is_ours:
             return Unnamed.UNLIMITED  # what a previous plugin set up runs on as it did
-        name = self.name_of(owner.pod_uid, owner.container_id) or _only_asking(pod)
+        name = self.name_of(owner.pod_uid, owner.container_id) or only_asking(pod)
         return Unnamed.LATER if name is None else Named(name, self.limits_of(owner.pod_uid, name) or {})
 
     def _pod(self, uid: str) -> LocalPod | None:
@@ -266,6 +307,16 @@ class Enforcement:
             self._preload = self._answering(self.named if way is Way.PRELOAD else lambda _: Unnamed.UNLIMITED)
         if way is Way.PRELOAD and self._preload is not None:
             return self._preload
+        if way is Way.MODULE:
+            self._kmod = Kmod(
+                self._surroundings.nodes,
+                self._cgroups,
+                wanted=self._wanted,
+                is_gone=self._is_gone,
+                minors=self._minors,
+                driver_version=lambda: self._found.driver_version,
+            )
+            return self._kmod
         if way is Way.TOOLKIT:
             return NativeByToolkit(measure)
         if way is Way.HOOK:
@@ -286,13 +337,20 @@ class Enforcement:
         return Preload(
             self._surroundings.paths,
             name_of=named,
-            minors=lambda: {uuid: gpu.minor for uuid, gpu in self._found.gpus.items()},
+            minors=self._minors,
             driver_version=lambda: self._found.driver_version,
             owner_of=self._surroundings.owner_of,
         )
 
+    def _minors(self) -> Mapping[str, int]:
+        return {uuid: gpu.minor for uuid, gpu in self._found.gpus.items()}
 
-def _only_asking(pod: LocalPod) -> str | None:
-    """The one container that asks, init containers too: while the status names nobody it can be no other with a card."""
-    names = [each.name for each in pod.pod.ask.containers] if pod.pod.ask is not None else []
-    return names[0] if len(names) == 1 else None
+    def _wanted(self) -> Iterator[Wanted]:
+        """Of pods that were let through, or run since before this agent."""
+        uids = {pod.pod.uid for pod in self._pods() if pod.started} | self._admitted.keys()
+        return wants((pod for uid in sorted(uids) if (pod := self._pod(uid)) is not None), self._cgroups)
+
+    def _is_gone(self, uid: str) -> bool:
+        shown = self._pod_of(uid)
+        is_over = uid not in self._admitted and (shown is None or not shown.holds)
+        return is_over and self._cgroups.pod(uid) is None

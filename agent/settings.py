@@ -128,7 +128,7 @@ class AgentConfiguration(Strict):
     devices: Literal["auto", "uuid", "cdi"] = "auto"
     """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
 
-    enforcement: Literal["auto", "native", "preload", "watch", "none"] = "auto"
+    enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
     """Who holds limits. `auto`: the strongest that this node can do."""
 
     resources: AgentResources = AgentResources()

@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from agent.limits.preload.backend import Preload, ProcessUse
-from agent.limits.preload.ledger import Tally
+from agent.limits.books import Books, ProcessUse, Tally
+from agent.limits.kmod.nodes import State
 from agent.pods import LocalPod
 from cards.node import CardFacts
 
@@ -21,7 +21,9 @@ class Limiting(Protocol):
     @property
     def word(self) -> str: ...
     @property
-    def books(self) -> Preload | None: ...
+    def books(self) -> Books | None: ...
+    @property
+    def module(self) -> State | None: ...
     def limits_of(self, pod_uid: str, container: str, /) -> Mapping[str, int] | None: ...
 
 
@@ -49,6 +51,19 @@ class ShownContainer(msgspec.Struct, frozen=True, rename="camel"):
     processes: tuple[ShownProcess, ...]
 
 
+class ShownModule(msgspec.Struct, frozen=True, rename="camel"):
+    """The kernel module."""
+
+    version: str
+    is_attached: bool = msgspec.field(name="attached")
+    driver_version: str
+    """That it stands before."""
+    layout: str
+    uvm: str
+    files: int
+    """Open files of processes that it limits: as long as there are any the driver cannot be unloaded."""
+
+
 class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One node."""
 
@@ -56,11 +71,13 @@ class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
     kind: Literal["ShimStatus"] = "ShimStatus"
     node: str = ""
     enforcement: str = ""
-    """Who holds limits here; without `preload` there is nothing else to say."""
+    """Who holds limits here; without `kmod` and `preload` there is nothing else to say."""
     driver_version: str = ""
     connected: int = 0
-    """Processes that have a line to the agent, those that hold nothing too."""
+    """Processes that have a line to the agent, those that hold nothing too; with `kmod` those that hold something."""
     containers: tuple[ShownContainer, ...] = ()
+    module: ShownModule | None = None
+    """Where limits hang on it and it is loaded."""
 
 
 def status(
@@ -76,11 +93,18 @@ def status(
         driver_version=driver_version,
         connected=books.connections,
         containers=tuple(_containers(books, enforcement, _indices(cards), {pod.pod.uid: pod for pod in pods})),
+        module=_module(enforcement.module),
     )
 
 
+def _module(state: State | None) -> ShownModule | None:
+    if state is None:
+        return None
+    return ShownModule(state.version, state.is_attached, state.driver_version, state.layout, state.uvm, state.files)
+
+
 def _containers(
-    books: Preload, enforcement: Limiting, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
+    books: Books, enforcement: Limiting, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
 ) -> list[ShownContainer]:
     processes: dict[tuple[str, str, str], list[ProcessUse]] = {}
     for each in books.processes():

@@ -10,8 +10,8 @@ from dataclasses import replace
 from agent.board import Board
 from agent.enforcement import Enforcement
 from agent.fence import Fence
+from agent.limits.books import Tally
 from agent.limits.contract import Usage
-from agent.limits.preload.ledger import Tally
 from agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
 from agent.nvml.driver import Driver
 from agent.nvml.errors import DriverError
@@ -81,7 +81,9 @@ class Showing:
         used, asking = self._tallies(), self._asking()
         index = {card.uuid: card.index for card in self._board.offer.cards}
         for pod in self._pods.all():
-            for name in sorted(pod.started):
+            # Without a name: all containers of the pod together, where they are counted so.
+            unnamed = {name for uid, name, _ in used if uid == pod.pod.uid and not name}
+            for name in sorted(pod.started | unnamed):
                 limits = self._enforcement.limits_of(pod.pod.uid, name) or {}
                 for uuid in sorted({*limits, *(card for uid, of, card in used if (uid, of) == (pod.pod.uid, name))}):
                     yield self._container(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used, asking))
@@ -99,7 +101,7 @@ class Showing:
         use = ContainerUse(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, tally.used_bytes)
         if self._enforcement.books is not None:
             if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in asking:
-                return replace(use, used_bytes=None)  # started before the library was here, or not over libc
+                return replace(use, used_bytes=None)  # started before module or library was here, or not over libc
             return replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
         return use if self._of_containers is not None else replace(use, used_bytes=None)
 
@@ -110,7 +112,7 @@ class Showing:
                 yield Connected(pods[uid].namespace, pods[uid].name, name, count)
 
     def _asking(self) -> Mapping[tuple[str, str], int]:
-        """Connected processes by pod uid and container; none where no library asks."""
+        """Connected processes by pod uid and container; none where they are not counted."""
         books = self._enforcement.books
         return books.connected() if books is not None else {}
 

@@ -3,8 +3,8 @@
     discovery --cards--> host limits <--question-- vrampack-hook <-- container runtime
                          host limits --> tenants (who runs, by cgroup; files in /run) , back end
 
-Who holds the limits is `native` where the driver can, else `preload`, whose library the hook mounts. Until the cards are
-known no container with a limit may start: each is told why.
+Who holds the limits is `native` where the driver can, else `kmod` where the kernel module is, else `preload`, whose library
+the hook mounts. Until the cards are known no container with a limit may start: each is told why.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from agent.discovery import Discovery, looking
 from agent.enforcement import CGROUP_MOUNT, HOOK_SOCKET
 from agent.limits import tenants
+from agent.limits.books import Books, Tally
 from agent.limits.cgroups import Cgroups, Owner
 from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd
@@ -27,12 +29,13 @@ from agent.limits.detection import Toolkit, find
 from agent.limits.errors import ImpossibleBackEndError, LimitError
 from agent.limits.hooks import HookServer, Question
 from agent.limits.hostlimits import HostLimits
+from agent.limits.kmod.backend import Kmod, Wanted
+from agent.limits.kmod.nodes import Nodes, State
 from agent.limits.measure import Measure
 from agent.limits.native import NativeByHook
 from agent.limits.preload import files
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named, Paths, Preload
-from agent.limits.preload.ledger import Tally
 from agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
 from agent.nvml.driver import Driver, Xid
 from agent.nvml.errors import DriverError
@@ -58,6 +61,7 @@ class Places:
     tenants: Path = tenants.FOLDER
     cgroups: Path = CGROUP_MOUNT
     preload: Paths = field(default_factory=Paths)
+    nodes: Nodes = field(default_factory=Nodes)
 
 
 class StandaloneAgent:
@@ -92,6 +96,9 @@ class StandaloneAgent:
         )
         self._hooks = HookServer(self._places.hook_socket, self._judge)
         self._back_end: BackEnd | None = None
+        self._kmod: Kmod | None = None
+        self._unheld = ""
+        """Why nobody who starts now can be held, where the kernel module says it."""
         self._limits: HostLimits | None = None
         """None until limits can be held: nobody with one may start."""
         self._of_cards: Mapping[str, int] = {}
@@ -103,7 +110,7 @@ class StandaloneAgent:
         """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
         pages = serving(self._settings.listen.health, self._metrics, self.not_ready, self._status)
         async with pages, asyncio.TaskGroup() as group:
-            work = (self._discovery.run(self._found), self._serve(), self._sweep(), self._measure())
+            work = (self._discovery.run(self._found), self._serve(), self._look_after(), self._measure())
             background = [group.create_task(task) for task in work]
             await self._stopping.wait()
             for task in background:
@@ -121,7 +128,7 @@ class StandaloneAgent:
         if self._stopping.is_set():
             return "stopping"
         if self._limits is not None:
-            return ""
+            return self._unheld
         why = self._discovery.problem or ("limits are being taken up" if self._have_cards.is_set() else "")
         return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
 
@@ -131,9 +138,13 @@ class StandaloneAgent:
         return self._back_end.word if self._back_end is not None else ""
 
     @property
-    def books(self) -> Preload | None:
-        """What processes hold, where the library asks for it."""
-        return self._back_end if isinstance(self._back_end, Preload) else None
+    def books(self) -> Books | None:
+        """What processes hold, where module or library count it."""
+        return self._back_end if isinstance(self._back_end, Preload) else self._kmod
+
+    @property
+    def module(self) -> State | None:
+        return self._kmod.state if self._kmod is not None else None
 
     def limits_of(self, key: str, _container: str, /) -> Mapping[str, int] | None:
         found = self._tenants.of(Owner(key))
@@ -155,12 +166,12 @@ class StandaloneAgent:
             if is_preload or (self._places.preload.folder / files.LIBRARY).exists():
                 preload = self._preload()
                 await preload.start()
-            by_driver = NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
-            self._back_end = preload if is_preload and preload is not None else by_driver
+            self._back_end = preload if is_preload and preload is not None else self._other(choice.way)
             mount = str(self._places.preload.folder) if is_preload else ""
             limits = HostLimits(
                 self._cgroups, self._tenants, self._back_end, cards=lambda: self._discovery.cards, mount=mount
             )
+            await self._look_at_module()
             await limits.take_up()
             self._limits = limits
             await asyncio.Event().wait()
@@ -171,6 +182,36 @@ class StandaloneAgent:
             await self._hooks.stop()
             if preload is not None:
                 preload.stop()
+
+    def _other(self, way: Way) -> BackEnd:
+        """Not the library."""
+        if way is not Way.MODULE:
+            return NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
+        self._kmod = Kmod(
+            self._places.nodes,
+            self._cgroups,
+            wanted=self._wanted,
+            is_gone=lambda key: self._tenants.of(Owner(key)) is None,
+            minors=self._minors,
+            driver_version=lambda: self._discovery.driver_version,
+            names=lambda identity: identity.pod_uid,
+        )
+        return self._kmod
+
+    def _wanted(self) -> Iterable[Wanted]:
+        """Everybody who has a limit."""
+        for each in self._tenants.all():
+            folder = partial(self._folder, each)
+            yield Wanted(each.key, each.limits, folder, shown=each.owner.container_id, weight=each.weight)
+
+    def _folder(self, each: tenants.Tenant) -> Path | None:
+        try:
+            return self._cgroups.at(each.hierarchy, each.cgroup)
+        except LimitError:
+            return None
+
+    def _minors(self) -> Mapping[str, int]:
+        return {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()}
 
     async def _judge(self, question: Question) -> str:
         if self._limits is None:
@@ -185,11 +226,14 @@ class StandaloneAgent:
             has_mig=any(card.mig_parent is not None for card in self._discovery.cards),
             cgroup_version=self._cgroups.version,
             library=(places.shipped, places.folder),
+            nodes=self._places.nodes,
         )
         # The hook is how a container comes here at all; the toolkit's does not read our variables.
         choice = choose(self._settings.enforcement, replace(findings, toolkit=Toolkit.ABSENT, is_hooked=True))
         if choice.way in {Way.WATCH, Way.NOBODY}:
-            text = f"no limit can be held: {choice.why}; without Kubernetes enforcement is auto, native or preload"
+            text = (
+                f"no limit can be held: {choice.why}; without Kubernetes enforcement is auto, native, kmod or preload"
+            )
             raise ImpossibleBackEndError(text)
         return choice
 
@@ -197,7 +241,7 @@ class StandaloneAgent:
         return Preload(
             self._places.preload,
             name_of=self._named,
-            minors=lambda: {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()},
+            minors=self._minors,
             driver_version=lambda: self._discovery.driver_version,
             owner_of=self._tenants.owner_of_pid,
         )
@@ -206,11 +250,21 @@ class StandaloneAgent:
         found = self._tenants.of(owner) if owner is not None else None
         return Unnamed.STRANGER if found is None else Named(found.owner.container_id, found.limits)
 
-    async def _sweep(self) -> None:
+    async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             if self._limits is not None:
                 await self._limits.release_ended()
+                await self._look_at_module()
+
+    async def _look_at_module(self) -> None:
+        """At the module, where limits hang on it."""
+        if self._kmod is None:
+            return
+        problem = await self._kmod.look()
+        if problem and problem != self._unheld:
+            log.error("no container with a limit may start why=%s", problem)
+        self._unheld = problem
 
     async def _measure(self) -> None:
         while True:

@@ -15,10 +15,8 @@ from agent.limits.errors import ImpossibleBackEndError
 AUTO = "auto"
 NAMES = (AUTO, "native", "kmod", "preload", "watch", "none")
 """What the setting may say."""
-LATER = ("kmod",)
-"""Known names without a back end in this version: the kernel module."""
 KNOWN_BRANCHES = frozenset({515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590, 595})
-"""Driver branches whose messages the library can read: those of `shim/core`, which a test compares. In others it holds nobody."""
+"""Driver branches whose messages module and library can read: those of `shim/core`, which a test compares. No others are held."""
 NATIVE_BRANCH = 615
 """The first driver branch with limits per cgroup."""
 
@@ -28,6 +26,7 @@ class Way(StrEnum):
 
     TOOLKIT = "native, by the container toolkit"
     HOOK = "native, by the createRuntime hook"
+    MODULE = "kmod"
     PRELOAD = "preload"
     WATCH = "watch"
     NOBODY = "none"
@@ -46,44 +45,57 @@ def choose(name: str, findings: Findings) -> Choice:
     """Raises `ImpossibleBackEndError` for a name that is unknown or cannot work on this node."""
     if name not in NAMES:
         raise ImpossibleBackEndError(f"no back end {name!r}; there are {', '.join(NAMES)}")
-    if name in LATER:
-        raise ImpossibleBackEndError(
-            f"back end {name} is not part of this version; use auto, native, preload, watch or none"
-        )
     if name == "none":
         return Choice("none", Way.NOBODY, "asked for by name")
     if name == "watch":
         return Choice("watch", Way.WATCH, "asked for by name")
-    if name == "preload":
-        return _preload(findings)
+    if name in {"kmod", "preload"}:
+        return _named(name, findings)
     missing = why_not_native(findings)
     if not missing:
         way = Way.TOOLKIT if findings.toolkit is Toolkit.READY else Way.HOOK
         return Choice("native", way, f"driver {findings.driver_version}, cgroup v2")
     if name == "native":
         raise ImpossibleBackEndError(f"back end native cannot work here: {missing}")
-    lacking = why_not_preload(findings)
-    if not lacking:
-        return Choice("preload", Way.PRELOAD, f"driver {findings.driver_version}; native cannot work here: {missing}")
-    return Choice("watch", Way.WATCH, f"native cannot work here: {missing}; preload neither: {lacking}")
+    return _of_ours(findings, f"native cannot work here: {missing}")
+
+
+def why_not_kmod(findings: Findings) -> str:
+    """Everything that is missing for the kernel module; empty when nothing is."""
+    missing = [_unknown_driver(findings, "module"), findings.without_module]
+    if findings.cgroup_version != 2 and not findings.is_hooked:  # noqa: PLR2004
+        missing.append(
+            "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no runtime's files"
+        )
+    return "; ".join(filter(None, missing))
 
 
 def why_not_preload(findings: Findings) -> str:
     """Everything that is missing for the library under libc; empty when nothing is."""
-    missing = []
-    if findings.driver_branch not in KNOWN_BRANCHES:
-        branches = ", ".join(map(str, sorted(KNOWN_BRANCHES)))
-        missing.append(f"driver {findings.driver_version or 'not there'}, the library knows {branches}")
-    if findings.without_library:
-        missing.append(findings.without_library)
-    return "; ".join(missing)
+    return "; ".join(filter(None, [_unknown_driver(findings, "library"), findings.without_library]))
 
 
-def _preload(findings: Findings) -> Choice:
-    missing = why_not_preload(findings)
+def _unknown_driver(findings: Findings, who: str) -> str:
+    if findings.driver_branch in KNOWN_BRANCHES:
+        return ""
+    branches = ", ".join(map(str, sorted(KNOWN_BRANCHES)))
+    return f"driver {findings.driver_version or 'not there'}, the {who} knows {branches}"
+
+
+def _of_ours(findings: Findings, why: str) -> Choice:
+    """The best of what this project brings itself; `why` says what there is none better for."""
+    for way, missing in ((Way.MODULE, why_not_kmod(findings)), (Way.PRELOAD, why_not_preload(findings))):
+        if not missing:
+            return Choice(way.value, way, f"driver {findings.driver_version}; {why}")
+        why += f"; {way} neither: {missing}"
+    return Choice("watch", Way.WATCH, why)
+
+
+def _named(name: str, findings: Findings) -> Choice:
+    way, missing = (Way.MODULE, why_not_kmod(findings)) if name == "kmod" else (Way.PRELOAD, why_not_preload(findings))
     if missing:
-        raise ImpossibleBackEndError(f"back end preload cannot work here: {missing}")
-    return Choice("preload", Way.PRELOAD, f"asked for by name, driver {findings.driver_version}")
+        raise ImpossibleBackEndError(f"back end {name} cannot work here: {missing}")
+    return Choice(name, way, f"asked for by name, driver {findings.driver_version}")
 
 
 def why_not_native(findings: Findings) -> str:

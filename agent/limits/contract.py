@@ -35,6 +35,10 @@ class Identity:
     """Empty at pod scope."""
     cgroup: Path | None = None
     """The pod's or the container's own cgroup, as this process sees it, where it is known."""
+    pid: int = 0
+    """A container's first process, as the hook says it."""
+    weight: int = 1
+    """Share of compute that it asks for: kept by who can, and without effect."""
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.namespace, self.name, self.container) if part)

@@ -1,4 +1,4 @@
-"""What a node has that a limit can be held with: driver, cgroups, MIG, NVIDIA's container toolkit, our hook, our library.
+"""What a node has that a limit can be held with: driver, cgroups, MIG, NVIDIA's container toolkit, our hook, library, module.
 
 Files only, read at the start and when the agent is told to look again. A runtime's configuration says that a hook is
 there, not that the runtime was restarted since: the proof is the hook's first question (`hooks.py` counts them).
@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from agent.limits.kmod.nodes import Nodes
+from agent.limits.kmod.presence import why_not
 from cards.keys import CDI_KIND
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -47,6 +49,8 @@ class Findings:
     is_hooked: bool
     without_library: str = "not looked for"
     """Why our library cannot be given to containers; empty when it can."""
+    without_module: str = "the kernel module was not looked for"
+    """Why our kernel module cannot be used; empty when it can."""
 
     @property
     def driver_branch(self) -> int:
@@ -55,7 +59,7 @@ class Findings:
         return int(branch) if branch.isascii() and branch.isdecimal() else 0
 
 
-def find(
+def find(  # noqa: PLR0913 - what is looked at, each named
     *,
     driver_version: str,
     has_mig: bool,
@@ -63,10 +67,12 @@ def find(
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
     library: tuple[Path, Path] | None = None,
+    nodes: Nodes | None = None,
 ) -> Findings:
     """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here.
 
-    `library`: the one that came with this agent, and the folder of the node that containers are shown it in.
+    `library`: the one that came with this agent, and the folder of the node that containers are shown it in. `nodes`: the
+    kernel module's.
     """
     cdi = [document for path in _cdi_files(cdi_folders) for document in _documents(path)]
     specs = [document for path in runtime_specs for document in _documents(path)]
@@ -78,6 +84,9 @@ def find(
         toolkit=_toolkit(cdi),
         is_hooked=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
         without_library="not looked for" if library is None else _without_library(*library),
+        without_module="the kernel module was not looked for"
+        if nodes is None
+        else why_not(nodes, driver_version=driver_version, cgroup_version=cgroup_version),
     )
 
 

@@ -62,8 +62,9 @@ class HostLimits:
             log.warning("%s is accepted and changes nothing: this back end shares no compute", WEIGHT)
         await self.release_ended()
         cards = self._cards()
-        new = tenant(question.id, question.hierarchy, question.cgroup, limits_of(wish, cards))
-        identity = self._identity(new)
+        limits = limits_of(wish, cards)
+        new = tenant(question.id, question.hierarchy, question.cgroup, limits, weight=wish.weight)
+        identity = self._identity(new, question.pid)
         self._tenants.enter(new, cards)
         try:
             applied = await self._back_end.apply(Scope.CONTAINER, identity, new.limits)
@@ -76,11 +77,16 @@ class HostLimits:
     async def release_ended(self) -> None:
         """Take back what containers held that are gone."""
         for gone in self._tenants.sweep():
-            await self._back_end.release(Identity(gone.key, "", "", gone.id))
+            try:
+                await self._back_end.release(Identity(gone.key, "", "", gone.id))
+            except LimitError as error:
+                log.warning("not released container=%s why=%s", gone, error)
+                continue
             log.info("released container=%s mib=%s", gone, _shown(gone))
 
-    def _identity(self, each: Tenant) -> Identity:
-        return Identity(each.key, "", "", each.id, self._cgroups.at(each.hierarchy, each.cgroup))
+    def _identity(self, each: Tenant, pid: int = 0) -> Identity:
+        folder = self._cgroups.at(each.hierarchy, each.cgroup)
+        return Identity(each.key, "", "", each.id, folder, pid, each.weight)
 
 
 def _check_host(question: Question) -> None:

@@ -66,4 +66,4 @@ class PodLimits:
         if not question.container:
             raise LimitError(f"pod {found.pod_uid}: the runtime's annotations do not name the container")
         folder = self._cgroups.at(question.hierarchy, question.cgroup)
-        return Identity(found.pod_uid, question.namespace, question.pod, question.container, folder)
+        return Identity(found.pod_uid, question.namespace, question.pod, question.container, folder, question.pid)

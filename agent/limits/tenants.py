@@ -28,7 +28,7 @@ SUFFIX = ".json"
 KEY_DIGITS = 32
 
 
-class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One container, as its file says it too."""
 
     v: int
@@ -38,6 +38,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cgroup: str
     limits: dict[str, int]
     """MiB by uuid of the card."""
+    weight: int = 1
 
     @property
     def key(self) -> str:
@@ -53,8 +54,10 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.id[:12]
 
 
-def tenant(container_id: str, hierarchy: str, cgroup: str, limits: Mapping[str, int]) -> Tenant:
-    return Tenant(1, container_id, hierarchy, cgroup, dict(limits))
+def tenant(
+    container_id: str, hierarchy: str, cgroup: str, limits: Mapping[str, int], *, weight: int | None = None
+) -> Tenant:
+    return Tenant(1, container_id, hierarchy, cgroup, dict(limits), weight or 1)
 
 
 class Tenants:

@@ -1,1 +1,1 @@
-"""`vrampack shim`: what the library under libc holds its processes to, as the agent of a node says it."""
+"""`vrampack shim`: what module or library hold processes to, as the agent of a node says it, and the module taken off the driver."""

@@ -1,4 +1,7 @@
-"""`vrampack shim status`: who holds what of this node's cards, process by process, asked of its agent."""
+"""`vrampack shim`: who holds what of this node's cards, asked of its agent; and the kernel module off the driver, and back.
+
+`detach` and `attach` speak to the module itself, so that a driver can be exchanged while no agent runs.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from http.client import HTTPConnection, HTTPException
 
 import msgspec
 
+from agent.limits.kmod.errors import ModuleError
+from agent.limits.kmod.nodes import NOT_LOADED, Nodes
 from agent.shim import ShimStatus
 from cli.refusal import refuse
-from cli.shim.render import table
+from cli.shim.render import open_files, table
 from configuration.addresses import parse_address
 
 CALL_SECONDS = 10.0
@@ -25,9 +30,11 @@ class NoStatusError(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0 answered, 1 no answer, 2 misuse."""
+    """Returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
     made = parser()
     options = made.parse_args(arguments)
+    if options.action != "status":
+        return command(options.action, Nodes())
     try:
         host, port = parse_address(options.address)
     except ValueError as error:
@@ -41,16 +48,38 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def command(action: str, nodes: Nodes) -> int:
+    """Tell the module of this node; `detach` is done, and yet 1, while files are open that keep the driver loaded."""
+    try:
+        if nodes.state() is None:
+            return refuse(NOT_LOADED, 1)
+        (nodes.detach if action == "detach" else nodes.attach)()
+        state = nodes.state()
+        instances = nodes.instances()
+    except ModuleError as error:
+        return refuse(str(error), 1)
+    if action == "detach" and state is not None and state.files:
+        return refuse(f"detached, but the driver cannot be unloaded yet: {open_files(state.files, instances)}", 1)
+    sys.stdout.write(f"{action}ed\n")
+    return 0
+
+
 def parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack shim",
-        description="Show who holds what of this node's cards where the library under libc holds limits (preload).",
-        epilog="Exit 0: answered; 1: no agent answers there; 2: misuse.",
+        description=(
+            "Show who holds what of this node's cards, where kernel module (kmod) or library (preload) hold limits; "
+            "take the module off the driver, before the driver is unloaded, and put it back. Both as root on the node."
+        ),
+        epilog="Exit 0: answered, or done; 1: no agent answers there, or not done; 2: misuse.",
     )
-    made.add_argument("action", choices=("status",))
+    made.add_argument("action", choices=("status", "detach", "attach"))
     made.add_argument(
-        "--address", metavar="HOST:PORT", default="127.0.0.1:12347", help="the agent's health address (127.0.0.1:12347)"
+        "--address",
+        metavar="HOST:PORT",
+        default="127.0.0.1:12347",
+        help="status: the agent's health address (127.0.0.1:12347)",
     )
     made.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return made

@@ -1,8 +1,11 @@
-"""The status as a table: a line for each container and card."""
+"""The status as a table: a line for each container and card, below one of the kernel module."""
 
 from __future__ import annotations
 
-from agent.shim import ShimStatus, ShownContainer
+from collections.abc import Iterable
+
+from agent.limits.kmod.nodes import Instance
+from agent.shim import ShimStatus, ShownContainer, ShownModule
 from cli.inspect.tables import aligned
 
 HEADINGS = ("NAMESPACE", "POD", "CONTAINER", "CARD", "USED(MiB)", "LIMIT(MiB)", "PEAK(MiB)", "REFUSED", "PIDS(MiB)")
@@ -12,13 +15,31 @@ _MIB = 1 << 20
 
 def table(status: ShimStatus) -> str:
     """Sizes in MiB, rounded up: what is used is never shown as less."""
-    if status.enforcement != "preload":
-        return (
-            f"Limits of node {status.node} are not held by the library: enforcement is {status.enforcement or '-'}.\n"
-        )
+    if status.enforcement not in {"kmod", "preload"}:
+        held_by = status.enforcement or "-"
+        return f"Limits of node {status.node} are not held by module or library: enforcement is {held_by}.\n"
+    above = _above(status.module) if status.enforcement == "kmod" else ""
     if not status.containers:
-        return f"No process of node {status.node} holds anything; {status.connected} are connected.\n"
-    return aligned([HEADINGS, *(_row(each) for each in status.containers)], right=NUMBERS)
+        connected = "" if status.enforcement == "kmod" else f"; {status.connected} are connected"
+        return f"{above}No process of node {status.node} holds anything{connected}.\n"
+    return above + aligned([HEADINGS, *(_row(each) for each in status.containers)], right=NUMBERS)
+
+
+def open_files(count: int, instances: Iterable[Instance]) -> str:
+    """How many files of managed processes are open, and whose."""
+    holders = []
+    for each in instances:
+        pids = ", ".join(str(pid) for pid in sorted({process.pid for process in each.processes}))
+        if each.files:
+            holders.append(f"{each.name} {each.files}{f' (pid {pids})' if pids else ''}")
+    return f"{count} files of limited processes are open: {'; '.join(holders) or 'whose is not known'}"
+
+
+def _above(module: ShownModule | None) -> str:
+    if module is None:
+        return "Module: not loaded\n"
+    attached = f"attached to driver {module.driver_version}" if module.is_attached else "detached"
+    return f"Module {module.version}: {attached}, {module.layout}, uvm {module.uvm}, {module.files} open files\n"
 
 
 def _row(each: ShownContainer) -> tuple[str, ...]:

@@ -153,8 +153,8 @@ async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
 
 
 IMPOSSIBLE: dict[str, tuple[Literal["native", "watch", "none", "preload"], str, str]] = {
-    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native or preload"),
-    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native or preload"),
+    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
+    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
     "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
     "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),
 }

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.limits.books import ProcessUse, Tally
 from agent.limits.cgroups import Owner
 from agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
 from agent.limits.preload import files, peers
 from agent.limits.preload.answers import Answers, Minors, Unnamed
 from agent.limits.preload.errors import JournalTakenError
 from agent.limits.preload.journal import Journal
-from agent.limits.preload.ledger import Ledger, Part, Process, Tally
+from agent.limits.preload.ledger import Ledger, Part, Process
 from agent.limits.preload.server import Pace, PreloadServer
 from agent.limits.preload.wire import ONLY_CARD
 
@@ -46,19 +47,6 @@ class Paths:
     folder: Path = files.FOLDER
     shipped: Path = files.SHIPPED
     books: Path = BOOKS
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """One process on one card, for people."""
-
-    pid: int
-    pod_uid: str
-    container_id: str
-    container: str
-    uuid: str
-    held_bytes: int
-    refused: int
 
 
 class Preload:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from agent.limits.books import Tally
 from agent.limits.cgroups import Owner
 
 
@@ -60,16 +61,6 @@ class Row:
     owner: Owner
     uuid: str
     held_bytes: int
-    refused: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """One container on one card."""
-
-    used_bytes: int
-    peak_bytes: int
-    """Since its first word to this agent."""
     refused: int
 
 

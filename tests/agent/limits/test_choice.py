@@ -58,19 +58,46 @@ def test_a_node_that_could_do_more_does_what_it_is_told(name: str, way: Way) -> 
     assert choose(name, READY) == Choice(name, way, "asked for by name")
 
 
-def test_a_back_end_of_a_later_version_is_known_by_name() -> None:
-    with pytest.raises(ImpossibleBackEndError, match="kmod is not part of this version"):
-        choose("kmod", READY)
-
-
 LIBRARY = replace(READY, driver_version="580.95.05", without_library="")
+MODULE = replace(LIBRARY, without_module="")
 
 
-def test_the_library_comes_after_native_and_before_watch() -> None:
+def test_module_and_library_come_after_native_and_before_watch() -> None:
+    choice = choose("auto", MODULE)
+    assert (choice.word, choice.way) == ("kmod", Way.MODULE)
+    assert "driver 580.95.05, 615 or newer is needed" in choice.why
     choice = choose("auto", LIBRARY)
     assert (choice.word, choice.way) == ("preload", Way.PRELOAD)
-    assert "driver 580.95.05, 615 or newer is needed" in choice.why
-    assert choose("auto", replace(LIBRARY, driver_version="615.71.09")).way is Way.TOOLKIT
+    assert "kmod neither: the kernel module was not looked for" in choice.why
+    assert choose("auto", replace(MODULE, driver_version="615.71.09")).way is Way.TOOLKIT
+
+
+WITHOUT_MODULE = {
+    "a driver that the core does not know": (
+        replace(MODULE, driver_version="470.82.01"),
+        "470.82.01, the module knows",
+    ),
+    "a newer driver": (replace(MODULE, driver_version="615.71.09", cgroup_version=1), "driver 615.71.09, the module"),
+    "no driver": (replace(MODULE, driver_version=""), "driver not there"),
+    "no module": (replace(MODULE, without_module="it is not there"), "it is not there"),
+    "cgroup v1 without the hook": (
+        replace(MODULE, cgroup_version=1, is_hooked=False),
+        "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no",
+    ),
+}
+
+
+@pytest.mark.parametrize(("findings", "why"), WITHOUT_MODULE.values(), ids=WITHOUT_MODULE)
+def test_without_what_the_module_needs_auto_takes_less_and_the_name_is_refused(findings: Findings, why: str) -> None:
+    assert choose("auto", findings).way in {Way.PRELOAD, Way.WATCH}
+    assert why in choose("auto", findings).why
+    with pytest.raises(ImpossibleBackEndError, match=re.escape(why)):
+        choose("kmod", findings)
+
+
+def test_the_module_needs_no_cgroup_v2_where_the_hook_is() -> None:
+    assert choose("kmod", replace(MODULE, cgroup_version=1)).way is Way.MODULE
+    assert choose("kmod", replace(MODULE, is_hooked=False)).way is Way.MODULE
 
 
 WITHOUT = {
@@ -95,9 +122,9 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
         choose("cgpu", READY)
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"auto", "kmod"}))
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"auto"}))
 def test_the_word_is_a_label_value(name: str) -> None:
-    findings = LIBRARY if name == "preload" else READY
+    findings = MODULE if name in {"kmod", "preload"} else READY
     assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", choose(name, findings).word)
 
 

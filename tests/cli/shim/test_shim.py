@@ -54,7 +54,7 @@ OTHER = ShimStatus(node="gpu-0", enforcement="watch")
 TABLES = {
     "some hold something": (BUSY, TABLE),
     "nobody holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
-    "another back end": (OTHER, "Limits of node gpu-0 are not held by the library: enforcement is watch.\n"),
+    "another back end": (OTHER, "Limits of node gpu-0 are not held by module or library: enforcement is watch.\n"),
 }
 
 

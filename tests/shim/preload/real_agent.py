@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.limits.preload.backend import ProcessUse
+from agent.limits.books import ProcessUse
 from tests.agent.limits.preload.nodes import Node
 
 ROOT = Path(__file__).parents[3]

@@ -1,0 +1,47 @@
+"""Who holds what, in the words of every back end that counts by container and process: the page of metrics and `/shim` read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """One container on one card."""
+
+    used_bytes: int
+    peak_bytes: int
+    """Since whoever counts began to."""
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """One process on one card, for people."""
+
+    pid: int
+    pod_uid: str
+    container_id: str
+    container: str
+    uuid: str
+    held_bytes: int
+    refused: int
+
+
+class Books(Protocol):
+    """What is held now. A container is named as its pod names it; empty where figures are the whole pod's."""
+
+    def tallies(self) -> Mapping[tuple[str, str, str], Tally]:
+        """By pod uid, container name and card."""
+
+    def connected(self) -> Mapping[tuple[str, str], int]:
+        """Processes that are counted, by pod uid and container name."""
+
+    @property
+    def connections(self) -> int:
+        """All processes that are counted."""
+
+    def processes(self) -> tuple[ProcessUse, ...]:
+        """Who holds what, process by process."""

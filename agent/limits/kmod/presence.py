@@ -1,0 +1,57 @@
+"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.limits.kmod.errors import ModuleError
+from agent.limits.kmod.identity import PROC, has_initial_pids
+from agent.limits.kmod.nodes import DETACHED, NOT_LOADED, UNGUARDED, Nodes, State
+
+CAP_SYS_ADMIN = 21
+
+
+def why_not(nodes: Nodes, *, driver_version: str, cgroup_version: int, proc: Path = PROC) -> str:
+    """Everything that an agent here lacks, in one sentence; empty when nothing is."""
+    try:
+        state = nodes.state()
+        found = [amiss(state, driver_version)] if state is None else list(_faults(state, driver_version))
+        found += _lacks(nodes, cgroup_version, proc) if state is not None else ()
+    except ModuleError as error:
+        found = [str(error)]
+    return "; ".join(found)
+
+
+def amiss(state: State | None, driver_version: str) -> str:
+    """Why the module, as it is now, holds nobody who starts; empty when it does."""
+    return NOT_LOADED if state is None else "; ".join(_faults(state, driver_version))
+
+
+def _faults(state: State, driver_version: str) -> Iterator[str]:
+    if not state.is_attached:
+        yield DETACHED
+    elif state.driver_version != driver_version:
+        yield (
+            f"the kernel module stands before driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
+            "end what uses the card, vrampack shim detach, load the driver anew"
+        )
+    if state.uvm == "unguarded":
+        yield UNGUARDED
+
+
+def _lacks(nodes: Nodes, cgroup_version: int, proc: Path) -> Iterator[str]:
+    if not _has_capability(proc):
+        yield "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
+    else:
+        try:
+            nodes.check_writable()
+        except ModuleError as error:
+            yield str(error)
+    if cgroup_version != 2 and not has_initial_pids(proc):  # noqa: PLR2004
+        yield "cgroup v1, and the agent does not see the node's own process ids (hostPID)"
+
+
+def _has_capability(proc: Path) -> bool:
+    (row,) = [line for line in (proc / "self/status").read_text().splitlines() if line.startswith("CapEff:")]
+    return bool(int(row.split()[1], 16) >> CAP_SYS_ADMIN & 1)
