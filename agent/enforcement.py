@@ -26,7 +26,9 @@ from agent.limits.detection import cdi_devices, find
 from agent.limits.errors import LimitError
 from agent.limits.hooks import HookServer
 from agent.limits.kmod.backend import Kmod, Wanted
+from agent.limits.kmod.identity import PROC
 from agent.limits.kmod.nodes import Nodes, State
+from agent.limits.kmod.presence import why_not
 from agent.limits.measure import Measure, OwnerOf
 from agent.limits.native import NativeByHook, NativeByToolkit
 from agent.limits.nobody import Nobody
@@ -75,6 +77,7 @@ class Surroundings:
     owner_of: OwnerOf = owner_of_pid
     nodes: Nodes = field(default_factory=Nodes)
     cgroups: Path = CGROUP_MOUNT
+    proc: Path = PROC
 
 
 class Enforcement:
@@ -125,7 +128,12 @@ class Enforcement:
             cgroup_version=self._cgroups.version,
             runtime_specs=RUNTIME_SPECS,
             library=(self._surroundings.paths.shipped, self._surroundings.paths.folder),
-            nodes=self._surroundings.nodes,
+            without_module=why_not(
+                self._surroundings.nodes,
+                driver_version=driver_version,
+                cgroup_version=self._cgroups.version,
+                proc=self._surroundings.proc,
+            ),
         )
         self._choice = choose(self._settings.enforcement, findings)
         log.info("limits are held by mode=%s way=%s why=%s", self.word, self._choice.way, self._choice.why)
@@ -315,6 +323,7 @@ class Enforcement:
                 is_gone=self._is_gone,
                 minors=self._minors,
                 driver_version=lambda: self._found.driver_version,
+                proc=self._surroundings.proc,
             )
             return self._kmod
         if way is Way.TOOLKIT:

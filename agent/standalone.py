@@ -30,7 +30,9 @@ from agent.limits.errors import ImpossibleBackEndError, LimitError
 from agent.limits.hooks import HookServer, Question
 from agent.limits.hostlimits import HostLimits
 from agent.limits.kmod.backend import Kmod, Wanted
+from agent.limits.kmod.identity import PROC
 from agent.limits.kmod.nodes import Nodes, State
+from agent.limits.kmod.presence import why_not
 from agent.limits.measure import Measure
 from agent.limits.native import NativeByHook
 from agent.limits.preload import files
@@ -62,6 +64,7 @@ class Places:
     cgroups: Path = CGROUP_MOUNT
     preload: Paths = field(default_factory=Paths)
     nodes: Nodes = field(default_factory=Nodes)
+    proc: Path = PROC
 
 
 class StandaloneAgent:
@@ -195,6 +198,7 @@ class StandaloneAgent:
             minors=self._minors,
             driver_version=lambda: self._discovery.driver_version,
             names=lambda identity: identity.pod_uid,
+            proc=self._places.proc,
         )
         return self._kmod
 
@@ -226,7 +230,12 @@ class StandaloneAgent:
             has_mig=any(card.mig_parent is not None for card in self._discovery.cards),
             cgroup_version=self._cgroups.version,
             library=(places.shipped, places.folder),
-            nodes=self._places.nodes,
+            without_module=why_not(
+                self._places.nodes,
+                driver_version=self._discovery.driver_version,
+                cgroup_version=self._cgroups.version,
+                proc=self._places.proc,
+            ),
         )
         # The hook is how a container comes here at all; the toolkit's does not read our variables.
         choice = choose(self._settings.enforcement, replace(findings, toolkit=Toolkit.ABSENT, is_hooked=True))

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import yaml
 
-from agent.limits.kmod.nodes import Nodes
-from agent.limits.kmod.presence import why_not
 from cards.keys import CDI_KIND
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 HOOK_NAME = "vrampack-hook"
+NOT_LOOKED_FOR = "the kernel module was not looked for"
 TOOLKIT_HOOK = "apply-cuda-memory-limits"
 MAX_BYTES = 4 << 20
 """A CDI file of 16 cards has about 100 KB; a file above this is not looked at."""
@@ -49,7 +48,7 @@ class Findings:
     is_hooked: bool
     without_library: str = "not looked for"
     """Why our library cannot be given to containers; empty when it can."""
-    without_module: str = "the kernel module was not looked for"
+    without_module: str = NOT_LOOKED_FOR
     """Why our kernel module cannot be used; empty when it can."""
 
     @property
@@ -67,12 +66,12 @@ def find(  # noqa: PLR0913 - what is looked at, each named
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
     library: tuple[Path, Path] | None = None,
-    nodes: Nodes | None = None,
+    without_module: str = NOT_LOOKED_FOR,
 ) -> Findings:
     """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here.
 
-    `library`: the one that came with this agent, and the folder of the node that containers are shown it in. `nodes`: the
-    kernel module's.
+    `library`: the one that came with this agent, and the folder of the node that containers are shown it in.
+    `without_module`: as `kmod/presence.py` has it.
     """
     cdi = [document for path in _cdi_files(cdi_folders) for document in _documents(path)]
     specs = [document for path in runtime_specs for document in _documents(path)]
@@ -84,9 +83,7 @@ def find(  # noqa: PLR0913 - what is looked at, each named
         toolkit=_toolkit(cdi),
         is_hooked=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
         without_library="not looked for" if library is None else _without_library(*library),
-        without_module="the kernel module was not looked for"
-        if nodes is None
-        else why_not(nodes, driver_version=driver_version, cgroup_version=cgroup_version),
+        without_module=without_module,
     )
 
 

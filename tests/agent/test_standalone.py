@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,7 @@ from agent.nvml.errors import DriverError
 from agent.settings import AgentConfiguration, AgentListen
 from agent.standalone import Places, StandaloneAgent
 from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.agent.limits.kmod.played import PlayedModule, a_proc, a_process
 
 MIB = 1 << 20
 T4 = a_gpu(memory_mib=15109, model="Tesla T4")
@@ -51,13 +52,17 @@ class Host:
 
     folder: Path
     driver: Driver
+    module: PlayedModule
 
     @property
     def places(self) -> Places:
         preload = Paths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
-        return Places(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
+        places = Places(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
+        return replace(places, nodes=self.module.nodes, proc=self.folder / "proc")
 
-    def agent(self, enforcement: Literal["auto", "native", "preload", "watch", "none"] = "auto") -> StandaloneAgent:
+    def agent(
+        self, enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
+    ) -> StandaloneAgent:
         settings = AgentConfiguration(
             apiVersion="vrampack.dev/v1",
             kind="AgentConfiguration",
@@ -66,13 +71,13 @@ class Host:
         )
         return StandaloneAgent(settings, Metrics("0", node="host"), self.driver, host="host", places=self.places)
 
-    async def asks(self, name: str, *env: str) -> dict[str, object]:
+    async def asks(self, name: str, *env: str, hierarchy: str = "unified") -> dict[str, object]:
         """What the hook of a container is answered."""
         cgroup = self.folder / "cgroup" / "docker" / name
         cgroup.mkdir(parents=True)
         (cgroup / "cgroup.events").write_text("populated 1\n")
         question = {"v": 2, "pid": 7, "id": name, "namespace": "", "pod": "", "uid": "", "container": ""}
-        question |= {"hierarchy": "unified", "cgroup": f"/docker/{name}", "env": [*env]}
+        question |= {"hierarchy": hierarchy, "cgroup": f"/docker/{name}", "env": [*env]}
         reader, writer = await asyncio.open_unix_connection(self.places.hook_socket)
         writer.write(json.dumps(question).encode() + b"\n")
         answer: dict[str, object] = json.loads(await reader.readline())
@@ -101,7 +106,10 @@ def host(tmp_path: Path) -> Host:
     (tmp_path / "cgroup").mkdir()
     (tmp_path / "cgroup" / "cgroup.controllers").touch()
     (tmp_path / "libvrampack.so").write_bytes(b"a library")
-    return Host(tmp_path, Driver())
+    a_proc(tmp_path)
+    module = PlayedModule()
+    module.is_loaded = False
+    return Host(tmp_path, Driver(), module)
 
 
 def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], float]]:
@@ -129,6 +137,59 @@ async def test_where_the_driver_holds_limits_nothing_is_mounted(host: Host) -> N
     assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
 
 
+async def test_where_the_module_holds_limits_a_container_is_registered_and_nothing_mounted(host: Host) -> None:
+    host.module.is_loaded = True
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4") == {"ok": True}
+        (key,) = host.module.instances
+        assert host.module.limits() == {key: {0: 6043}}
+        cgroup = (host.folder / "cgroup/docker/c1").stat().st_ino
+        assert (host.module.instances[key].identity, host.module.instances[key].weight) == (f"cgroup={cgroup}", 4)
+        host.module.uses(key, 0, 3193, refused=1)
+        await agent._look_at_module()
+        assert series(agent, "vrampack_agent_container_memory_used_bytes")[0][1] == 3193 * MIB
+        assert series(agent, "vrampack_agent_container_refused_allocations_total")[0][1] == 1
+        (shown,) = agent._status().containers
+        assert (shown.container, shown.limit_bytes, shown.used_bytes) == ("c1", 6043 * MIB, 3193 * MIB)
+        host.module.ends(key)
+        (host.folder / "cgroup/docker/c1/cgroup.events").write_text("populated 0\n")
+        assert await host.asks("c2", *SIX) == {"ok": True}
+        assert key not in host.module.instances
+
+
+async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host: Host) -> None:
+    host.module.is_loaded = True
+    (host.folder / "cgroup" / "cgroup.controllers").unlink()
+    procs = host.folder / "cgroup" / "memory" / "docker" / "c1" / "cgroup.procs"
+    procs.parent.mkdir(parents=True)
+    procs.write_text("7\n")
+    a_process(host.folder / "proc", 7, (7, 1))
+    async with running(host.agent()):
+        assert await host.asks("c1", *SIX, hierarchy="memory") == {"ok": True}
+    assert [each.identity for each in host.module.instances.values()] == ["pidns=7"]
+
+
+async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_runs(host: Host) -> None:
+    host.module.is_loaded = True
+    async with running(host.agent()):
+        await host.asks("c1", *SIX)
+    host.module.load()
+    async with running(host.agent()):
+        assert [*host.module.limits().values()] == [{0: 6043}]
+
+
+async def test_while_the_module_is_detached_no_container_with_a_limit_starts(host: Host) -> None:
+    host.module.is_loaded = True
+    agent = host.agent()
+    async with running(agent):
+        host.module.is_attached = False
+        await agent._look_at_module()
+        assert "vrampack shim attach" in agent.not_ready()
+        answer = await host.asks("c1", *SIX)
+        assert (answer["ok"], "vrampack shim attach" in str(answer["error"])) == (False, True)
+
+
 async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: Host) -> None:
     host.driver.error = DriverError("the driver is asleep")
     agent = host.agent()
@@ -152,17 +213,18 @@ async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
     assert not host.places.hook_socket.exists()
 
 
-IMPOSSIBLE: dict[str, tuple[Literal["native", "watch", "none", "preload"], str, str]] = {
+IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"], str, str]] = {
     "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
     "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
     "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
+    "no module": ("kmod", "580.95.05", "back end kmod cannot work here: /proc/cgpu_km is not there"),
     "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),
 }
 
 
 @pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_what_holds_nobody_ends_the_agent(
-    host: Host, enforcement: Literal["native", "watch", "none", "preload"], version: str, why: str
+    host: Host, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
 ) -> None:
     host.driver = Driver(version)
     with pytest.raises(ImpossibleBackEndError, match=why):

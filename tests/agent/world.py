@@ -34,6 +34,7 @@ from kube.objects import PodObject, container_specs
 from simulator.apiserver import ApiServer
 from simulator.kubeconfig import write_kubeconfig
 from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.agent.limits.kmod.played import PlayedModule, a_proc
 from tests.builders import a_node
 from tests.fakes.kubelet.kubelet import Kubelet
 from tests.fakes.kubelet.pods import Pod, a_pod
@@ -54,6 +55,13 @@ class World:
         self.folder = folder
         self.settings: dict[str, Any] = {}
         self.preload = Paths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
+        self.module = PlayedModule()
+        self.module.is_loaded = False
+        self.cgroups = folder / "cgroup"
+        """Of v2; `has_cgroup` makes a pod's."""
+        self.cgroups.mkdir()
+        (self.cgroups / "cgroup.controllers").touch()
+        self.proc = a_proc(folder)
         self.owners: dict[int, Owner] = {}
         """Whose a process is, by pid."""
         self.agent: Agent
@@ -72,6 +80,18 @@ class World:
         self.preload.shipped.write_bytes(b"a library")
         self.preload.folder.mkdir()
 
+    def loads_module(self, driver_version: str = "580.95.05") -> None:
+        """A node on which the kernel module can hold limits."""
+        self.driver.version = driver_version
+        self.module.is_loaded = True
+        self.module.load(driver_version)
+
+    def has_cgroup(self, pod: Pod) -> Path:
+        """Kubelet makes one for a pod that it admitted."""
+        folder = self.cgroups / "kubepods" / f"pod{pod.uid}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     async def start_agent(self) -> None:
         """Start it and wait until it is registered."""
         times = len(self.kubelet.history.registrations)
@@ -87,7 +107,14 @@ class World:
             {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
         )
         self.metrics = Metrics("test", node=NODE)
-        surroundings = Surroundings(self.folder / "no-hook" / "hook.sock", self.preload, self.owners.get)
+        surroundings = Surroundings(
+            self.folder / "no-hook" / "hook.sock",
+            self.preload,
+            self.owners.get,
+            self.module.nodes,
+            self.cgroups,
+            self.proc,
+        )
         options = Options(settings, "test", NODE, surroundings=surroundings)
         self.agent = Agent(options, self._client, self.metrics, self.driver)
         self._running = asyncio.create_task(self.agent.run())

@@ -32,6 +32,8 @@ def pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace
     Raises `LimitError` for a container that has none of its own, since it could not be told from others.
     """
     there = sorted(_pids(folder))
+    if not there:
+        raise LimitError(f"cgroup {folder} has no process: a container of cgroup v1 is known by its first one")
     if pid and pid not in there:
         raise LimitError(f"process {pid} is not in cgroup {folder}: hook and agent see other process ids (hostPID?)")
     first = sorted(

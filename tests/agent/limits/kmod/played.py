@@ -9,6 +9,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 from agent.limits.kmod.nodes import Nodes
 
@@ -190,3 +191,17 @@ def _lines(name: str, each: PlayedInstance) -> list[str]:
 def _refusal(number: int) -> OSError:
     """As write(2) says it: without a file's name."""
     return OSError(number, os.strerror(number))
+
+
+def a_proc(folder: Path, *, capabilities: int = 1 << 21, pid_namespace: str = "pid:[4026531836]") -> Path:
+    """`folder / proc`, as a process with these sees /proc."""
+    (folder / "proc" / "self" / "ns").mkdir(parents=True)
+    (folder / "proc" / "self" / "status").write_text(f"Name:\tagent\nCapEff:\t{capabilities:016x}\n")
+    (folder / "proc" / "self" / "ns" / "pid").symlink_to(pid_namespace)
+    return folder / "proc"
+
+
+def a_process(proc: Path, pid: int, numbers: tuple[int, ...]) -> None:
+    """With these numbers in the namespaces from the node's inwards."""
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "status").write_text("Name:\tp\nNSpid:\t" + "\t".join(map(str, numbers)) + "\n")
