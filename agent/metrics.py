@@ -211,12 +211,12 @@ def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
     )
     peak = GaugeMetricFamily(
         "vrampack_agent_container_memory_peak_bytes",
-        "The most that a container used on a card since the agent's start; only with preload.",
+        "The most that a container used on a card since it was counted; only with kmod and preload.",
         labels=CONTAINER,
     )
     refused = CounterMetricFamily(
         "vrampack_agent_container_refused_allocations",
-        "Allocations beyond the limit that a container was refused on a card; only with preload.",
+        "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
         labels=CONTAINER,
     )
     families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused)
@@ -228,7 +228,7 @@ def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
                 family.add_metric(labels, value)
     processes = GaugeMetricFamily(
         "vrampack_agent_container_processes",
-        "Processes of a container that ask the agent before they allocate; only with preload.",
+        "Processes of a container that ask the agent before they allocate (preload), or hold memory (kmod).",
         labels=PROCESSES,
     )
     for group in shown.connected:

@@ -35,7 +35,7 @@ FAULTS = {
     "both lists of cards": ("cards: {include: [a], exclude: [b]}", "cards: give include or exclude, not both"),
     "a text for a list": ("cards: {include: GPU-1}", "cards.include: Input should be a valid tuple"),
     "numbers for cards": ("cards: {include: [0]}", "cards.include.0: Input should be a valid string"),
-    "unknown back end": ("enforcement: mps", "enforcement: Input should be 'auto', 'native', 'preload', 'watch' or 'none'"),
+    "unknown back end": ("enforcement: mps", "enforcement: Input should be 'auto', 'native', 'kmod', 'preload', 'watch' or 'none'"),
     "unknown naming": ("devices: index", "devices: Input should be 'auto', 'uuid' or 'cdi'"),
     "unknown injection": ("injection: none", "injection: Input should be 'exact' or 'ids'"),
     "unknown action": ("refused: {action: kill}", "refused.action: Input should be 'evict' or 'keep'"),

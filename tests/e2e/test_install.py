@@ -126,7 +126,10 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
         tmp_path,
         {
             "resources": [SHAPE],
-            "components": [MANIFESTS / "admission" / name for name in ("legacy-plugin", "optional", "ids")],
+            "components": [
+                *(MANIFESTS / "admission" / name for name in ("legacy-plugin", "optional", "ids")),
+                MANIFESTS / "agent" / "kmod",
+            ],
             "images": [
                 {"name": "ghcr.io/vrampack/vrampack", "newName": "registry.example.com/vrampack", "newTag": "1"}
             ],
@@ -150,6 +153,19 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
     assert {"name": "legacyPlugin", "expression": plugin} in variables
     assert {"name": "settlingAgent", "expression": f"'system:serviceaccount:{NAMESPACE}:vrampack-agent'"} in variables
     assert ("ClusterRole", "vrampack-agent-ids") in made
+    (agent,) = made["DaemonSet", "vrampack-agent"]["spec"]["template"]["spec"]["containers"]
+    assert agent["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]},
+        "appArmorProfile": {"type": "Unconfined"},
+    }
+
+
+def test_an_agent_for_the_kernel_module_is_taken_by_an_api_server(cluster: Cluster, tmp_path: Path) -> None:
+    """One refuses CAP_SYS_ADMIN beside `allowPrivilegeEscalation: false` when it is spelled with its prefix."""
+    _overlay(tmp_path, {"resources": [SHAPE], "components": [MANIFESTS / "agent" / "kmod"]})
+    cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)
 
 
 def _is_wired(cluster: Cluster) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from agent.limits.choice import AUTO, KNOWN_BRANCHES, NAMES
 from agent.limits.detection import find
+from agent.limits.kmod.backend import MODULES_OWN, MOST_INSTANCES
+from agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
 from agent.limits.native import SURVIVES
 from agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
 from agent.limits.preload.server import Pace
@@ -40,6 +42,7 @@ def test_every_back_end_has_its_row() -> None:
     assert documented | {AUTO} == set(NAMES)
     assert SURVIVES in table
     assert BOOKS_SURVIVE in table
+    assert MODULE_SURVIVES in table
 
 
 def test_the_library_s_branches_and_pace_are_as_documented() -> None:
@@ -48,6 +51,11 @@ def test_the_library_s_branches_and_pace_are_as_documented() -> None:
     assert f"{Pace().messages_per_second:,.0f} a second" in PAGE
     assert f"{Pace().connections:,} processes at once" in PAGE
     assert f"up to {Pace().name_seconds:.0f} s" in PAGE
+
+
+def test_how_many_a_card_has_room_for_is_as_documented() -> None:
+    assert f"A card has room for {MOST_INSTANCES} instances" in PAGE
+    assert f"where the module's own {MODULES_OWN} still stands in `max_inst` the agent writes {MOST_INSTANCES}" in PAGE
 
 
 def test_every_option_of_the_hook_is_documented_with_its_default() -> None:
