@@ -38,8 +38,8 @@ def open_files(count: int, instances: Iterable[Instance]) -> str:
 def _above(module: ShownModule | None) -> str:
     if module is None:
         return "Module: not loaded\n"
-    attached = f"attached to driver {module.driver_version}" if module.is_attached else "detached"
-    return f"Module {module.version}: {attached}, {module.layout}, uvm {module.uvm}, {module.files} open files\n"
+    attached = f"attached to driver {module.driver_version}, {module.layout}" if module.is_attached else "detached"
+    return f"Module {module.version}: {attached}, uvm {module.uvm}, {module.files} open files\n"
 
 
 def _row(each: ShownContainer) -> tuple[str, ...]:

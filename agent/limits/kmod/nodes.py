@@ -35,6 +35,7 @@ class State:
     version: str
     is_attached: bool
     driver_version: str
+    """With `layout` empty while it is detached."""
     layout: str
     """`one device` or `two devices`: how the driver made its own."""
     uvm: str
@@ -123,8 +124,8 @@ class Nodes:
             return State(
                 version,
                 words["attached"] == "yes",
-                words["driver"],
-                words["layout"],
+                words.get("driver", ""),
+                words.get("layout", ""),
                 words["uvm"],
                 int(words["files"]),
             )
@@ -197,7 +198,7 @@ class Nodes:
 _COMMON = {
     errno.EPERM: "not permitted: it takes CAP_SYS_ADMIN in the node's own user namespace, from outside of limited containers",
     errno.EACCES: "not permitted by the node's profiles (AppArmor, SELinux) or by the file's owner, which is root",
-    errno.EINVAL: "not understood by the module: are it and vrampack of one version?",
+    errno.EINVAL: "refused by the module, whose log says why (dmesg); a cgroup or PID namespace of the agent's own cannot be limited",
 }
 _OF_COMMANDS = {
     errno.EEXIST: "cgroup= or pidns= is that of another instance, which cat inst_ctl shows: remove that first",

@@ -72,8 +72,8 @@ ABOVE = {
         "Module 0.1.0: attached to driver 580.95.05, two devices, uvm guarded, 3 open files\n",
     ),
     "detached": (
-        ShownModule("0.1.0", False, "580.95.05", "one device", "absent", 0),  # noqa: FBT003 - a value
-        "Module 0.1.0: detached, one device, uvm absent, 0 open files\n",
+        ShownModule("0.1.0", False, "", "", "absent", 0),  # noqa: FBT003 - a value
+        "Module 0.1.0: detached, uvm absent, 0 open files\n",
     ),
     "gone": (None, "Module: not loaded\n"),
 }

@@ -89,8 +89,9 @@ class PlayedModule:
         if node == "version":
             return "0.1.0\n"
         if node == "state":
+            driver = f"driver: {self.driver}\nlayout: two devices\n" if self.is_attached else ""
             return (
-                f"attached: {'yes' if self.is_attached else 'no'}\ndriver: {self.driver}\nlayout: two devices\n"
+                f"attached: {'yes' if self.is_attached else 'no'}\n{driver}"
                 f"uvm: {self.uvm}\ncards: unwatched\ninstances: {len(self.instances)}\n"
                 f"files: {sum(each.files for each in self.instances.values())}\n"
             )

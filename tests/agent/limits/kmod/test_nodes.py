@@ -56,6 +56,8 @@ def test_instances_are_read_with_their_cards_and_processes(folder: Path) -> None
 def test_the_state_is_read(folder: Path) -> None:
     nodes = Nodes(Procfs(folder))
     assert nodes.state() == State("0.1.0", True, "580.95.05", "one device", "absent", 3)  # noqa: FBT003 - a value
+    (folder / "state").write_text("attached: no\nuvm: guarded\ninstances: 0\nfiles: 0\n")
+    assert nodes.state() == State("0.1.0", False, "", "", "guarded", 0)  # noqa: FBT003 - a value
     (folder / "state").unlink()
     assert nodes.state() is None
 
@@ -128,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
     "too many on one card": (one_too_many, r"as many instances as its max_inst allows: write up to 25 there"),
     "a process that is gone": (lambda m: m.nodes.add("a", PidNamespace(404), {0: 1}), "pidns= names no process"),
     "nobody of this name": (lambda m: m.nodes.remove("a"), "remove a: .*no instance has this name"),
-    "no card": (lambda m: m.nodes.add("a", CgroupId(1), {}), "are it and vrampack of one version"),
+    "no card": (lambda m: m.nodes.add("a", CgroupId(1), {}), "refused by the module, whose log says why"),
     "a profile of the node": (forbidden, r"not permitted by the node's profiles \(AppArmor, SELinux\)"),
     "a name with a space": (lambda m: add(m, "a b"), "'a b' is no name for an instance"),
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
