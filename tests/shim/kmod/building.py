@@ -1,4 +1,4 @@
-"""Compiles the module for a kernel, in a copy: kbuild writes beside what it reads."""
+"""Compiles modules for a kernel, in a copy: kbuild writes beside what it reads."""
 
 from __future__ import annotations
 
@@ -6,39 +6,57 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine.kernels import Kernel
 
 SHIM = Path(__file__).parents[3] / "shim"
-ROOMS = ("core", "kmod")
 TIMEOUT_SECONDS = 200
 
 
-def build_shim(folder: Path, kernel: Kernel) -> Path:
-    """vrampack.ko, below `folder`, made once per source and kernel."""
-    made = folder / f"vrampack-{kernel.release}-{_fingerprint(kernel)}"
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One module: its own folder is the last, and sees those before it beside itself."""
+
+    name: str
+    folders: Sequence[Path]
+
+    def fingerprint(self, kernel: Kernel) -> str:
+        paths = sorted(path for folder in self.folders for path in folder.rglob("*") if path.is_file())
+        parts = [path.read_bytes() for path in (*paths, Path(__file__), kernel.build / "Module.symvers")]
+        return hashlib.sha256(b"".join([*parts, str(kernel.build).encode()])).hexdigest()[:16]
+
+
+VRAMPACK = Source("vrampack", (SHIM / "core", SHIM / "kmod"))
+INTERPOSER = Source("interposer", (Path(__file__).parent / "interposer",))
+
+
+def build_module(folder: Path, kernel: Kernel, source: Source) -> Path:
+    """NAME.ko, below `folder`, made once per source and kernel."""
+    made = folder / f"{source.name}-{kernel.release}-{source.fingerprint(kernel)}"
+    name = f"{source.name}.ko"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             fresh = Path(scratch) / "fresh"
             fresh.mkdir()
-            _make(Path(scratch), fresh / "vrampack.ko", kernel)
+            _make(Path(scratch), fresh / name, kernel, source)
             _settle(fresh, made)
-    return made / "vrampack.ko"
+    return made / name
 
 
-def _make(scratch: Path, into: Path, kernel: Kernel) -> None:
-    for room in ROOMS:
-        shutil.copytree(SHIM / room, scratch / room)
-    sources = scratch / "kmod"
+def _make(scratch: Path, into: Path, kernel: Kernel, source: Source) -> None:
+    for folder in source.folders:
+        shutil.copytree(folder, scratch / folder.name)
+    sources = scratch / source.folders[-1].name
     command = ["make", "--silent", "-C", str(kernel.build), f"M={sources}", *OPTIONS, "modules"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     if done.returncode:
-        raise RuntimeError(f"vrampack.ko for {kernel.release}:\n{done.stdout}{done.stderr}")
-    strip = ["strip", "--strip-debug", "-o", str(into), str(sources / "vrampack.ko")]
-    subprocess.run(strip, check=True, timeout=20)
+        raise RuntimeError(f"{into.name} for {kernel.release}:\n{done.stdout}{done.stderr}")
+    subprocess.run(["strip", "--strip-debug", "-o", str(into), str(sources / into.name)], check=True, timeout=20)
 
 
 def _settle(fresh: Path, made: Path) -> None:
@@ -47,9 +65,3 @@ def _settle(fresh: Path, made: Path) -> None:
     except OSError:
         if not made.exists():
             raise
-
-
-def _fingerprint(kernel: Kernel) -> str:
-    paths = sorted(path for room in ROOMS for path in (SHIM / room).rglob("*") if path.is_file())
-    parts = [path.read_bytes() for path in (*paths, Path(__file__), kernel.build / "Module.symvers")]
-    return hashlib.sha256(b"".join([*parts, str(kernel.build).encode()])).hexdigest()[:16]

@@ -6,6 +6,7 @@ Session fixtures that carry the kernel's name: pytest runs all tests of one kern
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
 from tests.shim.kernel_table import RELEASES
-from tests.shim.kmod.building import build_shim
+from tests.shim.kmod.building import INTERPOSER, VRAMPACK, build_module
 from tests.shim.kmod.world import World
 
 BUILT = Path(__file__).parents[3] / "build"
@@ -26,19 +27,25 @@ UNKNOWN_VERSION = "470.1"
 """Of a driver whose shapes nobody has written down."""
 
 
+RENAMED = "KCFLAGS=-Werror -Duvm_mmap_entry=uvm_mmap_elsewhere"
+"""For an nvidia-uvm that cannot be guarded."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModulesOfTests:
-    """For one kernel: the module, and three drivers."""
+    """For one kernel: the module, an interposer that is not ours, and four drivers."""
 
     shim: Path
+    interposer: Path
     new: Modules
     old: Modules
     unknown: Modules
+    strange: Modules
 
     def files(self) -> dict[str, Content]:
         """By where they are in a machine: /lib/vrampack.ko, /lib/new/nvidia.ko .."""
-        drivers = {"new": self.new, "old": self.old, "unknown": self.unknown}
-        found: dict[str, Content] = {"/lib/vrampack.ko": self.shim}
+        drivers = {"new": self.new, "old": self.old, "unknown": self.unknown, "strange": self.strange}
+        found: dict[str, Content] = {"/lib/vrampack.ko": self.shim, "/lib/interposer.ko": self.interposer}
         for name, driver in drivers.items():
             found |= {f"/lib/{name}/nvidia.ko": driver.nvidia, f"/lib/{name}/nvidia-uvm.ko": driver.uvm}
         return found
@@ -51,12 +58,18 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return found
 
 
+def modules_for(kernel: Kernel) -> ModulesOfTests:
+    """Two at a time: each compiles for some seconds."""
+    drivers = ((VERSION, ()), (ONE_DEVICE_VERSION, ()), (UNKNOWN_VERSION, ()), (VERSION, (RENAMED,)))
+    with ThreadPoolExecutor(2) as pool:
+        shim, interposer = (pool.submit(build_module, BUILT, kernel, each) for each in (VRAMPACK, INTERPOSER))
+        built = [pool.submit(build_modules, BUILT, kernel.build, *which, arguments=more) for *which, more in drivers]
+        return ModulesOfTests(shim.result(), interposer.result(), *(each.result() for each in built))
+
+
 @pytest.fixture(scope="session")
 def modules(kernel: Kernel) -> ModulesOfTests:
-    new, old, unknown = (
-        build_modules(BUILT, kernel.build, version) for version in (VERSION, ONE_DEVICE_VERSION, UNKNOWN_VERSION)
-    )
-    return ModulesOfTests(build_shim(BUILT, kernel), new, old, unknown)
+    return modules_for(kernel)
 
 
 @pytest.fixture(scope="session")
@@ -79,3 +92,14 @@ def world(machine: Machine) -> World:
     found = World(machine)
     found.load()
     return found
+
+
+@pytest.fixture(scope="session")
+def old_world(programs: list[Path]) -> Iterator[World]:
+    """A machine with cgroup v1 and nothing else, where identity is a PID namespace; one kernel shows it."""
+    kernel = kernels.kernel("6.1")
+    with Machine(kernel, programs=programs, files=modules_for(kernel).files(), cgroups=1) as booted:
+        world = World(booted)
+        world.load()
+        yield world
+        booted.assert_quiet()

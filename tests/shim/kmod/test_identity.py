@@ -8,9 +8,8 @@ import pytest
 
 from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
-from tests.machine.machine import Machine
 from tests.machine.program import Start
-from tests.shim.kmod.world import CGROUPS, World, name_of
+from tests.shim.kmod.world import CGROUPS, World
 
 pytestmark = pytest.mark.shim
 
@@ -67,7 +66,7 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: World) -> N
 
 
 def test_a_program_that_replaces_itself_starts_anew(world: World) -> None:
-    """exec closes CUDA's file, which takes the memory with it."""
+    """Exec closes CUDA's file, which takes the memory with it."""
     place = world.limited("a", LIMIT)
     ended = place.run("steps", "open", "take", "4000", "exec", "open", "take", "4300")
     assert ended.lines == ["allocated 4000 MiB", "allocated 4300 MiB"]

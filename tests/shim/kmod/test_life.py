@@ -81,7 +81,7 @@ def test_what_is_open_outlives_the_detaching(empty: World) -> None:
             assert failed.value.errno in {errno.EAGAIN, errno.EBUSY}
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
         with fails(errno.ENODEV):
-            empty.add("b", {0: 1})
+            empty.limited("b", {0: 1})
         program.goes_on()
         assert program.ends().lines[-1] == REFUSED
     empty.forget()
