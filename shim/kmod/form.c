@@ -80,4 +80,5 @@ const struct core_form form = {
 	.settle = settle,
 	.give = give,
 	.look = look,
+	.knows_all_clients = true,
 };
