@@ -4,7 +4,7 @@ BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook preload render image clean
+.PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook preload kmod render image clean
 
 help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ hook: ## build/vrampack-hook, the OCI createRuntime hook, and vrampack-runtime, 
 
 preload: ## build/libvrampack.so: the library in front of libc's ioctl, without a libc of its own
 	$(MAKE) --no-print-directory -C shim/preload preload OUT=$(CURDIR)/build
+
+kmod: ## build/vrampack.ko, the kernel module, for KDIR (initially the running kernel)
+	$(MAKE) --no-print-directory -C shim/kmod kmod OUT=$(CURDIR)/build
 
 render: setup ## manifests/rendered, as kubectl makes it of the sources
 	$(BIN)/python -m tests.e2e.render

@@ -15,7 +15,8 @@
 
 int access_to_write(const struct file *file)
 {
-	if (!identities_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) && capable(CAP_SYS_ADMIN))
+	if (!identities_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) &&
+	    capable(CAP_SYS_ADMIN))
 		return 0;
 	pr_notice_ratelimited("process %d may not write here\n", task_tgid_nr(current));
 	return -EPERM;

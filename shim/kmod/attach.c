@@ -45,9 +45,9 @@ static bool is_anybodys(void)
 }
 
 /*
- * The reference that came with our table is one on the driver's module, since that is its owner: it belongs to the driver's
- * table from here on. The kernel reads the table's address twice where it takes that reference (up to 6.1), and so whatever
- * it finds the second time, the module is the same.
+ * The reference that came with our table is one on the driver's module, since that is its owner: it belongs to the
+ * driver's table from here on. The kernel reads the table's address twice where it takes that reference (up to 6.1),
+ * and so whatever it finds the second time, the module is the same.
  */
 static int open_control(struct inode *inode, struct file *file)
 {

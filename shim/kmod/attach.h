@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only name is
- * `open`. An opener who is nobody's gets the driver's own table back before the driver's open runs; a managed one gets a
- * managed file.
+ * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only name
+ * is `open`. An opener who is nobody's gets the driver's own table back before the driver's open runs; a managed one
+ * gets a managed file.
  *
  *      attached    the driver's module is held
  *      detached    open managed files stay limited, and hold the driver's module themselves
@@ -16,8 +16,8 @@
 #define CONTROL_MINOR 255
 
 /*
- * Under the commands' lock, both. -ENODEV: there is no such node, or it is not the driver's; -EBUSY: another stands there;
- * -EOPNOTSUPP: a driver whose layouts are not known.
+ * Under the commands' lock, both. -ENODEV: there is no such node, or it is not the driver's; -EBUSY: another stands
+ * there; -EOPNOTSUPP: a driver whose layouts are not known.
  */
 int attach_begin(const char *control);
 /* Waits for opens under way. Nothing to do when it is not attached. */

@@ -170,6 +170,8 @@ bool files_refuse(unsigned int request, unsigned long argument, long *answer)
 	struct core_call call;
 	u64 at = argument;
 
+	if (!layout)
+		return false;
 	/* Unwrapped once, here: what the core hears is one call, whatever another thread writes meanwhile. */
 	if (number == ESC_XFER_CMD) {
 		if (!read_u32(argument + layout->wrapper_number, &number) ||

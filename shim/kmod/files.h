@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Managed files: the driver's files that belong to an instance, from open to release, whoever has them by then. Each has a
- * copy of the driver's table with three names of ours in it.
+ * Managed files: the driver's files that belong to an instance, from open to release, whoever has them by then. Each
+ * has a copy of the driver's table with three names of ours in it.
  */
 #ifndef FILES_H
 #define FILES_H
@@ -12,7 +12,10 @@ struct file;
 struct inode;
 struct instance;
 
-/* The layouts of that driver: -EOPNOTSUPP, they are not published. Open files hold their driver, so it is still the same. */
+/*
+ * The layouts of that driver: -EOPNOTSUPP, they are not published. Open files hold their driver, so it is still the
+ * same.
+ */
 int files_begin(const char *driver_version);
 
 /*
@@ -22,8 +25,8 @@ int files_begin(const char *driver_version);
 int files_open(struct inode *inode, struct file *file, struct instance *instance);
 
 /*
- * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it gets.
- * Between presence_enter and presence_leave.
+ * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it
+ * gets. Between presence_enter and presence_leave.
  */
 bool files_refuse(unsigned int request, unsigned long argument, long *answer);
 

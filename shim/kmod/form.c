@@ -34,7 +34,10 @@ static void unlock(void *context)
 	mutex_unlock(&instance->tables);
 }
 
-/* Charged to the cgroup of whoever makes it grow, and no complaint in the log when that has no more: the call is refused. */
+/*
+ * Charged to the cgroup of whoever makes it grow, and no complaint in the log when that has no more: the call is
+ * refused.
+ */
 static void *grow(void *unused, void *memory, size_t old_size, size_t new_size)
 {
 	void *bigger = NULL;

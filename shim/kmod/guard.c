@@ -67,7 +67,8 @@ static void put_on(bool is_coming)
 	else if (is_coming || is_loaded())
 		state = GUARD_MISSING;
 	if (state == GUARD_MISSING)
-		pr_err("no probe on uvm_mmap_entry (%d): managed memory is not refused, and no instance is added\n", error);
+		pr_err("no probe on uvm_mmap_entry (%d): managed tasks cannot open the driver, nor is any added\n",
+		       error);
 }
 
 static void take_off(void)

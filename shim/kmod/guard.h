@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Managed memory takes the card's memory without any call that could be counted, so mappings of nvidia-uvm are refused to
- * managed tasks: by a probe on `uvm_mmap_entry`, since that driver knows its files by their table.
+ * Managed memory takes the card's memory without any call that could be counted, so mappings of nvidia-uvm are refused
+ * to managed tasks: by a probe on `uvm_mmap_entry`, since that driver knows its files by their table.
  */
 #ifndef GUARD_H
 #define GUARD_H

@@ -115,7 +115,10 @@ void identities_remove(struct identity_entry *entry)
 	spin_lock(&entries_lock);
 	hash_del_rcu(&entry->node);
 	spin_unlock(&entries_lock);
-	/* Those who still look at the entry compare the namespace's address, which is not used again before they have ended. */
+	/*
+	 * Those who still look at the entry compare the namespace's address, which is not used again before they have
+	 * ended.
+	 */
 	identities_release(&entry->key);
 	kfree_rcu(entry, rcu);
 }

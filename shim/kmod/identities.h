@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Whose a task is: by its cgroup (v2) or the nearest of its ancestors that has an instance, else by its pid namespace or the
- * nearest of its ancestors. Looked up under RCU, so also where nobody may sleep.
+ * Whose a task is: by its cgroup (v2) or the nearest of its ancestors that has an instance, else by its pid namespace
+ * or the nearest of its ancestors. Looked up under RCU, so also where nobody may sleep.
  */
 #ifndef IDENTITIES_H
 #define IDENTITIES_H
@@ -26,7 +26,10 @@ bool identities_have_current(const struct identity *identity);
 
 /* Whose it is; NULL: nobody's. Under the commands' lock, which keeps it so. */
 struct instance *identities_holder(const struct identity *identity);
-/* From now on tasks of `identity` are the instance's. -EEXIST: they are another's. The reference on the namespace goes over. */
+/*
+ * From now on tasks of `identity` are the instance's. -EEXIST: they are another's. The reference on the namespace goes
+ * over.
+ */
 struct identity_entry *identities_insert(const struct identity *identity, struct instance *instance);
 void identities_remove(struct identity_entry *entry);
 const struct identity *identities_key(const struct identity_entry *entry);

@@ -117,7 +117,9 @@ int instances_change(struct instance *instance, struct instance_request *request
 	bool is_new = !instance->identity;
 	int error;
 
-	/* What it may use is there before the first task can find it, and what it is shown by before anybody reads it. */
+	/*
+	 * What it may use is there before the first task can find it, and what it is shown by before anybody reads it.
+	 */
 	mutex_lock(&instance->lock);
 	error = set_identity(instance, &request->identity);
 	if (!error) {
@@ -159,10 +161,18 @@ void instances_get(struct instance *instance)
 
 void instances_put(struct instance *instance)
 {
-	if (!refcount_dec_and_lock(&instance->references, &all_lock))
+	bool is_last;
+
+	if (refcount_dec_not_one(&instance->references))
 		return;
-	list_del(&instance->link);
+	/* Whoever finds it in the list may take another reference until it is not there any more. */
+	spin_lock(&all_lock);
+	is_last = refcount_dec_and_test(&instance->references);
+	if (is_last)
+		list_del(&instance->link);
 	spin_unlock(&all_lock);
+	if (!is_last)
+		return;
 	core_end(&instance->core);
 	kfree_rcu(instance, rcu);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The instances: a named budget on one or more cards, for all tasks of one identity. It lives from `add` until it has been
- * removed, its last file has been released and its last charge has been given back.
+ * The instances: a named budget on one or more cards, for all tasks of one identity. It lives from `add` until it has
+ * been removed, its last file has been released and its last charge has been given back.
  *
- * Locks, outer first: the commands' (who changes what is there), an instance's own, the list's. Nobody who closes a file or
- * reads an instance's nodes takes the commands' lock.
+ * Locks, outer first: the commands' (who changes what is there), an instance's own, the list's. The core's stands
+ * alone: nothing is locked under it, and it under nothing. Nobody who closes a file or reads an instance's nodes takes
+ * the commands' lock.
  */
 #ifndef INSTANCES_H
 #define INSTANCES_H
@@ -71,15 +72,15 @@ unsigned int instances_on_card(u32 card);
 u32 instances_count(void);
 
 /*
- * Under the commands' lock. A new one, with nothing in it and no identity yet, not found by anybody; ERR_PTR. It becomes
- * known by instances_change, or goes by instances_put.
+ * Under the commands' lock. A new one, with nothing in it and no identity yet, not found by anybody; ERR_PTR. It
+ * becomes known by instances_change, or goes by instances_put.
  */
 struct instance *instances_new(const char *name, const char *driver_version);
 /* Another driver has come: no instance has files. */
 void instances_begin_anew(const char *driver_version);
 /*
- * Under the commands' lock: identity, limits and weight become those of the request; what is used stays. -EEXIST: another
- * has that identity. The request's namespace goes over to the instance unless that fails.
+ * Under the commands' lock: identity, limits and weight become those of the request; what is used stays. -EEXIST:
+ * another has that identity. The request's namespace goes over to the instance unless that fails.
  */
 int instances_change(struct instance *instance, struct instance_request *request);
 /* Under the commands' lock: no new file is bound to it, and the name is free. Its folders are gone before. */

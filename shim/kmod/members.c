@@ -15,7 +15,10 @@ struct member {
 	pid_t pid;
 	u32 files;
 	bool is_kept; /* its sums are not those of its charges any more: the core may still name it */
-	/* By the card that the core said; the last is of CORE_ONLY_CARD. What is used was taken of that limit, and goes back there. */
+	/*
+	 * By the card that the core said; the last is of CORE_ONLY_CARD. What is used was taken of that limit, and
+	 * goes back there.
+	 */
 	struct limit_share shares[CORE_CARDS + 1];
 };
 
@@ -165,7 +168,8 @@ bool members_take(struct member *member, u32 card, u64 bytes)
 static void keep(struct member *member)
 {
 	if (!member->is_kept)
-		pr_warn_ratelimited("%s: process %d forged what the driver wrote\n", member->instance->name, member->pid);
+		pr_warn_ratelimited("%s: process %d forged what the driver wrote\n", member->instance->name,
+				    member->pid);
 	member->is_kept = true;
 }
 

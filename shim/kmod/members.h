@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The processes of an instance that have opened control files, and what each uses: a member is the `owner` that the core
- * charges. It lives as long as it has a file or a charge, and its instance with it.
+ * The processes of an instance that have opened control files, and what each uses: a member is the `owner` that the
+ * core charges. It lives as long as it has a file or a charge, and its instance with it.
  */
 #ifndef MEMBERS_H
 #define MEMBERS_H
@@ -13,14 +13,16 @@
 struct member;
 struct seq_file;
 
-/* A file more of that process (its number in the initial namespace). The reference on the instance goes over. ERR_PTR. */
+/*
+ * A file more of that process (its number in the initial namespace). The reference on the instance goes over. ERR_PTR.
+ */
 struct member *members_join(struct instance *instance, pid_t pid);
 /* A file less. The member may be gone then. */
 void members_leave(struct member *member);
 
 /*
- * The budget, as core.h asks for it. CORE_ONLY_CARD is the instance's one card; where it has several or none, as on a card
- * that it was never given, there is no room and nothing to report.
+ * The budget, as core.h asks for it. CORE_ONLY_CARD is the instance's one card; where it has several or none, as on a
+ * card that it was never given, there is no room and nothing to report.
  */
 bool members_take(struct member *member, u32 card, u64 bytes);
 void members_settle(struct member *member, u32 card, u64 more_bytes);
@@ -32,7 +34,10 @@ void members_end(struct instance *instance);
 
 /* Under the instance's lock. */
 u32 members_files(const struct instance *instance);
-/* Under the instance's lock: a line for each process that uses something of it; before its number, and before its bytes. */
+/*
+ * Under the instance's lock: a line for each process that uses something of it; before its number, and before its
+ * bytes.
+ */
 void members_show(struct seq_file *to, const struct budget *budget, const char *before, const char *between);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The folders of the cards and, below each, of the instances that have a budget on it. All of it under the commands' lock;
- * who reads or writes a node holds an instance's lock at most, so that a folder can be removed while they do.
+ * The folders of the cards and, below each, of the instances that have a budget on it. All of it under the commands'
+ * lock; who reads or writes a node holds an instance's lock at most, so that a folder can be removed while they do.
  */
 #ifndef NODES_H
 #define NODES_H

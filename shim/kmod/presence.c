@@ -6,19 +6,19 @@
 
 DEFINE_STATIC_SRCU(presence);
 
-int presence_enter(void)
+int presence_enter(void) __acquires(&presence)
 {
 	return srcu_read_lock(&presence);
 }
 
-void presence_leave(int index)
+void presence_leave(int index) __releases(&presence)
 {
 	srcu_read_unlock(&presence, index);
 }
 
 /*
- * Before presence_enter and after presence_leave there are a few instructions that no lock covers. Nobody sleeps in them, so
- * they are over once every task has slept once by its own will.
+ * Before presence_enter and after presence_leave there are a few instructions that no lock covers. Nobody sleeps in
+ * them, so they are over once every task has slept once by its own will.
  */
 void presence_wait(void)
 {

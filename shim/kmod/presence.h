@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Who is in this module's code without a reference on it: openers under way, and callers that a probe sent here. Unloading
- * waits for them, and so does whoever takes back what sent them.
+ * Who is in this module's code without a reference on it: openers under way, and callers that a probe sent here.
+ * Unloading waits for them, and so does whoever takes back what sent them.
  */
 #ifndef PRESENCE_H
 #define PRESENCE_H

@@ -45,7 +45,11 @@ static int show_major(struct seq_file *to, void *unused)
 
 static int show_state(struct seq_file *to, void *unused)
 {
-	static const char *const uvm[] = { [GUARD_ABSENT] = "absent", [GUARD_ON] = "guarded", [GUARD_MISSING] = "unguarded" };
+	static const char *const uvm[] = {
+		[GUARD_ABSENT] = "absent",
+		[GUARD_ON] = "guarded",
+		[GUARD_MISSING] = "unguarded",
+	};
 
 	commands_lock();
 	seq_printf(to, "attached: %s\n", attach_is_on() ? "yes" : "no");
@@ -175,7 +179,8 @@ int proc_begin(void)
 {
 	root = proc_mkdir("cgpu_km", NULL);
 	nodes_begin(root);
-	if (root && proc_create("version", 0444, root, &version_node) && proc_create("major", 0444, root, &major_node) &&
+	if (root && proc_create("version", 0444, root, &version_node) &&
+	    proc_create("major", 0444, root, &major_node) &&
 	    proc_create("state", 0400, root, &state_node) &&
 	    proc_create("default_memsize", 0600, root, &default_memsize_node) &&
 	    proc_create("inst_ctl", 0600, root, &commands_node))

@@ -25,8 +25,8 @@
 #define BITS 6 /* guessed: as many tasks at once that do not wait for one another */
 
 /*
- * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too, but for
- * tracers that put their own there, and then each call would be sent back here.
+ * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too,
+ * but for tracers that put their own there, and then each call would be sent back here.
  */
 struct passage {
 	struct hlist_node node;
@@ -150,6 +150,8 @@ bool watch_is_on(void)
 
 bool watch_concerns_current(void)
 {
-	return current_user_ns() == &init_user_ns &&
-	       (cap_raised(current_cred()->cap_bset, CAP_SYS_ADMIN) || cap_raised(current_cred()->cap_effective, CAP_SYS_ADMIN));
+	const struct cred *cred = current_cred();
+
+	return cred->user_ns == &init_user_ns &&
+	       (cap_raised(cred->cap_effective, CAP_SYS_ADMIN) || cap_raised(cred->cap_bset, CAP_SYS_ADMIN));
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * The cards' own files keep the driver's table: by it the driver knows them when a device is made on them. Of their calls,
- * one gets round the limit, and only for callers with CAP_SYS_ADMIN: ALLOC_MEMORY of a window on the whole card. So where a
- * managed task may have that, a probe looks at the calls of the driver; where none does, there is none.
+ * The cards' own files keep the driver's table: by it the driver knows them when a device is made on them. Of their
+ * calls, one gets round the limit, and only for callers with CAP_SYS_ADMIN: ALLOC_MEMORY of a window on the whole
+ * card. So where a managed task may have that, a probe looks at the calls of the driver; where none does, there is
+ * none.
  */
 #ifndef WATCH_H
 #define WATCH_H
