@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 Content = bytes | Path
-"""What is in a file, or the file of this machine that it is a copy of (a link stays a link)."""
+"""What is in a file, or the file of this machine that it is a copy of. A copy is as old: Python compares that."""
 END = "TRAILER!!!"
 
 
@@ -26,19 +26,19 @@ def write_archive(into: Path, files: Mapping[str, Content]) -> None:
         archive.write(_entry(0, END, 0, b""))
 
 
-def _copied(content: Content) -> tuple[int, bytes]:
+def _copied(content: Content) -> tuple[int, bytes, int]:
     if isinstance(content, bytes):
-        return stat.S_IFREG | 0o644, content
-    if content.is_symlink():
-        return stat.S_IFLNK | 0o777, str(content.readlink()).encode()
-    return stat.S_IFREG | (0o755 if content.stat().st_mode & stat.S_IXUSR else 0o644), content.read_bytes()
+        return stat.S_IFREG | 0o644, content, 0
+    found = content.stat()
+    runs = found.st_mode & stat.S_IXUSR
+    return stat.S_IFREG | (0o755 if runs else 0o644), content.read_bytes(), int(found.st_mtime)
 
 
-def _entry(number: int, path: str, mode: int, content: bytes) -> bytes:
+def _entry(number: int, path: str, mode: int, content: bytes, age: int = 0) -> bytes:
     name = path.lstrip("/").encode() + b"\0"
     links = 2 if stat.S_ISDIR(mode) else 1
     # inode, mode, user, group, links, time, size, device (2), the node's device (2), length of the name, check sum
-    fields = (number, mode, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0)
+    fields = (number, mode, 0, 0, links, age, len(content), 0, 0, 0, 0, len(name), 0)
     head = b"070701" + b"".join(b"%08X" % field for field in fields) + name
     return _padded(head) + _padded(content)
 
