@@ -9,7 +9,8 @@
  *      vfork       a child closes the control file   exec        the rest by a new program
  *      race N      N threads take and free at once   kill        ends by SIGKILL
  *      host CLASS  by RM_ALLOC_MEMORY, in hex        uvm         initialises nvidia-uvm for this process
- *      wrap        every call from now on by XFER
+ *      wrap        every call from now on by XFER    device      one more device
+ *      shut        closes the card's file            drop        closes the control file and keeps the card's
  *      send PATH   waits at that socket, and gives whoever comes its files and handles
  *      receive PATH  goes on with those
  */
@@ -118,6 +119,14 @@ static void close_control(void)
 static void host(const char *class_number)
 {
 	printf("class 0x%s: status 0x%x\n", class_number, rm_alloc_memory(&rm, (uint32_t)strtoul(class_number, NULL, 16)));
+}
+
+static void make_device(void)
+{
+	struct nv_device params = { 0 };
+	uint32_t device = 0;
+
+	printf("device: status 0x%x\n", rm_alloc(&rm, rm.client, NV_DEVICE, &params, sizeof(params), &device));
 }
 
 /* The second file must name the first, which the driver knows by its table of operations. */
@@ -260,6 +269,12 @@ static char **run(char **step)
 		start_uvm();
 	} else if (strcmp(name, "wrap") == 0) {
 		rm.is_wrapped = true;
+	} else if (strcmp(name, "device") == 0) {
+		make_device();
+	} else if (strcmp(name, "shut") == 0) {
+		close(rm.card);
+	} else if (strcmp(name, "drop") == 0) {
+		close(rm.control);
 	} else if (strcmp(name, "send") == 0) {
 		send_files(*step++);
 	} else if (strcmp(name, "receive") == 0) {

@@ -1,0 +1,177 @@
+"""The driver as kernel modules: it registers devices, and checks the files of its callers, as the published one does."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.driver.build import build_static
+from tests.fakes.driver.driver import MIB, DriverState, parse_state
+from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, Modules, build_modules
+from tests.machine.archive import Content
+from tests.machine.kernels import kernel
+from tests.machine.machine import Machine
+from tests.machine.program import Start
+
+pytestmark = [pytest.mark.shim, pytest.mark.timeout(200)]
+
+BUILT = Path(__file__).parents[3] / "build"
+VERSIONS = (VERSION, ONE_DEVICE_VERSION)
+CONTROL, CARDS = 255, 2
+PARAMETERS = ("cards=GPU-11111111-2222-3333-4444-555555555555:16130:1,GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee:1024:0",)
+SYMBOLS = {
+    VERSION: ({"nvidia_open", "nvidia_unlocked_ioctl", "uvm_mmap_entry"}, {"nvidia_frontend_open", "nvidia_ioctl"}),
+    ONE_DEVICE_VERSION: (
+        {"nvidia_open", "nvidia_ioctl", "nvidia_frontend_unlocked_ioctl", "nvidia_frontend_compat_ioctl"},
+        {"nvidia_unlocked_ioctl"},
+    ),
+}
+DEVICES = {VERSION: {"195 nvidia", "195 nvidiactl"}, ONE_DEVICE_VERSION: {"195 nvidia-frontend"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """One that is loaded, of some version."""
+
+    machine: Machine
+    version: str
+
+    @property
+    def state(self) -> DriverState:
+        return parse_state(self.machine.read("/proc/driver/nvidia/fake"))
+
+    @property
+    def used_mib(self) -> list[int]:
+        return [card.used // MIB for card in self.state.cards]
+
+    @property
+    def start(self) -> Start:
+        return Start(env={"RM_BRANCH": self.version.partition(".")[0]})
+
+    def says(self, program: str, *words: str) -> list[str]:
+        ended = self.machine.run(program, *words, start=self.start)
+        assert (ended.code, ended.err) == (0, "")
+        return ended.lines
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Modules]:
+    return {version: build_modules(BUILT, kernel("6.1").build, version) for version in VERSIONS}
+
+
+@pytest.fixture(scope="module")
+def machine(built: dict[str, Modules]) -> Iterator[Machine]:
+    """With both versions of the driver in it, and nothing loaded."""
+    files: dict[str, Content] = {}
+    for version, modules in built.items():
+        files |= {f"/lib/{version}/{path.name}": path for path in (modules.nvidia, modules.uvm)}
+    with Machine(kernel("6.1"), programs=build_static(BUILT).iterdir(), files=files) as booted:
+        yield booted
+        booted.assert_quiet()
+
+
+@pytest.fixture(params=VERSIONS, ids=["two devices", "one device"])
+def driver(machine: Machine, request: pytest.FixtureRequest) -> Iterator[Driver]:
+    machine.insmod(f"/lib/{request.param}/nvidia.ko", *PARAMETERS)
+    machine.insmod(f"/lib/{request.param}/nvidia-uvm.ko")
+    uvm = next(line.split()[0] for line in machine.read("/proc/devices").splitlines() if line.endswith(" nvidia-uvm"))
+    nodes = {"nvidiactl": (195, CONTROL), "nvidia-uvm": (int(uvm), 0)}
+    nodes |= {f"nvidia{minor}": (195, minor) for minor in range(CARDS)}
+    for name, (major, minor) in nodes.items():
+        machine.mknod(f"/dev/{name}", major, minor)
+    yield Driver(machine, request.param)
+    for name in nodes:
+        machine.call("unlink", f"/dev/{name}")
+    machine.rmmod("nvidia_uvm")
+    machine.rmmod("nvidia")
+
+
+def test_it_is_registered_as_its_version_is(driver: Driver) -> None:
+    """D24, D26: devices, and the version in both places."""
+    read = driver.machine.read
+    devices = {" ".join(line.split()) for line in read("/proc/devices").splitlines()}
+    assert {device for device in devices if device.startswith("195 ")} == DEVICES[driver.version]
+    assert read("/sys/module/nvidia/version").strip() == driver.version
+    assert f"Module  {driver.version}  " in read("/proc/driver/nvidia/version")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_has_the_functions_of_its_version(built: dict[str, Modules], version: str) -> None:
+    """D24, D25: by these names others find them."""
+    command = ["nm", str(built[version].nvidia), str(built[version].uvm)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+    functions = {words[2] for words in map(str.split, listed.splitlines()) if len(words) == 3 and words[1] in "tT"}
+    there, absent = SYMBOLS[version]
+    assert (there - functions, absent & functions) == (set(), set())
+
+
+def test_programs_see_both_cards_and_the_books_are_the_servers(driver: Driver) -> None:
+    first, second = (card.uuid for card in driver.state.cards)
+    with driver.machine.running("app", "--minor", "1", "--hold", "3193", start=driver.start) as app:
+        app.says("holding")
+        assert driver.says("app", "--minor", "0", "768", "--then", "1") == [
+            "allocated 768 MiB",
+            "error 2: cudaErrorMemoryAllocation",
+        ]
+        assert driver.state.card(first).by_process == {app.pid: 3193 * MIB}
+        assert driver.state.card(second).peak == 768 * MIB
+        assert driver.machine.read("/proc/driver/nvidia/files") == f"nvidiactl {app.pid} own\nnvidia1 {app.pid} own\n"
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            driver.machine.rmmod("nvidia")
+    assert app.ends().code != 0
+    assert (driver.used_mib, driver.state.files) == ([0, 0], 0)
+
+
+def test_a_device_is_made_for_who_has_its_card_open(driver: Driver) -> None:
+    """D22, whose other half, a card's file with another table, the module's own tests would show."""
+    assert driver.says("steps", "open", "device", "shut", "device") == ["device: status 0x0", "device: status 0x1b"]
+
+
+def test_a_cards_file_keeps_the_control_file_open(driver: Driver) -> None:
+    """D23."""
+    with driver.machine.running(
+        "steps", "open", "take", "100", "drop", "wait", "shut", "wait", start=driver.start
+    ) as steps:
+        steps.says("waiting")
+        assert sum(driver.used_mib) == 100
+        steps.goes_on()
+        steps.says("waiting")
+        assert sum(driver.used_mib) == 0
+
+
+def test_unified_memory_is_files_and_mappings_of_its_own(driver: Driver) -> None:
+    """D15 and D25."""
+    assert driver.says("steps", "open", "uvm") == ["uvm: status 0x0"]
+    assert driver.says("app", "--managed", "64") == ["allocated 64 MiB managed"]
+
+
+def test_memory_of_the_host_and_windows(driver: Driver) -> None:
+    """D16."""
+    said = ["class 0x40: status 0x0", "class 0xc2: status 0x22", "class 0x3e: status 0x0"]
+    assert driver.says("steps", "open", "host", "40", "host", "c2", "host", "3e") == said
+    assert sum(driver.used_mib) == 0
+
+
+def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: Driver) -> None:
+    driver.machine.write("/proc/driver/nvidia/fake", "51 1\n")
+    assert driver.says("steps", "open", "take", "5", "take", "5") == [
+        "error 2: cudaErrorMemoryAllocation",
+        "allocated 5 MiB",
+    ]
+    driver.machine.write("/proc/driver/nvidia/fake", "peak\n")
+    assert [card.peak for card in driver.state.cards] == [0, 0]
+
+
+def test_nothing_is_left_of_those_who_race_and_of_nonsense(driver: Driver) -> None:
+    """Processes that end in all ways, and calls that nobody should make: the books are even at the end."""
+    [line] = driver.says("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
+    assert line.endswith(" 0 failed")
+    ended = driver.machine.run("malformed", "5000", "1", start=driver.start, stdin="\n" * 10)
+    assert (ended.code, ended.err) == (0, "")
+    state = driver.state
+    assert (state.files, state.clients, state.objects, driver.used_mib) == (0, 0, 0, [0, 0])
+    assert 0 < state.cards[0].peak <= state.cards[0].total - 256 * MIB
