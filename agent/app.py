@@ -41,8 +41,9 @@ from agent.registration import Registration
 from agent.rivals import Rivals
 from agent.settings import AgentConfiguration
 from agent.settling import Settled, environment, settled
-from agent.shim import ShimStatus, status
+from agent.shim import status
 from agent.showing import Showing
+from agent.shown import ShimStatus
 from agent.starts import Starts
 from agent.steering import Steering
 from cards import keys

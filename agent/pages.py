@@ -10,7 +10,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from agent.metrics import Metrics
-from agent.shim import ShimStatus
+from agent.shown import ShimStatus
 from configuration.addresses import parse_address
 
 

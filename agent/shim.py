@@ -1,15 +1,14 @@
-"""What the page `/shim` says, and `vrampack shim status` reads: who holds what of the cards, process by process."""
+"""What the page `/shim` says (`shown.py` has its words): who holds what of the cards, process by process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol
-
-import msgspec
+from typing import Protocol
 
 from agent.limits.books import Books, ProcessUse, Tally
 from agent.limits.kmod.nodes import State
 from agent.pods import LocalPod
+from agent.shown import ShimStatus, ShownContainer, ShownModule, ShownProcess
 from cards.node import CardFacts
 
 _MIB = 1 << 20
@@ -25,59 +24,6 @@ class Limiting(Protocol):
     @property
     def module(self) -> State | None: ...
     def limits_of(self, pod_uid: str, container: str, /) -> Mapping[str, int] | None: ...
-
-
-class ShownProcess(msgspec.Struct, frozen=True, rename="camel"):
-    """One process; the pid is the node's."""
-
-    pid: int
-    held_bytes: int
-    refused: int
-
-
-class ShownContainer(msgspec.Struct, frozen=True, rename="camel"):
-    """One container on one card. Names are empty where the pod, or its status, does not say them any more."""
-
-    namespace: str
-    pod: str
-    uid: str
-    container: str
-    uuid: str
-    gpu: int | None
-    limit_bytes: int | None
-    used_bytes: int
-    peak_bytes: int
-    refused: int
-    processes: tuple[ShownProcess, ...]
-
-
-class ShownModule(msgspec.Struct, frozen=True, rename="camel"):
-    """The kernel module."""
-
-    version: str
-    is_attached: bool = msgspec.field(name="attached")
-    driver_version: str
-    """That it stands before."""
-    layout: str
-    uvm: str
-    files: int
-    """Open files of processes that it limits: as long as there are any the driver cannot be unloaded."""
-
-
-class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One node."""
-
-    api_version: Literal["vrampack.dev/v1"] = "vrampack.dev/v1"
-    kind: Literal["ShimStatus"] = "ShimStatus"
-    node: str = ""
-    enforcement: str = ""
-    """Who holds limits here; without `kmod` and `preload` there is nothing else to say."""
-    driver_version: str = ""
-    connected: int = 0
-    """Processes that have a line to the agent, those that hold nothing too; with `kmod` those that hold something."""
-    containers: tuple[ShownContainer, ...] = ()
-    module: ShownModule | None = None
-    """Where limits hang on it and it is loaded."""
 
 
 def status(

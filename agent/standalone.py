@@ -43,7 +43,8 @@ from agent.nvml.driver import Driver, Xid
 from agent.nvml.errors import DriverError
 from agent.pages import serving
 from agent.settings import AgentConfiguration
-from agent.shim import ShimStatus, status
+from agent.shim import status
+from agent.shown import ShimStatus
 from cards.node import CardFacts
 
 log = logging.getLogger(__name__)

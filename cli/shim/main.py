@@ -15,7 +15,7 @@ import msgspec
 
 from agent.limits.kmod.errors import ModuleError
 from agent.limits.kmod.nodes import NOT_LOADED, Nodes
-from agent.shim import ShimStatus
+from agent.shown import ShimStatus
 from cli.refusal import refuse
 from cli.shim.render import open_files, table
 from configuration.addresses import parse_address

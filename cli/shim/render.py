@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent.limits.kmod.nodes import Instance
-from agent.shim import ShimStatus, ShownContainer, ShownModule
+from agent.shown import ShimStatus, ShownContainer, ShownModule
 from cli.inspect.tables import aligned
 
 HEADINGS = ("NAMESPACE", "POD", "CONTAINER", "CARD", "USED(MiB)", "LIMIT(MiB)", "PEAK(MiB)", "REFUSED", "PIDS(MiB)")

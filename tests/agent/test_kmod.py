@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent import enforcement
-from agent.shim import ShownModule, ShownProcess
+from agent.shown import ShownModule, ShownProcess
 from tests.agent.limits.kmod.played import MIB
 from tests.agent.places import put, refusal, remove, report, start
 from tests.agent.test_preload import change_limit

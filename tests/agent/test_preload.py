@@ -11,7 +11,7 @@ import pytest
 
 from agent.limits.cgroups import Owner
 from agent.limits.preload.wire import Answer, Kind, Verdict
-from agent.shim import ShimStatus
+from agent.shown import ShimStatus
 from tests.agent.limits.preload.clients import MIB, Program
 from tests.agent.places import put, refusal, remove, report, restarted, start
 from tests.agent.world import NODE, World, a_world

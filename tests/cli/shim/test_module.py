@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.shim import ShimStatus, ShownModule
+from agent.shown import ShimStatus, ShownModule
 from cli.shim.main import command
 from cli.shim.render import table
 from tests.agent.limits.kmod.played import PlayedModule

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agent.metrics import Metrics
 from agent.pages import serving
-from agent.shim import ShimStatus, ShownContainer, ShownProcess
+from agent.shown import ShimStatus, ShownContainer, ShownProcess
 from cli.shim.main import main
 from tests.cli.service import free_ports
 
