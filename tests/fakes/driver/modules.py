@@ -59,7 +59,15 @@ def _copied(sources: Path) -> Path:
 
 
 def _make(sources: Path, kernel_build: Path, version: str, arguments: Sequence[str]) -> None:
-    command = ["make", "-s", "-C", str(kernel_build), f"M={sources}", f"VERSION_OF_DRIVER={version}", *OPTIONS]
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(kernel_build),
+        f"M={sources.resolve()}",
+        f"VERSION_OF_DRIVER={version}",
+        *OPTIONS,
+    ]
     done = subprocess.run(
         [*command, *arguments, "modules"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
     )
