@@ -138,9 +138,9 @@ void attach_end(void)
 	if (!device)
 		return;
 	WRITE_ONCE(device->ops, own);
-	presence_wait();
+	presence_drain();
 	if (watch_end())
-		presence_wait();
+		presence_drain();
 	device = NULL;
 	module_put(own->owner);
 	pr_info("detached; %d managed files are open\n", files_count());

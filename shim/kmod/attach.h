@@ -23,6 +23,7 @@ int attach_begin(const char *control);
 /* Waits for opens under way. Nothing to do when it is not attached. */
 void attach_end(void);
 
+/* Under the commands' lock. */
 bool attach_is_on(void);
 /* While it is attached: the driver's version, and whether one device serves the cards too (up to 535). */
 const char *attach_version(void);

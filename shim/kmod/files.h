@@ -30,6 +30,7 @@ int files_open(struct inode *inode, struct file *file, struct instance *instance
  */
 bool files_refuse(unsigned int request, unsigned long argument, long *answer);
 
+/* Of managed files that are open. */
 int files_count(void);
 
 #endif

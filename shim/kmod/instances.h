@@ -69,6 +69,7 @@ struct instance_request {
 struct instance *instances_named(const char *name);
 /* Under the commands' lock: how many have a budget on that card. */
 unsigned int instances_on_card(u32 card);
+/* Those with a name. */
 u32 instances_count(void);
 
 /*
@@ -86,7 +87,9 @@ int instances_change(struct instance *instance, struct instance_request *request
 /* Under the commands' lock: no new file is bound to it, and the name is free. Its folders are gone before. */
 void instances_remove(struct instance *instance);
 
+/* A reference; false: it is about to go. Only of one found under RCU. */
 bool instances_try_get(struct instance *instance);
+/* One more, for who has one. */
 void instances_get(struct instance *instance);
 /* Not under its lock. */
 void instances_put(struct instance *instance);

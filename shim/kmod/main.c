@@ -31,7 +31,7 @@ static int __init vrampack_init(void)
 	attach_end();
 end_guard:
 	guard_end();
-	presence_wait();
+	presence_end();
 	return error;
 }
 
@@ -40,8 +40,8 @@ static void __exit vrampack_exit(void)
 	proc_end();
 	attach_end();
 	guard_end();
-	/* Also of those who released the last files. */
-	presence_wait();
+	/* Also for those who release the last files. */
+	presence_end();
 	commands_end();
 }
 

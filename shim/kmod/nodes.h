@@ -11,6 +11,7 @@
 struct instance;
 struct proc_dir_entry;
 
+/* There is no folder yet; all will stand in this one. */
 void nodes_begin(struct proc_dir_entry *root);
 
 /* One bit for each card. Those that are there stay. */

@@ -20,9 +20,14 @@ void presence_leave(int index) __releases(&presence)
  * Before presence_enter and after presence_leave there are a few instructions that no lock covers. Nobody sleeps in
  * them, so they are over once every task has slept once by its own will.
  */
-void presence_wait(void)
+void presence_drain(void)
 {
 	synchronize_rcu_tasks();
+	synchronize_srcu(&presence);
+}
+
+void presence_end(void)
+{
 	synchronize_srcu(&presence);
 	synchronize_rcu_tasks();
 }

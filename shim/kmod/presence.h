@@ -6,13 +6,16 @@
 #ifndef PRESENCE_H
 #define PRESENCE_H
 
+/* What it returns belongs to presence_leave. */
 int presence_enter(void);
 void presence_leave(int index);
 
 /*
- * Waits for everybody who was on the way in, is inside, or is on the way out. What sent them here has been taken back
- * before. Sleeps.
+ * Waits for everybody who was on the way in or is inside, when what sends them here has been taken back: what they use
+ * may change then. Sleeps, for seconds where many processes run.
  */
-void presence_wait(void);
+void presence_drain(void);
+/* After that, before this module's code goes: waits for those who are inside or on the way out. */
+void presence_end(void);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef PROC_H
 #define PROC_H
 
+/* 0 or -ENOMEM. */
 int proc_begin(void);
 /* Waits for those who are reading or writing. */
 void proc_end(void);

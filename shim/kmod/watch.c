@@ -6,12 +6,13 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/fs.h>
-#include <linux/hash.h>
+#include <linux/hashtable.h>
 #include <linux/kprobes.h>
-#include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/user_namespace.h>
@@ -22,21 +23,19 @@
 #include "identities.h"
 #include "presence.h"
 
-#define BITS 6 /* guessed: as many tasks at once that do not wait for one another */
-
 /*
  * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too,
- * but for tracers that put their own there, and then each call would be sent back here.
+ * but for tracers that put their own there, and then each call would be sent back here. Looked up under RCU, as the
+ * handler may take no lock: what it reads of the current task, only that has written.
  */
 struct passage {
 	struct hlist_node node;
 	struct task_struct *task;
+	struct rcu_head rcu;
 };
 
-static struct {
-	raw_spinlock_t lock;
-	struct hlist_head list;
-} passages[1 << BITS] = { [0 ... (1 << BITS) - 1] = { .lock = __RAW_SPIN_LOCK_UNLOCKED(passages.lock) } };
+static DEFINE_HASHTABLE(passages, 6);
+static DEFINE_SPINLOCK(passages_lock);
 
 static DEFINE_MUTEX(probe_lock);
 static struct kprobe probe;
@@ -45,33 +44,33 @@ static long (*driver)(struct file *file, unsigned int request, unsigned long arg
 
 static bool has_passage(void)
 {
-	u32 at = hash_ptr(current, BITS);
 	struct passage *passage;
-	unsigned long flags;
 	bool is_found = false;
 
-	raw_spin_lock_irqsave(&passages[at].lock, flags);
-	hlist_for_each_entry(passage, &passages[at].list, node)
+	rcu_read_lock();
+	hash_for_each_possible_rcu(passages, passage, node, (unsigned long)current)
 		is_found |= passage->task == current;
-	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
+	rcu_read_unlock();
 	return is_found;
 }
 NOKPROBE_SYMBOL(has_passage);
 
 static long pass(struct file *file, unsigned int request, unsigned long argument)
 {
-	struct passage passage = { .task = current };
-	u32 at = hash_ptr(current, BITS);
-	unsigned long flags;
+	struct passage *passage = kmalloc(sizeof(*passage), GFP_KERNEL);
 	long result;
 
-	raw_spin_lock_irqsave(&passages[at].lock, flags);
-	hlist_add_head(&passage.node, &passages[at].list);
-	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
+	if (!passage)
+		return -ENOMEM;
+	passage->task = current;
+	spin_lock(&passages_lock);
+	hash_add_rcu(passages, &passage->node, (unsigned long)current);
+	spin_unlock(&passages_lock);
 	result = driver(file, request, argument);
-	raw_spin_lock_irqsave(&passages[at].lock, flags);
-	hlist_del(&passage.node);
-	raw_spin_unlock_irqrestore(&passages[at].lock, flags);
+	spin_lock(&passages_lock);
+	hash_del_rcu(&passage->node);
+	spin_unlock(&passages_lock);
+	kfree_rcu(passage, rcu);
 	return result;
 }
 

@@ -14,7 +14,7 @@ struct file;
 
 /* Of this function of the driver's, from now on, unless it is already. Between presence_enter and presence_leave. */
 int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned long argument));
-/* No probe any more. True: there was one, and presence_wait comes after it, before the driver's module may go. */
+/* No probe any more. True: there was one, and presence_drain comes after it, before the driver's module may go. */
 bool watch_end(void);
 bool watch_is_on(void);
 /* May the current task have CAP_SYS_ADMIN in the initial user namespace, or get it? */

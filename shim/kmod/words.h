@@ -14,6 +14,7 @@ char *words_next(char **rest);
 
 /* Digits and nothing else, and no more than fits. */
 bool words_are_number(const char *word, u64 *number);
+/* Of an instance: it names a folder beside the nodes of a card. */
 bool words_are_name(const char *word);
 
 #endif

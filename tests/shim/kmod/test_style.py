@@ -1,0 +1,151 @@
+"""The module's sources as the kernel's own tools want them, and one version everywhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.driver.modules import OPTIONS
+from tests.machine import kernels
+from tests.machine.kernels import Kernel
+
+pytestmark = pytest.mark.shim
+
+ROOT = Path(__file__).parents[3]
+ROOMS = ("core", "kmod")
+TIMEOUT_SECONDS = 110
+LINE = 120
+IGNORED = {
+    # Ours are copies of the driver's tables, with a few names changed.
+    "CONST_STRUCT": {"kmod"},
+    # NOKPROBE_SYMBOL stands below its function as EXPORT_SYMBOL does; this version knows only the latter.
+    "LINE_SPACING": {"kmod"},
+    # One source for 5.10 to 6.12, between which one function that is used got another name.
+    "LINUX_VERSION_CODE": {"kmod"},
+    "CONSTANT_COMPARISON": {"kmod"},
+    # The core is compiled without the kernel's headers too, and has its licence from the repository.
+    "PREFER_KERNEL_TYPES": {"core"},
+    "SPDX_LICENSE_TAG": {"core"},
+}
+"""Of checkpatch's, and in which rooms. Longer lines and macros of the core's generated table and older files are not looked at."""
+CORE_ONLY = ("LONG_LINE", "LONG_LINE_COMMENT", "COMPLEX_MACRO", "MACRO_ARG_REUSE", "CAMELCASE", "BIT_MACRO", "COMPARISON_TO_NULL")
+
+
+@pytest.fixture(scope="module")
+def stock() -> Kernel:
+    return kernels.kernel("6.1")
+
+
+@pytest.fixture(scope="module")
+def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a build in which sparse has read every file, and what make and sparse said that is no progress."""
+    folder = tmp_path_factory.mktemp("style")
+    for room in ROOMS:
+        shutil.copytree(ROOT / "shim" / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    command = ["make", "-s", "-C", str(stock.build), f"M={folder / 'kmod'}", "C=2", "CHECK=sparse", *OPTIONS, "modules"]
+    done = _run(command)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout + done.stderr
+
+
+def test_sparse_is_content(checked: tuple[Path, str]) -> None:
+    """Addresses of callers are never taken for the kernel's, locks are opened where they were closed."""
+    assert "warning" not in checked[1] and "error" not in checked[1], checked[1]
+
+
+def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
+    """That it is content says something: a caller's address that is read as the kernel's is found."""
+    (tmp_path / "Kbuild").write_text("obj-m := broken.o\n")
+    (tmp_path / "broken.c").write_text(
+        "#include <linux/module.h>\n"
+        "static int read(const int __user *from) { return *from; }\n"
+        "int init_module(void) { return read(NULL); }\n"
+        'MODULE_LICENSE("GPL");\nMODULE_DESCRIPTION("broken");\n'
+    )
+    done = _run(["make", "-s", "-C", str(stock.build), f"M={tmp_path}", "C=2", "CHECK=sparse", "modules"])
+    assert "dereference of noderef expression" in done.stderr
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
+    script = kernels.kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
+    ignored = [kind for kind, rooms in IGNORED.items() if room in rooms] + (list(CORE_ONLY) if room == "core" else [])
+    options = ["--no-tree", "--strict", f"--max-line-length={LINE}", "--terse", "--show-types", "--ignore", ",".join(ignored)]
+    sources = sorted(map(str, (ROOT / "shim" / room).glob("*.[ch]")))
+    # It leaves a file where it runs.
+    done = _run(["perl", str(script), *options, "--file", *sources], cwd=tmp_path)
+    found = [line for line in done.stdout.splitlines() if not line.startswith("total:")]
+    assert (found, done.stderr) == ([], "")
+
+
+def test_the_analyzer_is_content(checked: tuple[Path, str], stock: Kernel) -> None:
+    """With the kernel's own headers, and what it says of those left out: stores that nobody reads, which gcc looks for here."""
+    folder, _ = checked
+    command = ["clang", "--analyze", "-w", "-O2", "-Xanalyzer", "-analyzer-output=text"]
+    command += ["-Xanalyzer", "-analyzer-disable-checker", "-Xanalyzer", "deadcode.DeadStores"]
+    for room in ROOMS:
+        for source in sorted((folder / room).glob("*.c")):
+            if source.name.endswith(".mod.c"):
+                continue
+            options = _options((source.parent / f".{source.stem}.o.cmd").read_text())
+            done = _run([*command, *options, str(source)], cwd=stock.build)
+            assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("header", sorted((ROOT / "shim" / "kmod").glob("*.h")), ids=lambda header: header.name)
+def test_every_shared_function_says_what_it_does(header: Path) -> None:
+    """Above each declaration stands a comment, with nothing but other declarations between."""
+    comment = False
+    for line in header.read_text().splitlines():
+        if line.endswith("*/"):
+            comment = True
+        elif not line or not line.rstrip().endswith(("(", ",", ");")):
+            comment = False
+        elif line[0].isalpha():
+            assert comment, line
+
+
+def test_the_version_is_one() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    folder = ROOT / "shim" / "kmod"
+    assert f"VRAMPACK_VERSION='\"{version}\"'" in (folder / "Kbuild").read_text()
+    assert f'PACKAGE_VERSION="{version}"' in (folder / "dkms.conf").read_text()
+
+
+def test_what_dkms_gets_is_whole(stock: Kernel, tmp_path: Path) -> None:
+    """The tree for /usr/src builds where it lies, by the command of dkms.conf."""
+    assert _run(["make", "-s", "-C", str(ROOT / "shim" / "kmod"), "tree", f"INTO={tmp_path}"]).returncode == 0
+    (tree,) = tmp_path.iterdir()
+    settings = (tree / "dkms.conf").read_text()
+    command = re.search(r'^MAKE\[0\]="(.*)"$', settings, re.MULTILINE)
+    assert command
+    where = "${dkms_tree}/${PACKAGE_NAME}/${PACKAGE_VERSION}/build"
+    words = command[1].replace("${kernel_source_dir}", str(stock.build)).replace(where, str(tree))
+    done = _run([*shlex.split(words), "-s"])
+    assert done.returncode == 0, done.stderr
+    assert (tree / "kmod" / "vrampack.ko").exists()
+
+
+def _options(command: str) -> list[str]:
+    """Of what kbuild ran for one object: where headers are, and what is defined."""
+    words = iter(shlex.split(command.splitlines()[0].split(":=", 1)[1]))
+    found: list[str] = []
+    for word in words:
+        if word == "-include":
+            found += [word, next(words)]
+        elif word.startswith(("-I", "-D", "-std=", "-fshort-wchar", "-mcmodel=", "-m64")):
+            found.append(word)
+    return found
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=cwd or ROOT
+    )
