@@ -35,7 +35,15 @@ IGNORED = {
     "SPDX_LICENSE_TAG": {"core"},
 }
 """Of checkpatch's, and in which rooms. Longer lines and macros of the core's generated table and older files are not looked at."""
-CORE_ONLY = ("LONG_LINE", "LONG_LINE_COMMENT", "COMPLEX_MACRO", "MACRO_ARG_REUSE", "CAMELCASE", "BIT_MACRO", "COMPARISON_TO_NULL")
+CORE_ONLY = (
+    "LONG_LINE",
+    "LONG_LINE_COMMENT",
+    "COMPLEX_MACRO",
+    "MACRO_ARG_REUSE",
+    "CAMELCASE",
+    "BIT_MACRO",
+    "COMPARISON_TO_NULL",
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +65,7 @@ def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 def test_sparse_is_content(checked: tuple[Path, str]) -> None:
     """Addresses of callers are never taken for the kernel's, locks are opened where they were closed."""
-    assert "warning" not in checked[1] and "error" not in checked[1], checked[1]
+    assert checked[1] == ""
 
 
 def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
@@ -77,7 +85,15 @@ def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
 def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
     script = kernels.kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
     ignored = [kind for kind, rooms in IGNORED.items() if room in rooms] + (list(CORE_ONLY) if room == "core" else [])
-    options = ["--no-tree", "--strict", f"--max-line-length={LINE}", "--terse", "--show-types", "--ignore", ",".join(ignored)]
+    options = [
+        "--no-tree",
+        "--strict",
+        f"--max-line-length={LINE}",
+        "--terse",
+        "--show-types",
+        "--ignore",
+        ",".join(ignored),
+    ]
     sources = sorted(map(str, (ROOT / "shim" / room).glob("*.[ch]")))
     # It leaves a file where it runs.
     done = _run(["perl", str(script), *options, "--file", *sources], cwd=tmp_path)
