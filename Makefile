@@ -37,7 +37,7 @@ format: setup ## Rewrite the code as `make check` wants it
 mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
 	$(BIN)/python -m pytest -m mutation tests/mutations
 
-shim-test: setup ## The C programs, under sanitizers and under a real runc; needs gcc, clang, runc, /dev/fuse and root
+shim-test: setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs gcc, clang, sparse, runc, QEMU, bc, flex, bison, libelf-dev, /dev/fuse, a Debian mirror and root
 	$(BIN)/python -m pytest -m shim tests
 
 e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback

@@ -52,7 +52,7 @@ class Line:
         self._send_now()
 
     def frames(self, seconds: float) -> Iterator[Frame]:
-        """What the machine says, without an end of its own, until it has said nothing for so long: `TimeoutError`."""
+        """What the machine says, without an end of its own: after so long, `TimeoutError`."""
         deadline = time.monotonic() + seconds
         while True:
             frame = self._next()
@@ -76,10 +76,10 @@ class Line:
 
     def _exchange(self, deadline: float) -> None:
         senders = [self._socket] if self._allowed_bytes() else []
-        left = max(0.0, deadline - time.monotonic())
-        readable, writable, _ = select.select([self._socket], senders, [], left)
-        if not readable and not writable and not left:
+        left = deadline - time.monotonic()
+        if left < 0:
             raise TimeoutError
+        readable, writable, _ = select.select([self._socket], senders, [], left)
         if writable:
             self._send_now()
         if readable:

@@ -12,11 +12,12 @@ end of its console. Ended by whatever happens, it leaves no process.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +36,7 @@ READY, OFF = "R", "Q"
 CALL = "/bin/call"
 BOOT_SECONDS = 60
 """Two to ten are measured: a machine that needs more has other work."""
+LOCKS = "/proc/lockdep_stats"
 KMEMLEAK = "/sys/kernel/debug/kmemleak"
 KMEMLEAK_SECONDS = 6
 """Five is the age from which it reports."""
@@ -84,6 +86,11 @@ class Machine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    @property
+    def pid(self) -> int:
+        """QEMU's."""
+        return self._process.pid
 
     def run(
         self,
@@ -149,9 +156,13 @@ class Machine:
         return self.call("log")
 
     def assert_quiet(self) -> None:
-        """The kernel has had nothing to complain of."""
+        """The kernel has had nothing to complain of, and looked to the end."""
         if found := complaints(self.log()):
             raise MachineError(f"{self.kernel.release} complains:\n{found}")
+        with suppress(FileNotFoundError):
+            # A module of another licence, say, ends the proof of locks without a word.
+            if not re.search(r"debug_locks: +1$", self.read(LOCKS), re.MULTILINE):
+                raise MachineError(f"{self.kernel.release} has stopped to prove its locks")
 
     def assert_no_leaks(self) -> None:
         """Nothing in the kernel was forgotten, as far as it looks for that: on the debug kernel."""
@@ -190,7 +201,9 @@ class Machine:
             memory_mib=self._memory_mib,
             parameters=self._parameters,
         )
-        return subprocess.Popen(words, pass_fds=[line.fileno()], stdin=subprocess.DEVNULL)
+        with self._console.open("wb") as console:
+            # What QEMU itself complains of is found with what the kernel says.
+            return subprocess.Popen(words, pass_fds=[line.fileno()], stdin=subprocess.DEVNULL, stderr=console)
 
     def _end(self) -> None:
         self._process.kill()
@@ -213,5 +226,5 @@ class Machine:
             raise MachineError(f"{self.kernel.release}: no {what} in {seconds} s\n{self._console_end()}") from error
 
     def _console_end(self) -> str:
-        text = self._console.read_text(errors="replace") if self._console.exists() else ""
-        return "\n".join(text.splitlines()[-CONSOLE_LINES:])
+        lines = self._console.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-CONSOLE_LINES:])

@@ -1,4 +1,4 @@
-"""This Python in a machine: the interpreter, and of the libraries what the programs of a test import.
+"""Our Python in a machine: the interpreter, and of the libraries what the programs of a test import.
 
     files = python_files(["cli.agent", "agent.standalone"])
     with Machine(kernel, files=files, memory_mib=1024) as machine:

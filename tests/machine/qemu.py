@@ -26,6 +26,7 @@ def command(vmlinuz: Path, initramfs: Path, *, console: Path, line: int, memory_
         str(memory_mib),
     ]
     bare = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
-    lines = ["-serial", f"file:{console}", "-chardev", f"socket,id=line,fd={line}", "-serial", "chardev:line"]
+    chardevs = ["-chardev", f"file,id=console,path={console},append=on", "-chardev", f"socket,id=line,fd={line}"]
+    lines = [*chardevs, "-serial", "chardev:console", "-serial", "chardev:line"]
     boot = ["-kernel", str(vmlinuz), "-initrd", str(initramfs), "-append", f"{PARAMETERS} {parameters}".strip()]
     return ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", *machine, *bare, *lines, *boot]

@@ -30,6 +30,7 @@
 enum {
 	PROGRAMS_MOST = 64,
 	CHUNK = 4096,
+	CHUNKS_MOST = 16,	/* of one program, before the others have their turn */
 };
 
 struct program {
@@ -206,12 +207,12 @@ static void obey(void)
 		feed(program);
 }
 
-/* What is there now; false at its end. */
+/* Some of what is there now; false at its end. */
 static bool carry(struct program *program, int *end, uint32_t kind)
 {
 	char bytes[CHUNK];
 
-	while (*end >= 0) {
+	for (int turn = 0; turn < CHUNKS_MOST && *end >= 0; turn++) {
 		ssize_t got = read(*end, bytes, sizeof(bytes));
 
 		if (got < 0 && errno == EAGAIN)
