@@ -118,7 +118,9 @@ class Nodes:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ModuleError(f"{FOLDER}/state cannot be read: {error.strerror}; it is root's") from error
+            raise ModuleError(
+                f"{FOLDER}/state cannot be read: {error.strerror}; it takes root with CAP_SYS_ADMIN"
+            ) from error
         words = {key: value for line in text.splitlines() for key, _, value in [line.partition(": ")]}
         try:
             return State(

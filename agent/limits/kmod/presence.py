@@ -14,12 +14,16 @@ CAP_SYS_ADMIN = 21
 
 def why_not(nodes: Nodes, *, driver_version: str, cgroup_version: int, proc: Path = PROC) -> str:
     """Everything that an agent here lacks, in one sentence; empty when nothing is."""
+    lacks = list(_lacks(cgroup_version, proc))
     try:
         state = nodes.state()
-        found = [amiss(state, driver_version)] if state is None else list(_faults(state, driver_version))
-        found += _lacks(nodes, cgroup_version, proc) if state is not None else ()
+        if state is None:
+            return NOT_LOADED
+        found = [*_faults(state, driver_version), *lacks]
+        if not lacks:
+            nodes.check_writable()
     except ModuleError as error:
-        found = [str(error)]
+        found = lacks or [str(error)]  # what is lacking is why it cannot be read
     return "; ".join(found)
 
 
@@ -40,14 +44,9 @@ def _faults(state: State, driver_version: str) -> Iterator[str]:
         yield UNGUARDED
 
 
-def _lacks(nodes: Nodes, cgroup_version: int, proc: Path) -> Iterator[str]:
+def _lacks(cgroup_version: int, proc: Path) -> Iterator[str]:
     if not _has_capability(proc):
         yield "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
-    else:
-        try:
-            nodes.check_writable()
-        except ModuleError as error:
-            yield str(error)
     if cgroup_version != 2 and not has_initial_pids(proc):  # noqa: PLR2004
         yield "cgroup v1, and the agent does not see the node's own process ids (hostPID)"
 

@@ -41,6 +41,8 @@ class PlayedModule:
 
     def __init__(self, driver: str = "580.95.05") -> None:
         self.is_loaded = True
+        self.is_unreadable = False
+        """But for its version: whoever reads has no CAP_SYS_ADMIN."""
         self.is_forbidden = False
         """By a profile of the node: not even opened."""
         self.load(driver)
@@ -88,6 +90,8 @@ class PlayedModule:
         self._check_loaded(node)
         if node == "version":
             return "0.1.0\n"
+        if self.is_unreadable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), node)
         if node == "state":
             driver = f"driver: {self.driver}\nlayout: two devices\n" if self.is_attached else ""
             return (

@@ -46,8 +46,11 @@ def test_managed_memory_may_be_loaded_later(tmp_path: Path) -> None:
 
 def test_an_agent_without_the_capability_is_told_who_gives_it(tmp_path: Path) -> None:
     proc = a_proc(tmp_path, capabilities=0xFFFFFF & ~(1 << 21))
+    module = PlayedModule(DRIVER)
     why = "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
-    assert why_not(PlayedModule(DRIVER).nodes, driver_version=DRIVER, cgroup_version=2, proc=proc) == why
+    for is_unreadable in (False, True):
+        module.is_unreadable = is_unreadable
+        assert why_not(module.nodes, driver_version=DRIVER, cgroup_version=2, proc=proc) == why
 
 
 def test_on_cgroup_v1_process_numbers_must_be_the_node_s(tmp_path: Path) -> None:

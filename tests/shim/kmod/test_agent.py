@@ -1,0 +1,213 @@
+"""End to end in one machine: the agent of a host, its hook, the module, a driver, and containers in cgroups of their own.
+
+The part of the runtime is the test's: it puts a first process into a cgroup, calls the hook with a bundle, and lets the
+process go on where the hook says yes. Agent, hook, module and commands are those that ship, the driver and NVML are played.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.waiting import until
+from tests.fakes.driver.modules import VERSION
+from tests.fakes.nvml.build import LIBRARY
+from tests.fakes.nvml.build import build as build_nvml
+from tests.fakes.nvml.machine import Machine as Nvml
+from tests.fakes.nvml.profiles import PROFILES
+from tests.machine.kernels import Kernel
+from tests.machine.machine import Machine
+from tests.machine.program import Program, Start
+from tests.machine.python import ENVIRONMENT, LIBRARIES, PYTHON, python_files
+from tests.shim.kmod.conftest import BUILT, ModulesOfTests
+from tests.shim.kmod.world import World
+from tests.shim.preload.container import Ended
+
+pytestmark = pytest.mark.shim
+
+ENTRIES = ("cli.__main__", "cli.agent", "cli.shim.main", "concurrent.futures.thread", "aiohttp.web")
+ENVIRONMENT_OF_OURS = {**ENVIRONMENT, "HOME": "/", "VRAMPACK_NVML_STATE": "/etc/nvml"}
+CONSOLE = """
+import contextlib, io, json, sys
+from cli.main import main
+for line in sys.stdin:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(json.loads(line))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
+"""
+"""`vrampack`, one command after the other: without KVM each start of Python is seconds."""
+HEALTH = "127.0.0.1:12347"
+SETTINGS = f"""\
+apiVersion: vrampack.dev/v1
+kind: AgentConfiguration
+mode: standalone
+enforcement: kmod
+listen: {{health: "{HEALTH}"}}
+"""
+IDS = {name: name * 64 for name in ("a", "b", "c")}
+WISHES = {"a": (4, 1), "b": (4, 1), "c": (6, 4)}
+"""Units of 15, and weight: 4301 MiB of the V100's 16130 for a and b, 6452 for c."""
+MIB = 1 << 20
+QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+START_SECONDS = 90
+"""Of Python without KVM; ten to thirty were measured."""
+LOOK_SECONDS = 20
+"""The agent looks every five."""
+
+
+def a_bundle(name: str) -> bytes:
+    units, weight = WISHES[name]
+    env = [
+        f"ALIYUN_COM_GPU_MEM_CONTAINER={units}",
+        "ALIYUN_COM_GPU_MEM_DEV=15",
+        f"ALIYUN_COM_GPU_SCHD_WEIGHT={weight}",
+    ]
+    process = {"args": ["/first"], "cwd": "/", "env": env, "user": {"uid": 0, "gid": 0}}
+    return json.dumps({"ociVersion": "1.0.2", "process": process, "root": {"path": "rootfs"}}).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A GPU host, in a machine."""
+
+    machine: Machine
+    console: Program
+
+    @property
+    def world(self) -> World:
+        return World(self.machine)
+
+    def agent(self) -> Program:
+        """Ready."""
+        words = ("-m", "cli", "agent", "--standalone", "--config", "/etc/agent.yaml", "--node-name", "host")
+        started = self.machine.start(PYTHON, *words, start=Start(env=ENVIRONMENT_OF_OURS))
+
+        def is_ready() -> bool:
+            assert started.told.code is None, started.told.err.decode()
+            assert b"Traceback" not in started.told.err, started.told.err.decode()
+            self.machine.read("/proc/uptime")  # hears what the agent has said
+            return b"limits are held by mode=kmod" in started.told.err
+
+        until(is_ready, timeout_seconds=START_SECONDS, what=started.told.err.decode)
+        until(lambda: self.status()["module"] is not None, timeout_seconds=START_SECONDS, what="a look at the module")
+        return started
+
+    def command(self, *words: str) -> Ended:
+        """`vrampack`, on this host."""
+        self.console.hears(json.dumps(words) + "\n")
+        return Ended(*json.loads(self.console.line(START_SECONDS)))
+
+    def status(self) -> dict[str, Any]:
+        ended = self.command("shim", "status", "--address", HEALTH, "-o", "json")
+        found: dict[str, Any] = json.loads(ended.out or '{"module": null}')
+        return found
+
+    def container(self, name: str, *steps: str) -> Program:
+        """Its first process waits for the runtime."""
+        first = self.machine.start("steps", "wait", *steps, start=Start(cgroup=f"docker/{IDS[name]}"))
+        first.says("waiting")
+        return first
+
+    def hook(self, name: str, first: Program) -> Ended:
+        state = {"id": IDS[name], "status": "creating", "pid": first.pid, "bundle": f"/bundles/{name}"}
+        return self.machine.run("vrampack-hook", stdin=json.dumps(state))
+
+    def starts(self, name: str, *steps: str) -> Program:
+        """One that the hook let start."""
+        first = self.container(name, *steps)
+        assert self.hook(name, first) == Ended(0, "", "")
+        first.goes_on()
+        return first
+
+    def used(self, name: str) -> int:
+        """MiB by the page that people read; -1 where there is nothing to say."""
+        rows = [each for each in self.status()["containers"] if each["container"] == IDS[name]]
+        return int(rows[0]["usedBytes"]) // MIB if rows else -1
+
+    def run_in(self, name: str, *words: str) -> Ended:
+        """As `docker exec` does."""
+        return self.machine.run(*words, start=Start(cgroup=f"docker/{IDS[name]}"))
+
+
+@pytest.fixture
+def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path: Path) -> Iterator[Host]:
+    hooks = Path(__file__).parents[3] / "shim" / "hook"
+    subprocess.run(["make", "--silent", "-C", str(hooks), "hook", f"OUT={tmp_path}"], check=True, timeout=100)
+    Nvml(tmp_path / "nvml", gpus=PROFILES["v100"], driver=VERSION)
+    files = {
+        **modules.files(),
+        **python_files(ENTRIES),
+        f"{LIBRARIES}/{LIBRARY}": build_nvml(BUILT) / LIBRARY,
+        "/bin/vrampack-hook": tmp_path / "vrampack-hook",
+        "/etc/nvml": tmp_path / "nvml",
+        "/etc/agent.yaml": SETTINGS.encode(),
+        **{f"/bundles/{name}/config.json": a_bundle(name) for name in IDS},
+    }
+    with Machine(kernel, programs=programs, files=files, memory_mib=1024) as machine:
+        machine.write("/sys/class/net/lo/flags", "0x9")  # up, and loopback
+        host = Host(machine, machine.start(PYTHON, "-c", CONSOLE, start=Start(env=ENVIRONMENT_OF_OURS)))
+        host.world.load()
+        yield host
+        machine.assert_quiet()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
+def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> None:
+    """One life of a host, in order: two tenants, another agent, and another load of driver and module."""
+    agent = host.agent()
+    first = host.starts("a", "open", "take", "3192", "wait", "take", "1024", "take", "1108", "wait", "wait")
+    greedy = host.starts("b", "open", "take", "6144", "take", "4300", "wait")
+    first.says("allocated 3192 MiB")
+    greedy.says(REFUSED)
+    greedy.says("allocated 4300 MiB")
+    assert host.run_in("a", "nvidia-smi", *QUERY).out == "4301, 3192, 1109\n"
+    until(lambda: (host.used("a"), host.used("b")) == (3192, 4300), timeout_seconds=LOOK_SECONDS, what="their use")
+    rows = {each["container"]: each for each in host.status()["containers"]}
+    assert [rows[IDS[name]]["limitBytes"] // MIB for name in ("a", "b")] == [4301, 4301]
+    assert [rows[IDS[name]]["refused"] for name in ("a", "b")] == [0, 1]
+    assert rows[IDS["a"]]["processes"] == [{"pid": first.pid, "heldBytes": 3192 * MIB, "refused": 0}]
+
+    agent.kill()
+    agent.ends()
+    first.goes_on()
+    first.says("allocated 1024 MiB")  # 3192 + 1024 = 4216 of 4301
+    first.says(REFUSED)
+    waiting = host.container("c", "open", "take", "6450", "wait")
+    refused = host.hook("c", waiting)
+    assert (refused.code, "no agent at /run/vrampack/hook.sock" in refused.err) == (1, True)
+    host.agent()
+    assert host.hook("c", waiting).code == 0
+    instances = host.world.instances()
+    assert sorted(int(each.cards[0].limit) // MIB for each in instances.values()) == [4301, 4301, 6452]
+    assert sorted(each.fields["weight"] for each in instances.values()) == ["1", "1", "4"]
+
+    ended = host.command("shim", "detach")
+    assert ended.code == 1
+    assert "2 files of limited processes are open: " in ended.err
+    assert f"(pid {first.pid})" in ended.err
+    first.goes_on()
+    first.says("waiting")
+    for each in (first, greedy):
+        each.kill()
+        each.ends()
+    assert host.command("shim", "detach") == Ended(0, "detached\n", "")
+    late = host.container("a", "wait")
+    refused = host.hook("a", late)
+    assert (refused.code, "is detached from the driver: vrampack shim attach" in refused.err) == (1, True)
+    for name in ("vrampack", "nvidia_uvm", "nvidia"):
+        host.machine.rmmod(name)
+    host.world.load()
+    until(lambda: bool(host.world.instances()), timeout_seconds=LOOK_SECONDS, what="c, registered again")
+    waiting.goes_on()
+    waiting.says("allocated 6450 MiB")
+    assert host.run_in("c", "app", "3").lines == [REFUSED]
+    until(lambda: host.used("c") == 6450, timeout_seconds=LOOK_SECONDS, what="the use of c")
