@@ -10,7 +10,9 @@
 #include <linux/module.h>
 #include <linux/printk.h>
 #include <linux/sched.h>
+#include <linux/smp.h>
 #include <linux/string.h>
+#include <linux/workqueue.h>
 
 #include "watch.h"
 #include "files.h"
@@ -108,14 +110,13 @@ static int take_place(struct inode *inode)
 	return 0;
 }
 
-int attach_begin(const char *control)
+static long find(void *node)
 {
+	const char *control = node;
 	struct file *file;
 	struct inode *inode;
 	int error = -ENODEV;
 
-	if (device)
-		return 0;
 	file = filp_open(control, O_RDWR | O_CLOEXEC, 0);
 	if (IS_ERR(file)) {
 		pr_err("%s: cannot be opened (%ld)\n", control, PTR_ERR(file));
@@ -127,6 +128,17 @@ int attach_begin(const char *control)
 	else
 		pr_err("%s: not the driver's control device\n", control);
 	filp_close(file, NULL);
+	return error;
+}
+
+/* By a thread of the kernel: paths mean what they mean to the machine, not to the container that gives the command. */
+int attach_begin(const char *control)
+{
+	long error;
+
+	if (device)
+		return 0;
+	error = work_on_cpu(raw_smp_processor_id(), find, (void *)control);
 	if (!error)
 		pr_info("attached to driver %s, %s\n", attach_version(),
 			attach_has_one_device() ? "one device" : "two devices");

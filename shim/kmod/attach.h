@@ -16,8 +16,8 @@
 #define CONTROL_MINOR 255
 
 /*
- * Under the commands' lock, both. -ENODEV: there is no such node, or it is not the driver's; -EBUSY: another stands
- * there; -EOPNOTSUPP: a driver whose layouts are not known.
+ * Under the commands' lock, both. The node is looked for in the initial mount namespace. -ENODEV: there is no such
+ * node, or it is not the driver's; -EBUSY: another stands there; -EOPNOTSUPP: a driver whose layouts are not known.
  */
 int attach_begin(const char *control);
 /* Waits for opens under way. Nothing to do when it is not attached. */

@@ -6,12 +6,14 @@
 
 DEFINE_STATIC_SRCU(presence);
 
-int presence_enter(void) __acquires(&presence)
+int presence_enter(void)
+	__acquires(&presence)
 {
 	return srcu_read_lock(&presence);
 }
 
-void presence_leave(int index) __releases(&presence)
+void presence_leave(int index)
+	__releases(&presence)
 {
 	srcu_read_unlock(&presence, index);
 }
