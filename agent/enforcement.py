@@ -130,7 +130,6 @@ class Enforcement:
             library=(self._surroundings.paths.shipped, self._surroundings.paths.folder),
             without_module=why_not(
                 self._surroundings.nodes,
-                driver_version=driver_version,
                 cgroup_version=self._cgroups.version,
                 proc=self._surroundings.proc,
             ),

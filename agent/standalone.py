@@ -233,7 +233,6 @@ class StandaloneAgent:
             library=(places.shipped, places.folder),
             without_module=why_not(
                 self._places.nodes,
-                driver_version=self._discovery.driver_version,
                 cgroup_version=self._cgroups.version,
                 proc=self._places.proc,
             ),

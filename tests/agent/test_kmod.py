@@ -128,6 +128,20 @@ async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monke
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
 
 
+async def test_an_agent_that_comes_while_the_module_is_detached_takes_nothing_weaker() -> None:
+    """Somebody exchanges the driver; the library would be there."""
+    async with a_world(starts=False) as world:
+        world.ships_library()
+        world.loads_module()
+        world.module.is_attached = False
+        await world.launch_agent()
+        await world.until(lambda: world.healthy() == {"GPU-0": False})
+        world.module.is_attached = True
+        await world.until(lambda: world.healthy() == {"GPU-0": True})
+        await running(world)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+
+
 async def test_a_driver_that_nobody_knows_keeps_the_node_from_offering() -> None:
     async with a_world(starts=False, enforcement="kmod") as world:
         world.loads_module("616.1")

@@ -43,6 +43,10 @@ class State:
     files: int
     """Open files of managed processes."""
 
+    @property
+    def is_unguarded(self) -> bool:
+        return self.uvm == "unguarded"
+
 
 @dataclass(frozen=True, slots=True)
 class CgroupId:

@@ -1,4 +1,8 @@
-"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look."""
+"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look.
+
+A module that is there and detached, or before another driver, is no reason to take something weaker: somebody exchanges the
+driver. Then `kmod` is chosen, and holds the node back until all is well.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from agent.limits.kmod.nodes import DETACHED, NOT_LOADED, UNGUARDED, Nodes, Stat
 CAP_SYS_ADMIN = 21
 
 
-def why_not(nodes: Nodes, *, driver_version: str, cgroup_version: int, proc: Path = PROC) -> str:
-    """Everything that an agent here lacks, in one sentence; empty when nothing is."""
+def why_not(nodes: Nodes, *, cgroup_version: int, proc: Path = PROC) -> str:
+    """Everything that an agent here lacks, in one sentence; empty when nothing is, or what passes."""
     lacks = list(_lacks(cgroup_version, proc))
     try:
         state = nodes.state()
         if state is None:
             return NOT_LOADED
-        found = [*_faults(state, driver_version), *lacks]
+        found = [*([UNGUARDED] if state.is_unguarded else ()), *lacks]
         if not lacks:
             nodes.check_writable()
     except ModuleError as error:
@@ -40,7 +44,7 @@ def _faults(state: State, driver_version: str) -> Iterator[str]:
             f"the kernel module stands before driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
             "end what uses the card, vrampack shim detach, load the driver anew"
         )
-    if state.uvm == "unguarded":
+    if state.is_unguarded:
         yield UNGUARDED
 
 

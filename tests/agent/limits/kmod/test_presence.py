@@ -10,8 +10,6 @@ import pytest
 from agent.limits.kmod.presence import why_not
 from tests.agent.limits.kmod.played import PlayedModule, a_proc
 
-DRIVER = "580.95.05"
-
 
 def loaded(module: PlayedModule, **state: object) -> None:
     for name, value in state.items():
@@ -21,8 +19,7 @@ def loaded(module: PlayedModule, **state: object) -> None:
 MISSING: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
     "nothing": (lambda _: None, ""),
     "the module": (lambda m: loaded(m, is_loaded=False), "/proc/cgpu_km is not there: load the kernel module"),
-    "its place before the driver": (lambda m: loaded(m, is_attached=False), "is detached from the driver"),
-    "this very driver": (lambda m: loaded(m, driver="580.65.06"), "stands before driver 580.65.06, NVML is of 580.95"),
+    "its place before the driver, which it may be given back": (lambda m: loaded(m, is_attached=False), ""),
     "its probe for managed memory": (lambda m: loaded(m, uvm="unguarded"), "uvm: unguarded"),
     "a profile that lets it be written": (lambda m: loaded(m, is_forbidden=True), "AppArmor"),
 }
@@ -30,40 +27,40 @@ MISSING: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
 
 @pytest.mark.parametrize(("make", "why"), MISSING.values(), ids=MISSING)
 def test_what_is_missing_is_said(tmp_path: Path, make: Callable[[PlayedModule], None], why: str) -> None:
-    module = PlayedModule(DRIVER)
+    module = PlayedModule()
     make(module)
-    found = why_not(module.nodes, driver_version=DRIVER, cgroup_version=2, proc=a_proc(tmp_path))
+    found = why_not(module.nodes, cgroup_version=2, proc=a_proc(tmp_path))
     assert why in found
     assert bool(found) == bool(why)
     assert module.commands == []
 
 
 def test_managed_memory_may_be_loaded_later(tmp_path: Path) -> None:
-    module = PlayedModule(DRIVER)
+    module = PlayedModule()
     module.uvm = "absent"
-    assert why_not(module.nodes, driver_version=DRIVER, cgroup_version=2, proc=a_proc(tmp_path)) == ""
+    assert why_not(module.nodes, cgroup_version=2, proc=a_proc(tmp_path)) == ""
 
 
 def test_an_agent_without_the_capability_is_told_who_gives_it(tmp_path: Path) -> None:
     proc = a_proc(tmp_path, capabilities=0xFFFFFF & ~(1 << 21))
-    module = PlayedModule(DRIVER)
+    module = PlayedModule()
     why = "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
     for is_unreadable in (False, True):
         module.is_unreadable = is_unreadable
-        assert why_not(module.nodes, driver_version=DRIVER, cgroup_version=2, proc=proc) == why
+        assert why_not(module.nodes, cgroup_version=2, proc=proc) == why
 
 
 def test_on_cgroup_v1_process_numbers_must_be_the_node_s(tmp_path: Path) -> None:
     """The module takes a process number, of the initial namespace."""
-    nodes = PlayedModule(DRIVER).nodes
+    nodes = PlayedModule().nodes
     proc = a_proc(tmp_path, pid_namespace="pid:[4026532999]")
-    assert "hostPID" in why_not(nodes, driver_version=DRIVER, cgroup_version=1, proc=proc)
-    assert why_not(nodes, driver_version=DRIVER, cgroup_version=2, proc=proc) == ""
+    assert "hostPID" in why_not(nodes, cgroup_version=1, proc=proc)
+    assert why_not(nodes, cgroup_version=2, proc=proc) == ""
 
 
 def test_all_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
-    module = PlayedModule("580.65.06")
+    module = PlayedModule()
     module.uvm = "unguarded"
     proc = a_proc(tmp_path, capabilities=0, pid_namespace="pid:[1]")
-    found = why_not(module.nodes, driver_version=DRIVER, cgroup_version=1, proc=proc)
-    assert found.count("; ") == 3
+    found = why_not(module.nodes, cgroup_version=1, proc=proc)
+    assert found.count("; ") == 2
