@@ -1,0 +1,43 @@
+"""The judgement at the end of `make shim-test`: of each kernel its own tests, and no kernel is forgotten."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.machine.kernels import NAMES
+
+REPOSITORY = Path(__file__).parents[2]
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("kernel", ["5.10", "6.1"])
+@pytest.mark.parametrize("case", [1, 2])
+def test_all_is_well(kernel, case):
+    assert True
+
+@pytest.mark.parametrize("kernel", ["5.10", "6.1"])
+def test_one_of_them_is_not(kernel):
+    assert kernel == "6.1"
+"""
+
+
+def said_by_pytest(*arguments: str) -> tuple[int, list[str]]:
+    """Its exit code, and what it says of kernels."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+
+
+def test_a_kernel_passes_by_its_own_tests(tmp_path: Path) -> None:
+    tests = tmp_path / "test_kernels.py"
+    tests.write_text(TESTS)
+    code, lines = said_by_pytest("-p", "tests.conftest", str(tests))
+    assert (code, lines) == (1, ["RESULT FAIL kernel=5.10 checks=2 failed=1", "RESULT PASS kernel=6.1 checks=3"])
+
+
+def test_a_kernel_of_which_no_test_ran_has_failed() -> None:
+    code, lines = said_by_pytest("-m", "shim", "tests/shim/kmod", "--deselect=tests/shim/kmod")
+    assert code != 0
+    assert lines == [f"RESULT FAIL kernel={name} checks=0" for name in NAMES]
