@@ -81,6 +81,16 @@ class Program:
         self.wait(lambda: self.told.pid is not None, TIMEOUT_SECONDS, f"start of {self.name}")
         return self.told.pid or 0
 
+    @property
+    def has_ended(self) -> bool:
+        """As far as anybody has waited for anything since."""
+        return self.told.code is not None
+
+    @property
+    def complaints(self) -> str:
+        """On its standard error, so far."""
+        return self.told.err.decode(errors="replace")
+
     def says(self, line: str, timeout: float = TIMEOUT_SECONDS) -> None:
         """Wait until it has said that line. It ends before: an error that shows what it said."""
         said = []
@@ -88,13 +98,15 @@ class Program:
             said.append(text)
             if text == line:
                 return
-        raise AssertionError(f"{self.name} never said {line!r}, but {said}, then {self.told.code} and {self._err()!r}")
+        raise AssertionError(
+            f"{self.name} never said {line!r}, but {said}, then {self.told.code} and {self.complaints!r}"
+        )
 
     def line(self, timeout: float = TIMEOUT_SECONDS) -> str:
         """The next one that it says."""
         text = self._next_line(timeout)
         if text is None:
-            raise AssertionError(f"{self.name} said no more, then {self.told.code} and {self._err()!r}")
+            raise AssertionError(f"{self.name} said no more, then {self.told.code} and {self.complaints!r}")
         return text
 
     def hears(self, text: str | bytes) -> None:
@@ -119,7 +131,7 @@ class Program:
         self.hears_no_more()
         told = self.told
         self.wait(lambda: told.code is not None and told.is_closed, timeout, f"end of {self.name}")
-        return Ended(told.code or 0, told.out.decode(errors="replace"), self._err())
+        return Ended(told.code or 0, told.out.decode(errors="replace"), self.complaints)
 
     def _next_line(self, timeout: float) -> str | None:
         told = self.told
@@ -129,6 +141,3 @@ class Program:
             return None
         told.out[:] = rest
         return text.decode(errors="replace")
-
-    def _err(self) -> str:
-        return self.told.err.decode(errors="replace")

@@ -1,11 +1,13 @@
 /* File systems, device nodes and cgroups of a machine. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -69,12 +71,28 @@ static bool mount_old(void)
 	return true;
 }
 
+/* In kernels that have no network it is not there, and nobody misses it. */
+static void raise_loopback(void)
+{
+	struct ifreq loopback = { .ifr_name = "lo" };
+	int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (any < 0)
+		return;
+	if (!ioctl(any, SIOCGIFFLAGS, &loopback)) {
+		loopback.ifr_flags |= IFF_UP;
+		ioctl(any, SIOCSIFFLAGS, &loopback);
+	}
+	close(any);
+}
+
 bool folders_make(bool is_old)
 {
 	if (!mount_at("proc", "/proc", NULL) || !mount_at("sysfs", "/sys", NULL) || !mount_at("tmpfs", "/tmp", "mode=1777"))
 		return false;
 	if (!make_nodes())
 		return false;
+	raise_loopback();
 	/* Not in every kernel. */
 	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
 	return is_old ? mount_old() : mount_at("cgroup2", CGROUPS, NULL);
