@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* What makes things: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
 #include "inside.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /*
  * Which device instance is which /dev/nvidiaN, learned from replies that pass: the card list says gpu_id and minor, the
  * id control gpu_id and instance. What was learned first stays, since the caller could rewrite a later reply.

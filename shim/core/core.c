@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* The door: what kind of call it is, and which file knows about it. */
 #include "inside.h"
 

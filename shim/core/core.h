@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
  * What is decided about a watched call, whatever form it is caught in: library or kernel module.
  *

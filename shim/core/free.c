@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* What ends things, and what gives them a second name. */
 #include "inside.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /* What the files of the core share, and nobody else needs: decoding, locking, and one function per watched call. */
 #ifndef INSIDE_H
 #define INSIDE_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 #include "layouts.h"
 
 #define ROW(number, ...) { LAYOUTS_SHARED, .branch = number, __VA_ARGS__ },

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 #include "limit.h"
 
 void limit_join(struct limit *limit, struct limit_share *share, int32_t pid)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
  * The budget of one container on one card, for forms that keep it themselves: the kernel module, and the tests. The form
  * holds its own lock around every call, and owns the memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 #include "objects.h"
 
 #define FIRST_ROOM 64 /* guessed: a small CUDA program fits without growing */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
  * What was made through the driver: clients, devices, subdevices, memory. Each is known by (client, handle), hangs below
  * the one it was made in, and memory carries a charge, which its duplicates share.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /*
  * What the driver says about a card's memory, made true for the container: its limit is the size, what it uses is used.
  *

@@ -11,7 +11,6 @@
 #include <linux/user_namespace.h>
 
 #include "identities.h"
-#include "instances.h"
 
 int access_to_write(const struct file *file)
 {
@@ -22,14 +21,9 @@ int access_to_write(const struct file *file)
 	return -EPERM;
 }
 
-int access_to_read(const struct instance *instance)
+int access_to_read(void)
 {
-	struct instance *own = identities_current();
-	bool is_allowed = own == instance;
-
-	if (own)
-		instances_put(own);
-	else
-		is_allowed = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
-	return is_allowed ? 0 : -EACCES;
+	if (identities_manage_current() || !ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
+		return -EACCES;
+	return 0;
 }

@@ -4,7 +4,6 @@
 #define ACCESS_H
 
 struct file;
-struct instance;
 
 /*
  * Writing: who opened the node and who writes both have CAP_SYS_ADMIN in the initial user namespace, and the writer is
@@ -12,9 +11,10 @@ struct instance;
  */
 int access_to_write(const struct file *file);
 /*
- * Reading what tells of an instance, or of all (NULL): managed tasks read of their own only; who is nobody's needs
- * CAP_SYS_ADMIN in the initial user namespace. 0 or -EACCES.
+ * Reading what tells of instances: CAP_SYS_ADMIN in the initial user namespace, and nobody's. Not even of their own do
+ * managed tasks read: who removes an instance waits for its readers, and theirs could read into memory whose page never
+ * comes. 0 or -EACCES.
  */
-int access_to_read(const struct instance *instance);
+int access_to_read(void);
 
 #endif

@@ -114,23 +114,16 @@ static int show_meminfo(struct seq_file *to, void *unused)
 	return 0;
 }
 
-static int may_read_budget(void *of)
+static int may_read(void *unused)
 {
-	struct budget *budget = of;
-
-	return access_to_read(budget->instance);
+	return access_to_read();
 }
 
-static int may_read_card(void *of)
-{
-	return access_to_read(NULL);
-}
-
-NODE(most_instances, may_read_card, show_most_instances, set_most_instances);
-NODE(policy, may_read_card, show_policy, set_policy);
-NODE(id, may_read_budget, show_id, NULL);
-NODE(memsize, may_read_budget, show_memsize, set_memsize);
-NODE(meminfo, may_read_budget, show_meminfo, NULL);
+NODE(most_instances, may_read, show_most_instances, set_most_instances);
+NODE(policy, may_read, show_policy, set_policy);
+NODE(id, may_read, show_id, NULL);
+NODE(memsize, may_read, show_memsize, set_memsize);
+NODE(meminfo, may_read, show_meminfo, NULL);
 
 static int add_card(u32 number)
 {

@@ -28,7 +28,7 @@ static int may_read(void *unused)
 
 static int may_read_all(void *unused)
 {
-	return access_to_read(NULL);
+	return access_to_read();
 }
 
 static int show_version(struct seq_file *to, void *unused)

@@ -186,14 +186,20 @@ def test_only_an_administrator_of_the_machine_writes(world: World, path: str) ->
     assert before in ("", world.machine.read(path))
 
 
-def test_a_limited_container_reads_its_own_and_nobody_elses(world: World) -> None:
-    """What others use is none of its business."""
-    mine, other = world.limited("a", {0: 4301}), world.limited("b", {0: 1000})
-    assert world.node("0/a/meminfo", start=mine.start) == f"Free: {LIMIT_BYTES}\n"
-    for path in ("0/a/meminfo", "inst_ctl", "state"):
-        with pytest.raises(PermissionError):
-            world.node(path, start=other.start)
-    assert world.node("version", start=other.start) == world.node("version")
+def test_what_others_use_is_nobodys_business(world: World) -> None:
+    """Neither a limited container's, privileged or not, nor root's without the capability."""
+    mine = world.limited("a", {0: 4301})
+    readers = (
+        mine.start,
+        mine.inside(is_pid_apart=True).start,
+        Start(capabilities=EVERYTHING & ~ADMIN),
+        Start(uid=1000),
+    )
+    for start in readers:
+        for path in ("0/a/meminfo", "0/a/memsize", "0/policy", "inst_ctl", "state"):
+            with pytest.raises(PermissionError):
+                world.node(path, start=start)
+        assert world.node("version", start=start) == world.node("version")
 
 
 def test_nodes_that_are_read_while_their_instance_goes(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
+from tests.machine.kernels import Kernel
 from tests.shim.kmod.world import World
 
 pytestmark = pytest.mark.shim
@@ -17,8 +18,11 @@ pytestmark = pytest.mark.shim
 LIMIT_MIB = 4301
 SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "30000"))
 CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))
+DEBUG_SHARE = 4
+"""A kernel that looks for mistakes is ten times as slow: it gets a part, still 30,000 pieces of memory."""
 WORKERS = 4
 STOPS = 10
+ROUNDS = 5
 SECONDS = 300
 
 
@@ -33,15 +37,17 @@ def ends_empty(world: World) -> Iterator[None]:
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_limit_holds_through_all_of_it(world: World) -> None:
+def test_the_limit_holds_through_all_of_it(world: World, kernel: Kernel) -> None:
     """30,000 sessions of processes on two processors: the driver's own peak is within the limit, and nothing is left."""
+    sessions = share(kernel, SESSIONS)
     place = world.limited("a", {0: LIMIT_MIB})
-    ended = world.machine.run("stress", str(WORKERS), str(SESSIONS), "1", start=place.start, timeout=SECONDS)
+    ended = world.machine.run("stress", str(WORKERS), str(sessions), "1", start=place.start, timeout=SECONDS)
     assert (ended.code, ended.err) == (0, "")
     figures = re.fullmatch(r"(\d+) given, (\d+) refused, (\d+) killed, (\d+) forked, peak (\d+)\n", ended.out)
     assert figures
     *happened, peak_mib = map(int, figures.groups())
-    assert all(number > SESSIONS // 40 for number in happened), ended.out
+    assert all(number > sessions // 40 for number in happened), ended.out
+    assert sum(happened[:2]) >= SESSIONS
     assert LIMIT_MIB * 0.8 < peak_mib <= LIMIT_MIB
     card = world.card("a")
     assert LIMIT_MIB * MIB * 0.8 < world.driver().cards[0].peak <= LIMIT_MIB * MIB
@@ -51,10 +57,10 @@ def test_the_limit_holds_through_all_of_it(world: World) -> None:
 
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_calls_that_nobody_should_make(world: World, seed: int) -> None:
+def test_calls_that_nobody_should_make(world: World, kernel: Kernel, seed: int) -> None:
     """No oops, and whenever the program stops it is charged for what the driver gave it."""
     place = world.limited("a", {0: LIMIT_MIB})
-    with place.running("malformed", str(CALLS // 2), str(seed)) as program:
+    with place.running("malformed", str(share(kernel, CALLS // 2)), str(seed)) as program:
         for _ in range(STOPS):
             program.says("waiting", timeout=SECONDS)
             given = world.driver().cards[0].by_process.get(program.pid, 0)
@@ -66,10 +72,12 @@ def test_calls_that_nobody_should_make(world: World, seed: int) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-def test_instances_that_come_and_go_under_load(world: World) -> None:
+def test_instances_that_come_and_go_under_load(world: World, kernel: Kernel) -> None:
     """Resized, removed, added anew and read while two containers race; nobody is ever above the largest limit there was."""
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
-    racing = [world.machine.start("stress", "2", f"{SESSIONS // 10}", "7", start=each.start) for each in places]
+    racing = [
+        world.machine.start("stress", "2", f"{share(kernel, SESSIONS // 10)}", "7", start=each.start) for each in places
+    ]
     rounds = 0
     while any(each.told.code is None for each in racing):
         world.add("a", {0: (4000 + rounds % 300) * MIB})
@@ -81,5 +89,9 @@ def test_instances_that_come_and_go_under_load(world: World) -> None:
     for each in racing:
         ended = each.ends(SECONDS)
         assert (ended.code, ended.err) == (0, "")
-    assert rounds > 10
+    assert rounds >= ROUNDS
     assert world.card("a").peak <= LIMIT_MIB * MIB
+
+
+def share(kernel: Kernel, number: int) -> int:
+    return number // DEBUG_SHARE if kernel.name.endswith("debug") else number
