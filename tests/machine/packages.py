@@ -98,9 +98,12 @@ def _mirrors() -> Sequence[str]:
         return mirror, mirror.removesuffix("/debian") + "/debian-security"
     codename = re.search(r"^VERSION_CODENAME=(\w+)$", Path("/etc/os-release").read_text(), re.MULTILINE)
     own = codename.group(1) if codename else ""
-    words = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Identifier: Packages"]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")
-    by_suite = {suite: uri for uri, suite, part in (line.split() for line in reversed(lines) if line) if part == "main"}
-    if not {own, f"{own}-security"} <= by_suite.keys():
+    words = ["apt-get", "--print-uris", "update"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^'(\S+)/dists/(\S+)/InRelease'", said, re.MULTILINE)
+    # Others name their suites so too. Debian's own mirror has its updates beside it.
+    mains = sorted((uri for uri, suite in found if suite == own), key=lambda uri: (uri, f"{own}-updates") not in found)
+    securities = [uri for uri, suite in found if suite == f"{own}-security"]
+    if not mains or not securities:
         raise NoPackagesError(f"apt's sources name no mirror of {own} and {own}-security: DEBIAN_MIRROR names one")
-    return by_suite[own], by_suite[f"{own}-security"]
+    return mains[0], securities[0]
