@@ -191,7 +191,7 @@ class Machine:
 
     def _start(self, folder: Path, line: socket.socket) -> subprocess.Popen[bytes]:
         initramfs = folder / "initramfs"
-        guest = build_guest(folder)
+        guest = build_guest()
         write_archive(initramfs, {f"/bin/{name}": path for name, path in guest.items()} | self._files)
         words = qemu.command(
             self.kernel.vmlinuz,
