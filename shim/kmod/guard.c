@@ -95,7 +95,7 @@ static int on_module(struct notifier_block *unused, unsigned long event, void *d
 }
 
 /*
- * Ahead of the kernel's own look at probes: a probe that this has given up already, because its module goes, can be taken
+ * Ahead of the kernel's own look at probes: one that it has given up already, because its module goes, can be taken
  * off no more by 5.10, and would stay in its lists.
  */
 static struct notifier_block modules = { .notifier_call = on_module, .priority = 1 };
