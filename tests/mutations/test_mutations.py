@@ -25,6 +25,7 @@ from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
 from tests.mutations.in_doors import DOORS
 from tests.mutations.in_hosts import HOSTS
+from tests.mutations.in_kmod import KMOD
 from tests.mutations.in_ledger import LEDGERS
 from tests.mutations.in_preload import PRELOAD
 from tests.mutations.in_verbs import VERBS
@@ -47,7 +48,7 @@ COPIED = [
 SECONDS = 60
 """A test takes less than one and its process two; more is a break that hangs."""
 
-BREAKS = joined(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS, AGENT, PRELOAD, HOSTS)
+BREAKS = joined(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS, AGENT, PRELOAD, KMOD, HOSTS)
 
 
 class Copy:

@@ -36,6 +36,7 @@ STATIC = {
     "steps": "steps.c",
     "stress": "stress.c",
     "malformed": "malformed.c",
+    "cost": "cost.c",
 }
 """What a machine without a C library can run, by the names it has there."""
 

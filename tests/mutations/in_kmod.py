@@ -1,0 +1,43 @@
+"""Lines of the back end `kmod`, each broken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Break
+
+BACK_END = "agent/limits/kmod/backend.py"
+TESTS = "tests/agent/limits/kmod/test_backend.py"
+
+KMOD: Mapping[str, Break] = {
+    "a limit that was changed never reaches the module": Break(
+        BACK_END,
+        "if minor in listed.cards and listed.cards[minor].limit_bytes != size_bytes:",
+        "if False:",
+        f"{TESTS}::test_a_limit_that_changed_is_pushed",
+    ),
+    "a container that runs gets a second budget beside its pod's": Break(
+        BACK_END,
+        "elif may_add and not (each.is_refinement and each.uid in uids):",
+        "elif may_add:",
+        f"{TESTS}::test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget",
+    ),
+    "who is gone is forgotten with files still open": Break(
+        BACK_END,
+        "if _OURS.fullmatch(uid) and not listed[name].files and self._is_gone(uid):",
+        "if _OURS.fullmatch(uid) and self._is_gone(uid):",
+        f"{TESTS}::test_who_is_gone_is_forgotten_when_nothing_is_open_any_more",
+    ),
+    "instances that people made are removed": Break(
+        BACK_END,
+        "if _OURS.fullmatch(uid) and not listed[name].files and self._is_gone(uid):",
+        "if not listed[name].files and self._is_gone(uid):",
+        f"{TESTS}::test_instances_of_people_are_left_alone",
+    ),
+    "a module that holds nobody lets containers start": Break(
+        BACK_END,
+        "problem = amiss(self._nodes.state(), self._driver_version())",
+        'problem = ""',
+        f"{TESTS}::test_a_module_that_holds_nobody_is_said_and_nobody_starts",
+    ),
+}
