@@ -53,6 +53,8 @@ async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_n
         pod = put(world, "p")
         assert await world.kubelet.admit(pod)
         await world.kill_agent()
+        # Asked before its stream has ended, kubelet would say that the call has failed; that is no start either.
+        await world.kubelet.until(lambda: world.kubelet.life.registrar.endpoints[MEMORY].is_stopped)
         assert "has been stopped" in str(await world.kubelet.try_start(pod, "main"))
         await world.start_agent()
         assert not fence_of(world).units_held()
