@@ -1,4 +1,4 @@
-"""The programs that every machine has: its first process, and one that makes a system call. Static, and made once per source."""
+"""The first process of every machine: static, and made once per source."""
 
 from __future__ import annotations
 
@@ -11,29 +11,23 @@ from tests.fakes.driver.build import FLAGS
 
 SOURCES = Path(__file__).parent / "guest"
 BUILT = Path(__file__).parents[2] / "build"
-PROGRAMS = {
-    "init": ("init.c", "spawn.c", "folders.c"),
-    "call": ("call.c",),
-}
 
 
-def build_guest() -> dict[str, Path]:
-    """By name."""
+def build_init() -> Path:
     made = BUILT / f"guest-{_fingerprint()}"
     if not made.exists():
         BUILT.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
             fresh = Path(scratch) / "fresh"
             fresh.mkdir()
-            _compile(fresh)
+            _compile(fresh / "init")
             _settle(fresh, made)
-    return {name: made / name for name in PROGRAMS}
+    return made / "init"
 
 
-def _compile(folder: Path) -> None:
-    for name, sources in PROGRAMS.items():
-        words = ["gcc", *FLAGS, "-O1", "-static", "-s", "-o", str(folder / name)]
-        subprocess.run([*words, *(str(SOURCES / each) for each in sources)], check=True, timeout=100)
+def _compile(into: Path) -> None:
+    sources = sorted(map(str, SOURCES.glob("*.c")))
+    subprocess.run(["gcc", *FLAGS, "-O1", "-static", "-s", "-o", str(into), *sources], check=True, timeout=100)
 
 
 def _settle(fresh: Path, made: Path) -> None:

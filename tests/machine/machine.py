@@ -25,7 +25,7 @@ from typing import Self
 from tests.e2e.waiting import until
 from tests.machine import qemu
 from tests.machine.archive import Content, write_archive
-from tests.machine.building import build_guest
+from tests.machine.building import build_init
 from tests.machine.kernels import Kernel
 from tests.machine.line import ClosedError, Line
 from tests.machine.log import complaints
@@ -191,8 +191,7 @@ class Machine:
 
     def _start(self, folder: Path, line: socket.socket) -> subprocess.Popen[bytes]:
         initramfs = folder / "initramfs"
-        guest = build_guest()
-        write_archive(initramfs, {f"/bin/{name}": path for name, path in guest.items()} | self._files)
+        write_archive(initramfs, {"/bin/init": build_init()} | self._files)
         words = qemu.command(
             self.kernel.vmlinuz,
             initramfs,

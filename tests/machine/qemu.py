@@ -6,7 +6,7 @@ from pathlib import Path
 
 PARAMETERS = (
     "console=ttyS0 loglevel=5 panic=-1 oops=panic reboot=t rdinit=/bin/init log_buf_len=4M no_timer_check tsc=reliable "
-    "mitigations=off random.trust_cpu=on audit=0"
+    "lpj=10000000 mitigations=off random.trust_cpu=on audit=0"
 )
 """Warnings are said on the console, a panic is its end. The rest is what a boot need not spend its seconds on."""
 

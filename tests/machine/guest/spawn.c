@@ -25,6 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "call.h"
 #include "folders.h"
 #include "spawn.h"
 
@@ -148,6 +149,8 @@ static void prepare(const struct wanted *wanted, const struct pipes *pipes)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (dup2(pipes->input[0], 0) < 0 || dup2(pipes->output[1], 1) < 0 || dup2(pipes->errors[1], 2) < 0)
 		_exit(NOT_STARTED);
+	/* What nobody starts anew closes nothing by itself, and a child that has the other end of its input waits for ever. */
+	syscall(SYS_close_range, 3, ~0u, 0);
 	setsid();
 	if (wanted->cgroup && !folders_enter(wanted->cgroup))
 		fail(wanted->cgroup);
@@ -230,6 +233,8 @@ bool spawn(char *texts, size_t length, struct spawned *spawned)
 	pid = fork_into(&wanted);
 	if (!pid) {
 		prepare(&wanted, &pipes);
+		if (!strcmp(wanted.arguments[0], CALL))
+			_exit(call(wanted.arguments + 1));
 		execve(wanted.arguments[0], wanted.arguments, wanted.environment);
 		fail(wanted.arguments[0]);
 	}
