@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.e2e import binaries
+from tests.machine import kernels
+from tests.machine.debug import BuildError
+from tests.machine.packages import NoPackagesError
 from tests.shim.kernel_table import KernelTable
 from tests.shim.table import Table
+
+HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -16,7 +23,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A cold build takes minutes and a test has two; where no end-to-end test runs, nobody needs Go."""
-    is_wanted = any(item.get_closest_marker("e2e") for item in session.items)
-    if is_wanted and not session.config.option.collectonly:
+    """A cold build takes minutes and a test has two; where nobody uses what is built, nobody needs Go, or a mirror."""
+    if session.config.option.collectonly:
+        return
+    if any(item.get_closest_marker("e2e") for item in session.items):
         binaries.locate()
+    if any(item.get_closest_marker("shim") and _boots(item.path) for item in session.items):
+        _fetch_kernels()
+
+
+def _fetch_kernels() -> None:
+    try:
+        for name in kernels.NAMES:
+            kernels.kernel(name)
+    except (NoPackagesError, BuildError) as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _boots(test: Path) -> bool:
+    """A kernel, in a virtual machine."""
+    return any(test.is_relative_to(HERE / each) for each in ("machine", "shim/kmod", "shim/driver/test_kernel.py"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,30 +22,29 @@ def key(*made_of: str | Path) -> str:
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The folder KIND-KEY, made by `make` in a folder of another name if it is not there. Two at once are fine."""
+    """The folder KIND-KEY, made by `make` in a folder of another name if it is not there. Of two at once, one waits."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "kernels"
     wanted = cache / f"{kind}-{key}"
     if not wanted.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
-        _made(wanted, make)
+        with (cache / f".{kind}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not wanted.is_dir():
+                _make(wanted, make)
     os.utime(wanted)
     _forget_unused(cache)
     return wanted
 
 
-def _made(wanted: Path, make: Callable[[Path], None]) -> None:
+def _make(wanted: Path, make: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix="partial-", ignore_cleanup_errors=True) as folder:
         partial = Path(folder) / wanted.name
         partial.mkdir()
         make(partial)
-        try:
-            partial.rename(wanted)
-        except OSError:
-            if not wanted.is_dir():
-                raise
+        partial.rename(wanted)
 
 
 def _forget_unused(cache: Path) -> None:
-    for folder in cache.iterdir():
+    for folder in (each for each in cache.iterdir() if each.is_dir()):
         if time.time() - folder.stat().st_mtime > UNUSED_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
