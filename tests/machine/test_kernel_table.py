@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.machine.kernels import NAMES
+
+pytestmark = pytest.mark.shim
 
 REPOSITORY = Path(__file__).parents[2]
 TESTS = """
