@@ -166,12 +166,12 @@ class Machine:
 
     def assert_no_leaks(self) -> None:
         """Nothing in the kernel was forgotten, as far as it looks for that: on the debug kernel."""
+        since = self._uptime()
         try:
             self.write(KMEMLEAK, "scan")
         except FileNotFoundError:
             return
-        # What is younger is not looked at, so what is there now is seen when it has grown old enough.
-        since = self._uptime()
+        # What is younger is not told, so whatever was there is let grow old enough; the second scan is the one that tells.
         until(lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak")
         self.write(KMEMLEAK, "scan")
         if found := self.read(KMEMLEAK):
