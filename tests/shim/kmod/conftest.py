@@ -5,8 +5,8 @@ Session fixtures that carry the kernel's name: pytest runs all tests of one kern
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +68,17 @@ def modules_for(kernel: Kernel) -> ModulesOfTests:
 
 
 @pytest.fixture(scope="session")
-def modules(kernel: Kernel) -> ModulesOfTests:
-    return modules_for(kernel)
+def compiling(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[ModulesOfTests]]]:
+    """By kernel, in the order in which they are wanted: the next one's are compiled while this one's tests run."""
+    specs = (getattr(item, "callspec", None) for item in request.session.items)
+    names = dict.fromkeys(str(spec.params["kernel"]) for spec in specs if spec is not None and "kernel" in spec.params)
+    with ThreadPoolExecutor(1) as pool:
+        yield {name: pool.submit(lambda name: modules_for(kernels.kernel(name)), name) for name in names}
+
+
+@pytest.fixture(scope="session")
+def modules(kernel: Kernel, compiling: Mapping[str, Future[ModulesOfTests]]) -> ModulesOfTests:
+    return compiling[kernel.name].result()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.waiting import until
+from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
+from tests.shim.kmod.shares import share
 from tests.shim.kmod.test_nodes import fails
 from tests.shim.kmod.world import NEW, OLD, UNKNOWN, World
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.shim
 LIMIT = {0: 4301}
 REFUSED = "error 2: cudaErrorMemoryAllocation"
 CYCLES = 15
-OTHERS = 3000
+OTHERS = 2000
 """Sessions of programs without a limit: about as long as the cycles take."""
 
 
@@ -49,11 +51,11 @@ def test_both_layouts_of_the_drivers_devices(empty: World, which: str) -> None:
         app.ends()
 
 
-def test_load_detach_unload_again_and_again(empty: World) -> None:
+def test_load_detach_unload_again_and_again(empty: World, kernel: Kernel) -> None:
     """Programs that open and close all the time never fail meanwhile; nothing is left at the end."""
     empty.load_driver()
     empty.load_uvm()
-    others = empty.machine.start("stress", "2", f"{OTHERS}", "3", start=empty.unlimited("free").start)
+    others = empty.machine.start("stress", "2", f"{share(kernel, OTHERS)}", "3", start=empty.unlimited("free").start)
     for _ in range(CYCLES):
         empty.load_shim()
         place = empty.limited("a", LIMIT)

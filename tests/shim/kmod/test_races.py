@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
 from tests.machine.kernels import Kernel
+from tests.shim.kmod.shares import share
 from tests.shim.kmod.world import World
 
 pytestmark = pytest.mark.shim
@@ -18,8 +19,6 @@ pytestmark = pytest.mark.shim
 LIMIT_MIB = 4301
 SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "30000"))
 CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))
-DEBUG_SHARE = 4
-"""A kernel that looks for mistakes is ten times as slow: it gets a part, still 30,000 pieces of memory."""
 WORKERS = 4
 STOPS = 10
 ROUNDS = 5
@@ -38,8 +37,11 @@ def ends_empty(world: World) -> Iterator[None]:
 
 @pytest.mark.timeout(SECONDS + 60)
 def test_the_limit_holds_through_all_of_it(world: World, kernel: Kernel) -> None:
-    """30,000 sessions of processes on two processors: the driver's own peak is within the limit, and nothing is left."""
-    sessions = share(kernel, SESSIONS)
+    """30,000 sessions of processes on two processors, on the kernel that looks for mistakes as many pieces of memory.
+
+    The driver's own peak is within the limit, and nothing is left.
+    """
+    sessions = share(kernel, SESSIONS, most=4)
     place = world.limited("a", {0: LIMIT_MIB})
     ended = world.machine.run("stress", str(WORKERS), str(sessions), "1", start=place.start, timeout=SECONDS)
     assert (ended.code, ended.err) == (0, "")
@@ -91,7 +93,3 @@ def test_instances_that_come_and_go_under_load(world: World, kernel: Kernel) -> 
         assert (ended.code, ended.err) == (0, "")
     assert rounds >= ROUNDS
     assert world.card("a").peak <= LIMIT_MIB * MIB
-
-
-def share(kernel: Kernel, number: int) -> int:
-    return number // DEBUG_SHARE if kernel.name.endswith("debug") else number
