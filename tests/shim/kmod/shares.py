@@ -1,10 +1,18 @@
-"""How much of a long test a kernel gets."""
+"""How much of a long test a kernel gets: all of it one, the others parts."""
 
 from __future__ import annotations
 
 from tests.machine.kernels import Kernel
 
+PART_OF_RACES = {"6.1": 1, "6.1-debug": 4}
+"""The others get a third."""
 
-def share(kernel: Kernel, number: int, *, most: int = 10) -> int:
-    """A kernel that looks for mistakes is more than ten times as slow: it gets a part."""
-    return number // most if kernel.name.endswith("debug") else number
+
+def share(kernel: Kernel, number: int) -> int:
+    """A kernel that looks for mistakes is more than ten times as slow."""
+    return number // 10 if kernel.name.endswith("debug") else number
+
+
+def share_of_races(kernel: Kernel, number: int) -> int:
+    """What takes longest of all."""
+    return number // PART_OF_RACES.get(kernel.name, 3)
