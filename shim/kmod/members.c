@@ -14,7 +14,7 @@ struct member {
 	struct instance *instance;
 	pid_t pid;
 	u32 files;
-	bool is_kept; /* its sums are not those of its charges any more: the core may still name it */
+	bool is_kept; /* its sums are not those of its charges: the core may still name it */
 	/*
 	 * By the card that the core said; the last is of CORE_ONLY_CARD. What is used was taken of that limit, and
 	 * goes back there.
@@ -164,12 +164,15 @@ bool members_take(struct member *member, u32 card, u64 bytes)
 	return is_taken;
 }
 
-/* Sums that cannot be true come of parameters that were forged between the driver's writing and our reading. */
+/*
+ * The core disbelieves what could make sums untrue. Should they be so all the same, its member stays: too much memory
+ * is better than a charge whose owner is gone.
+ */
 static void keep(struct member *member)
 {
 	if (!member->is_kept)
-		pr_warn_ratelimited("%s: process %d forged what the driver wrote\n", member->instance->name,
-				    member->pid);
+		pr_warn_ratelimited("%s: the sums of process %d are not those of its charges\n",
+				    member->instance->name, member->pid);
 	member->is_kept = true;
 }
 

@@ -29,7 +29,7 @@ void members_settle(struct member *member, u32 card, u64 more_bytes);
 void members_give(struct member *member, u32 card, u64 bytes);
 bool members_look(struct member *member, u32 card, u64 *limit, u64 *used);
 
-/* Those that were kept because their sums were forged; there are no files any more. */
+/* Those that were kept, as their sums were not true; there are no files any more. */
 void members_end(struct instance *instance);
 
 /* Under the instance's lock. */

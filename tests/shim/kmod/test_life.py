@@ -84,6 +84,9 @@ def test_what_is_open_outlives_the_detaching(empty: World) -> None:
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
         with fails(errno.ENODEV):
             empty.limited("b", {0: 1})
+        empty.command("attach")
+        assert place.run("app", "302").lines == [REFUSED]
+        empty.command("detach")
         program.goes_on()
         assert program.ends().lines[-1] == REFUSED
     empty.forget()
