@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
@@ -11,14 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.built import fingerprint
+
 UNUSED_SECONDS = 14 * 24 * 3600
 """Two checkouts may want different ones in turn: what one of them used this fortnight stays."""
 
 
 def key(*made_of: str | Path) -> str:
     """Of texts, and of files by what is in them."""
-    parts = [part.read_bytes() if isinstance(part, Path) else part.encode() for part in made_of]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    return fingerprint(*made_of)
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:

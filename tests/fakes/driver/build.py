@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.built import fingerprint, made_once
 
 SERVER = Path(__file__).parent / "server"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -78,30 +78,12 @@ class Built:
 
 def build(folder: Path) -> Built:
     """All of them, in a folder below `folder` that is made once per source."""
-    made = folder / f"driver-{_fingerprint()}"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fresh = Path(scratch) / "fresh"
-            fresh.mkdir()
-            _compile_all(Built(fresh))
-            _settle(fresh, made)
-    return Built(made)
+    return Built(made_once(folder / f"driver-{_fingerprint()}", lambda fresh: _compile_all(Built(fresh))))
 
 
 def build_static(folder: Path) -> Path:
     """The folder of all programs in `STATIC`, below `folder`, made once per source."""
-    made = folder / f"static-{_fingerprint()}"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fresh = Path(scratch) / "fresh"
-            fresh.mkdir()
-            for name, source in STATIC.items():
-                sources = [PROGRAMS / each for each in (source, *CALLS)]
-                _compile(fresh / name, sources, ("-O2", "-static", "-pthread"))
-            _settle(fresh, made)
-    return made
+    return made_once(folder / f"static-{_fingerprint()}", _compile_static)
 
 
 def build_server(into: Path, *, sources: Path = SERVER, flags: Sequence[str] = ()) -> None:
@@ -134,22 +116,18 @@ def _compile_all(built: Built) -> None:
     _compile(built.static_smi, smi, ("-O2", "-static"))
 
 
+def _compile_static(folder: Path) -> None:
+    for name, source in STATIC.items():
+        sources = [PROGRAMS / each for each in (source, *CALLS)]
+        _compile(folder / name, sources, ("-O2", "-static", "-pthread"))
+
+
 def _compile(into: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:
     subprocess.run(["gcc", *FLAGS, *flags, "-o", str(into), *map(str, sources)], check=True, timeout=100)
 
 
-def _settle(fresh: Path, made: Path) -> None:
-    """Several tests may build at once: the first is as good as the last."""
-    try:
-        fresh.rename(made)
-    except OSError:
-        if not made.exists():
-            raise
-
-
 def _fingerprint() -> str:
-    paths = sorted([*SERVER.iterdir(), *PROGRAMS.iterdir(), Path(__file__)])
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+    return fingerprint(*sorted([*SERVER.iterdir(), *PROGRAMS.iterdir(), Path(__file__)]))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.built import fingerprint, made_once
 from tests.fakes.driver.build import SERVER
 
 KERNEL = Path(__file__).parent / "kernel"
@@ -42,12 +41,7 @@ def build_modules(
 ) -> Modules:
     """Of that version, which decides on the devices too: one for all minors before 545. `arguments` are make's own."""
     made = folder / f"nvidia-{version}-{_fingerprint(kernel_build, arguments)}"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            _make(_copied(Path(scratch) / "sources"), kernel_build, version, arguments)
-            _settle(Path(scratch) / "sources", Path(scratch) / "fresh", made)
-    return Modules(made)
+    return Modules(made_once(made, lambda fresh: _make(fresh, kernel_build, version, arguments)))
 
 
 def _copied(sources: Path) -> Path:
@@ -58,7 +52,8 @@ def _copied(sources: Path) -> Path:
     return sources
 
 
-def _make(sources: Path, kernel_build: Path, version: str, arguments: Sequence[str]) -> None:
+def _make(fresh: Path, kernel_build: Path, version: str, arguments: Sequence[str]) -> None:
+    sources = _copied(fresh.parent / "sources")
     command = [
         "make",
         "-s",
@@ -73,25 +68,13 @@ def _make(sources: Path, kernel_build: Path, version: str, arguments: Sequence[s
     )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-
-
-def _settle(sources: Path, fresh: Path, made: Path) -> None:
-    """Several tests may build at once: the first is as good as the last."""
-    fresh.mkdir()
     for module in ("nvidia.ko", "nvidia-uvm.ko"):
         subprocess.run(
             ["strip", "--strip-debug", "-o", str(fresh / module), str(sources / module)], check=True, timeout=20
         )
-    try:
-        fresh.rename(made)
-    except OSError:
-        if not made.exists():
-            raise
 
 
 def _fingerprint(kernel_build: Path, arguments: Sequence[str]) -> str:
     paths = sorted(path for path in (*KERNEL.rglob("*"), *SERVER.iterdir(), Path(__file__)) if path.is_file())
-    parts = [path.read_bytes() for path in paths]
-    parts += [(kernel_build / name).read_bytes() for name in (".config", "Module.symvers")]
-    parts += [str(kernel_build.resolve()).encode(), *(argument.encode() for argument in arguments)]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+    config = [kernel_build / name for name in (".config", "Module.symvers")]
+    return fingerprint(*paths, *config, str(kernel_build.resolve()), *arguments)

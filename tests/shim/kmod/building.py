@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.built import fingerprint, made_once
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine.kernels import Kernel
 
@@ -26,8 +25,7 @@ class Source:
 
     def fingerprint(self, kernel: Kernel) -> str:
         paths = sorted(path for folder in self.folders for path in folder.rglob("*") if path.is_file())
-        parts = [path.read_bytes() for path in (*paths, Path(__file__), kernel.build / "Module.symvers")]
-        return hashlib.sha256(b"".join([*parts, str(kernel.build).encode()])).hexdigest()[:16]
+        return fingerprint(*paths, Path(__file__), kernel.build / "Module.symvers", str(kernel.build))
 
 
 VRAMPACK = Source("vrampack", (SHIM / "core", SHIM / "kmod"))
@@ -38,17 +36,11 @@ def build_module(folder: Path, kernel: Kernel, source: Source) -> Path:
     """NAME.ko, below `folder`, made once per source and kernel."""
     made = folder / f"{source.name}-{kernel.release}-{source.fingerprint(kernel)}"
     name = f"{source.name}.ko"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fresh = Path(scratch) / "fresh"
-            fresh.mkdir()
-            _make(Path(scratch), fresh / name, kernel, source)
-            _settle(fresh, made)
-    return made / name
+    return made_once(made, lambda fresh: _make(fresh / name, kernel, source)) / name
 
 
-def _make(scratch: Path, into: Path, kernel: Kernel, source: Source) -> None:
+def _make(into: Path, kernel: Kernel, source: Source) -> None:
+    scratch = into.parents[1]
     for folder in source.folders:
         shutil.copytree(folder, scratch / folder.name)
     sources = scratch / source.folders[-1].name
@@ -57,11 +49,3 @@ def _make(scratch: Path, into: Path, kernel: Kernel, source: Source) -> None:
     if done.returncode:
         raise RuntimeError(f"{into.name} for {kernel.release}:\n{done.stdout}{done.stderr}")
     subprocess.run(["strip", "--strip-debug", "-o", str(into), str(sources / into.name)], check=True, timeout=20)
-
-
-def _settle(fresh: Path, made: Path) -> None:
-    try:
-        fresh.rename(made)
-    except OSError:
-        if not made.exists():
-            raise

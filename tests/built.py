@@ -1,0 +1,34 @@
+"""What tests compile for themselves: once per source, in a folder whose name says what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+
+def fingerprint(*made_of: str | Path) -> str:
+    """Of texts, and of files by what is in them."""
+    parts = [part.read_bytes() if isinstance(part, Path) else part.encode() for part in made_of]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def made_once(made: Path, make: Callable[[Path], None]) -> Path:
+    """The folder `made`, filled by `make` where it is not there yet. Of several at once the first is as good as the last."""
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+            fresh = Path(scratch) / "fresh"
+            fresh.mkdir()
+            make(fresh)
+            _settle(fresh, made)
+    return made
+
+
+def _settle(fresh: Path, made: Path) -> None:
+    try:
+        fresh.rename(made)
+    except OSError:
+        if not made.exists():
+            raise
