@@ -1,4 +1,7 @@
-"""Says what ran, suite by suite, and fails if one did not: no report, no tests, or tests that were skipped."""
+"""Says what ran, suite by suite, and fails if one did not: no report, no tests, or tests that were skipped.
+
+What failed stands at the end, with its message: after tables and logs of minutes nobody finds it otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,22 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+MESSAGE_LINES = 12
+"""Of each failed test; the log has the rest."""
+
 
 def main(folder: Path, suites: list[str]) -> int:
     """The exit code: 0 when every suite ran whole and passed."""
     passed = failed = 0
     complaints = []
+    failures = []
     for suite in suites:
         report = folder / f"{suite}.xml"
         if not report.exists():
             complaints.append(f"{suite}: did not run")
             continue
         counts = _counts(report)
+        failures += _failures(report)
         good = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
         bad = counts["failures"] + counts["errors"]
         sys.stdout.write(f"{suite}: {good} passed, {bad} failed, {counts['skipped']} skipped\n")
@@ -25,7 +33,7 @@ def main(folder: Path, suites: list[str]) -> int:
             complaints.append(f"{suite}: ran no test")
         if counts["skipped"]:
             complaints.append(f"{suite}: a skipped test is not a passed one")
-    sys.stdout.write("".join(f"{complaint}\n" for complaint in complaints))
+    sys.stdout.write("".join(f"{line}\n" for line in (*complaints, *failures)))
     sys.stdout.write(f"{passed} passed, {failed} failed\n")
     return 1 if failed or complaints else 0
 
@@ -36,6 +44,16 @@ def _counts(report: Path) -> dict[str, int]:
     return {
         name: sum(int(suite.get(name, "0")) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
     }
+
+
+def _failures(report: Path) -> list[str]:
+    root = ET.parse(report).getroot()  # noqa: S314 - a file that pytest has just written
+    return [
+        "\n".join((f"{case.get('classname')}::{case.get('name')}", *message.splitlines()[:MESSAGE_LINES]))
+        for case in root.iter("testcase")
+        for outcome in ("failure", "error")
+        for message in (found.get("message", "") for found in case.iter(outcome))
+    ]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
                          host limits --> tenants (who runs, by cgroup; files in /run) , back end
 
 Who holds the limits is `native` where the driver can, else `kmod` where the kernel module is, else `preload`, whose library
-the hook mounts. Until the cards are known no container with a limit may start: each is told why.
+the hook mounts. Until limits are held no container with one may start: it waits a moment, and is told why.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,8 @@ MEASURE_SECONDS = 15.0
 """A scrape interval that is usual."""
 SWEEP_SECONDS = 5.0
 """Who ended is forgotten within so long; a container that wants its room is judged after a look of its own."""
+TAKE_UP_SECONDS = 3.0
+"""A container that is made while the agent starts waits so long; the hook is answered within 4 s (limits/hooks.py)."""
 _MIB = 1024 * 1024
 
 
@@ -87,6 +90,7 @@ class StandaloneAgent:
         self._places = places or Places()
         self._stopping = asyncio.Event()
         self._have_cards = asyncio.Event()
+        self._are_limits_held = asyncio.Event()
         self._failure: Exception | None = None
         self._cgroups = Cgroups(self._places.cgroups)
         may_overcommit = settings.standalone.overcommit == "allow"
@@ -164,7 +168,6 @@ class StandaloneAgent:
             self._tenants.restore()
             await self._have_cards.wait()
             choice = self._choose()
-            log.info("limits are held by mode=%s why=%s", choice.word, choice.why)
             is_preload = choice.way is Way.PRELOAD
             # The library of a container that was made while it was needed asks on, and silence would stop it.
             if is_preload or (self._places.preload.folder / files.LIBRARY).exists():
@@ -178,6 +181,8 @@ class StandaloneAgent:
             await self._look_at_module()
             await limits.take_up()
             self._limits = limits
+            self._are_limits_held.set()
+            log.info("limits are held by mode=%s why=%s", choice.word, choice.why)
             await asyncio.Event().wait()
         except (ImpossibleBackEndError, OSError) as error:
             self._failure = error
@@ -219,6 +224,10 @@ class StandaloneAgent:
         return {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()}
 
     async def _judge(self, question: Question) -> str:
+        if not self._discovery.problem:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TAKE_UP_SECONDS):
+                    await self._are_limits_held.wait()
         if self._limits is None:
             raise LimitError(self.not_ready())
         return await self._limits.put_in_force(question)

@@ -37,9 +37,12 @@ class Driver(ScriptedDriver):
     def __init__(self, version: str = "580.95.05") -> None:
         super().__init__(T4)
         self.version = version
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.limits: list[tuple[str, str, int | None]] = []
 
     async def cards(self) -> Inventory:
+        await self.may_answer.wait()
         return Inventory((await super().cards()).cards, self.version)
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
@@ -198,6 +201,24 @@ async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: 
         assert agent.not_ready() == text
         assert await host.asks("c1", *SIX) == {"ok": False, "error": text}
         assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
+
+
+async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host: Host) -> None:
+    looks = asyncio.Event()
+    host.driver.may_answer = looks
+    agent = host.agent()
+    async with running(agent, host.places.hook_socket.exists):
+        asked = asyncio.create_task(host.asks("c1", *SIX))
+        assert await asyncio.wait([asked], timeout=0.1) == (set(), {asked})
+        looks.set()
+        assert (await asked)["ok"] is True
+
+
+async def test_it_does_not_wait_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.standalone.TAKE_UP_SECONDS", 0.01)
+    host.driver.may_answer = asyncio.Event()
+    async with running(host.agent(), host.places.hook_socket.exists):
+        assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}
 
 
 async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
