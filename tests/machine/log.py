@@ -6,7 +6,7 @@ import re
 
 WORSE = re.compile(
     r"WARNING:|BUG:|Oops:|UBSAN:|Call Trace:|general protection|unreferenced object|INFO: possible|INFO: trying|"
-    r"INFO: task .* blocked|rcu.*stall|soft lockup|hard LOCKUP|DEBUG_LOCKS_WARN|suspicious RCU|corruption|refcount_t|"
+    r"INFO: task .* blocked|rcu: .*stall|soft lockup|hard LOCKUP|DEBUG_LOCKS_WARN|suspicious RCU|corruption|refcount_t|"
     r"segfault|scheduling while atomic|ODEBUG:|Kernel panic|Unable to handle|double fault|kmemleak: \d+ new"
 )
 BEFORE, AFTER = 2, 25

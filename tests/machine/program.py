@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.machine.line import MOST_BYTES, Frame, Line
+from tests.machine.line import MOST_BYTES, Frame
 from tests.shim.preload.container import TIMEOUT_SECONDS, Ended
 
 SPAWN, INPUT, SIGNAL = "S", "I", "K"
@@ -65,12 +65,14 @@ class Told:
 
 Wait = Callable[[Callable[[], bool], float, str], None]
 """Until that is so: what the machine says meanwhile is taken. Seconds, and what is waited for."""
+Send = Callable[[int, str, bytes], None]
+"""Number of a program, kind and content of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     number: int
-    way: Line
+    send: Send
     told: Told
     wait: Wait
     name: str
@@ -113,10 +115,10 @@ class Program:
         """On its standard input."""
         content = text.encode() if isinstance(text, str) else text
         for start in range(0, len(content), MOST_BYTES):
-            self.way.send(self.number, INPUT, content[start : start + MOST_BYTES])
+            self.send(self.number, INPUT, content[start : start + MOST_BYTES])
 
     def hears_no_more(self) -> None:
-        self.way.send(self.number, INPUT)
+        self.send(self.number, INPUT, b"")
 
     def goes_on(self) -> None:
         """The line that it waits for."""
@@ -124,7 +126,7 @@ class Program:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Sent, not waited for: `ends` does that."""
-        self.way.send(self.number, SIGNAL, bytes([number]))
+        self.send(self.number, SIGNAL, bytes([number]))
 
     def ends(self, timeout: float = TIMEOUT_SECONDS) -> Ended:
         """With the rest of what it said, of its children too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -95,3 +96,14 @@ def test_a_program_that_does_not_end_is_an_error(machine: Machine) -> None:
         program.ends(timeout=0.5)
     program.kill()
     program.ends()
+
+
+def test_a_machine_that_stands_still_is_ended_and_nobody_waits_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.machine.machine.PING_SECONDS", 0.5)
+    with Machine(kernel("6.1")) as frozen:
+        program = frozen.start(CALL, "read", "/proc/uptime")
+        os.kill(frozen.pid, signal.SIGSTOP)
+        with pytest.raises(MachineError, match="no end of call"):
+            program.ends(timeout=0.5)
+        with pytest.raises(MachineError, match=r"(gone|went) away"):
+            frozen.read("/proc/uptime")

@@ -73,7 +73,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def bundle(built: Path, tmp_path: Path) -> Iterator[Bundle]:
     (tmp_path / "bundle").mkdir()
-    arguments = [f"--socket={tmp_path / 'hook.sock'}", "--timeout=2"]
+    arguments = [f"--socket={tmp_path / 'hook.sock'}", "--timeout=10"]
     made = Bundle(tmp_path / "bundle", built / "vrampack-hook", arguments, LIMITED)
     yield made
     made.remove()

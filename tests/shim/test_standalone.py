@@ -86,7 +86,7 @@ class Host:
     def container(self, *env: str, cgroup: str = "/docker/ID") -> Container:
         folder = self.folder / f"bundle{len(list(self.folder.glob('bundle*')))}"
         folder.mkdir()
-        hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", "--timeout=2"]
+        hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", "--timeout=10"]
         return Container(folder, self.program, list(env), hook, cgroup)
 
     async def hold(self, container: Container, mib: int) -> tuple[Verdict, int]:

@@ -53,13 +53,15 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def serving(path: Path, tree: Path, driver: PlayedDriver) -> AsyncIterator[HookServer]:
+async def serving(
+    path: Path, tree: Path, driver: PlayedDriver, *, timeout_seconds: float = 10
+) -> AsyncIterator[HookServer]:
     pods = PodLimits(
         Cgroups(tree),
         NativeByHook(driver, a_measure(driver)),
         lambda uid, container: LIMITS.get(container) if uid == UID else None,
     )
-    server = HookServer(path, pods.put_in_force, timeout_seconds=0.5)
+    server = HookServer(path, pods.put_in_force, timeout_seconds=timeout_seconds)
     await server.start()
     try:
         yield server
@@ -159,13 +161,13 @@ async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree
 
 
 async def test_a_driver_that_hangs_is_a_refusal_in_time(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver(hangs=True)):
+    async with serving(path, tree, PlayedDriver(hangs=True), timeout_seconds=0.5):
         answer = await asked(path, a_line())
     assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
 async def test_a_hook_that_asks_nothing_does_not_hold_others_up(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver()):
+    async with serving(path, tree, PlayedDriver(), timeout_seconds=0.5):
         silent = asyncio.create_task(asked(path, b"", end=False))
         assert await asked(path, a_line()) == {"ok": True}
         assert await silent == {"ok": False, "error": "the limit was not in force within 0.5 s"}

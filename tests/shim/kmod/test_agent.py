@@ -57,9 +57,9 @@ WISHES = {"a": (4, 1), "b": (4, 1), "c": (6, 4)}
 MIB = 1 << 20
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 REFUSED = "error 2: cudaErrorMemoryAllocation"
-START_SECONDS = 90
+START_SECONDS = 240
 """Of Python without KVM; ten to thirty were measured."""
-LOOK_SECONDS = 20
+LOOK_SECONDS = 60
 """The agent looks every five."""
 
 
@@ -128,7 +128,7 @@ class Host:
 
     def used(self, name: str) -> int:
         """MiB by the page that people read; -1 where there is nothing to say."""
-        rows = [each for each in self.status()["containers"] if each["container"] == IDS[name]]
+        rows = [each for each in self.status().get("containers", ()) if each["container"] == IDS[name]]
         return int(rows[0]["usedBytes"]) // MIB if rows else -1
 
     def run_in(self, name: str, *words: str) -> Ended:
@@ -158,7 +158,7 @@ def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path
         machine.assert_quiet()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
 def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> None:
     """One life of a host, in order: two tenants, another agent, and another load of driver and module."""

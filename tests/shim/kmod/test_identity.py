@@ -62,7 +62,8 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: World) -> N
         for pid in world.pids("a"):
             world.kill(pid)
         app.ends()
-    assert world.card("a").used == 0
+    # What is awaited is the parent, and the child's last word: its files may still be on their way.
+    until(lambda: world.card("a").used == 0, what="the end of the child's file")
 
 
 def test_a_program_that_replaces_itself_starts_anew(world: World) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.waiting import until
 from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
+from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import share
 from tests.shim.kmod.test_nodes import fails
 from tests.shim.kmod.world import NEW, OLD, UNKNOWN, World
@@ -21,6 +23,7 @@ REFUSED = "error 2: cudaErrorMemoryAllocation"
 CYCLES = 15
 OTHERS = 2000
 """Sessions of programs without a limit: about as long as the cycles take."""
+PROBES, PROBED_OTHERS = 5, 800
 
 
 @pytest.fixture
@@ -58,7 +61,8 @@ def test_load_detach_unload_again_and_again(empty: World, kernel: Kernel) -> Non
     others = empty.machine.start("stress", "2", f"{share(kernel, OTHERS)}", "3", start=empty.unlimited("free").start)
     for _ in range(CYCLES):
         empty.load_shim()
-        place = empty.limited("a", LIMIT)
+        # Without capabilities, as most containers are: a privileged one sets a probe, which is the next test.
+        place = empty.limited("a", LIMIT).inside(capabilities=0)
         assert place.run("app", "4302").lines == [REFUSED]
         empty.command("detach")
         assert empty.state()["attached"] == "no"
@@ -67,6 +71,29 @@ def test_load_detach_unload_again_and_again(empty: World, kernel: Kernel) -> Non
     ended = others.ends(120)
     assert (ended.code, ended.err) == (0, "")
     assert " 0 refused" in ended.out
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
+def test_the_probe_comes_and_goes_while_others_call_the_driver(
+    modules: ModulesOfTests, programs: list[Path], kernel: Kernel
+) -> None:
+    """It is set by the first privileged program of a container, in code that others run; one processor at a time."""
+    with Machine(kernel, programs=programs, files=modules.files(), is_parallel=False) as machine:
+        world = World(machine)
+        world.load_driver()
+        others = machine.start("stress", "2", f"{PROBED_OTHERS}", "3", start=world.unlimited("free").start)
+        for _ in range(PROBES):
+            world.load_shim()
+            assert world.state()["cards"] == "unwatched"
+            assert world.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
+            assert world.state()["cards"] == "watched"
+            world.command("detach")
+            machine.rmmod("vrampack")
+        ended = others.ends(240)
+        assert (ended.code, ended.err) == (0, "")
+        assert " 0 refused" in ended.out
+        machine.assert_quiet()
 
 
 def test_what_is_open_outlives_the_detaching(empty: World) -> None:

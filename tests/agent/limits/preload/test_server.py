@@ -112,6 +112,7 @@ async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: Node) ->
         await program.ask(Kind.HOLD, (0, 4000))
         assert (await program.ask(Kind.HOLD, (0, 1), (1, 1))).verdict is Verdict.NOT_UNDERSTOOD
         await program.open(node.path)
+        await until(lambda: back_end._server is not None and bool(back_end._server._connections))
         await program.close()  # and a connection on which nothing was said says nothing
         await until(lambda: not back_end._server or not back_end._server._connections)
         assert used_mib(back_end) == 4000
