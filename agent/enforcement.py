@@ -19,12 +19,12 @@ from agent.errors import RefusedStartError
 from agent.fence import Passed
 from agent.following import is_followed
 from agent.limits.books import Books
-from agent.limits.cgroups import Cgroups, Owner, owner_of_pid
+from agent.limits.cgroups import MOUNT, Cgroups, Owner, owner_of_pid
 from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd, Identity, Scope, Usage
 from agent.limits.detection import cdi_devices, find
 from agent.limits.errors import LimitError
-from agent.limits.hooks import HookServer
+from agent.limits.hooks import HOOK_SOCKET, HookServer
 from agent.limits.kmod.backend import Kmod, Wanted
 from agent.limits.kmod.identity import PROC
 from agent.limits.kmod.nodes import Nodes, State
@@ -37,9 +37,9 @@ from agent.limits.preload import files
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named, Paths, Preload
 from agent.limits.watch import Over, Watch
+from agent.localpod import LocalPod
 from agent.nvml.driver import Driver, Gpu
 from agent.podresources import Held
-from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
 from agent.wants import only_asking, wants
 from cards import keys
@@ -49,8 +49,6 @@ from cards.records import Record, RecordError
 
 log = logging.getLogger(__name__)
 
-CGROUP_MOUNT = Path("/sys/fs/cgroup")
-HOOK_SOCKET = Path("/run/vrampack/hook.sock")
 RUNTIME_SPECS = tuple(Path("/node/etc/vrampack") / name for name in ("containerd.json", "crio.json"))
 """Where docs/limits.md has people put it, as the agent's pod sees it: a folder of ours, for the runtime's has passwords."""
 LOOK_SECONDS = 5.0
@@ -76,7 +74,7 @@ class Surroundings:
     paths: Paths = field(default_factory=Paths)
     owner_of: OwnerOf = owner_of_pid
     nodes: Nodes = field(default_factory=Nodes)
-    cgroups: Path = CGROUP_MOUNT
+    cgroups: Path = MOUNT
     proc: Path = PROC
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from agent.devices import seen_units, units_by_card
 from agent.errors import RefusedStartError
+from agent.localpod import LocalPod
 from agent.podresources import Held
-from agent.pods import LocalPod
 from cards.grants import Grant, read_grant
 from cards.node import CardFacts, Share
 from cards.records import Record, RecordError, Unreadable

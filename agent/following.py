@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from agent.errors import RefusedStartError
 from agent.fence import check_limits
-from agent.pods import LocalPod
+from agent.localpod import LocalPod
 from cards.grants import read_grant
 from cards.node import CardFacts
 from cards.records import RecordError

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from agent.devices import seen_units
+from agent.localpod import LocalPod
 from agent.podresources import Held
-from agent.pods import LocalPod
 from cards.node import CardFacts, Share
 from cards.records import Record
 

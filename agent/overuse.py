@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from agent.events import AgentReason
 from agent.limits.watch import Over
+from agent.localpod import LocalPod
 from agent.nvml.errors import DriverError
-from agent.pods import LocalPod
 from agent.refusals import EVICT_CALL_SECONDS, Evicting
 from kube.errors import NoAnswerError, RefusedError
 from kube.events import EventWriter

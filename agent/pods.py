@@ -6,15 +6,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
+from agent.localpod import LocalPod, local_pod
 from cards import keys
 from cards.pod import Pod
 from kube.client import Api
 from kube.errors import NoAnswerError
-from kube.objects import UNDECODABLE, ContainerState, LocalPodObject, to_pod
+from kube.objects import UNDECODABLE, LocalPodObject
 from kube.reflector import Identity
 
 log = logging.getLogger(__name__)
@@ -23,47 +23,6 @@ GET_SECONDS = 5.0
 """Of the 30 s that kubelet waits for an answer before a container starts."""
 REMEMBERED = 500
 """As many pods as a node has; an answer of the API server is overtaken by a few at most."""
-MIRROR = "kubernetes.io/config.mirror"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalPod:
-    """One pod that was bound to this node."""
-
-    pod: Pod
-    annotations: Mapping[str, str]
-    container_ids: Mapping[str, str]
-    """By name, of containers that were made at least once, init ones too: `containerd://..`, that of the last one."""
-    is_static: bool
-    """Of a file of the node; the API server has its mirror."""
-    is_controlled: bool
-    """Whether somebody makes it anew when it is gone."""
-
-    @property
-    def started(self) -> frozenset[str]:
-        """Containers that were made at least once."""
-        return frozenset(self.container_ids)
-
-    @property
-    def holds(self) -> bool:
-        """Whether it still holds what it was given."""
-        return not self.pod.is_finished
-
-
-def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
-    annotations = obj.metadata.annotations or {}
-    owners = obj.metadata.owner_references or ()
-    states: list[ContainerState] = [
-        *(obj.status.init_container_statuses or ()),
-        *(obj.status.container_statuses or ()),
-    ]
-    return LocalPod(
-        pod=to_pod(obj, resource=resource),
-        annotations=annotations,
-        container_ids={state.name: state.container_id for state in states if state.container_id},
-        is_static=MIRROR in annotations or any(owner.kind == "Node" for owner in owners),
-        is_controlled=any(owner.controller and owner.kind != "Node" for owner in owners),
-    )
 
 
 class LocalPods:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agent.limits.books import Books, ProcessUse, Tally
 from agent.limits.kmod.nodes import State
-from agent.pods import LocalPod
+from agent.localpod import LocalPod
 from agent.shown import ShimStatus, ShownContainer, ShownModule, ShownProcess
 from cards.node import CardFacts
 

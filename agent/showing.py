@@ -12,10 +12,11 @@ from agent.enforcement import Enforcement
 from agent.fence import Fence
 from agent.limits.books import Tally
 from agent.limits.contract import Usage
+from agent.localpod import LocalPod
 from agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
 from agent.nvml.driver import Driver
 from agent.nvml.errors import DriverError
-from agent.pods import LocalPod, LocalPods
+from agent.pods import LocalPods
 
 log = logging.getLogger(__name__)
 

@@ -20,15 +20,14 @@ from functools import partial
 from pathlib import Path
 
 from agent.discovery import Discovery, looking
-from agent.enforcement import CGROUP_MOUNT, HOOK_SOCKET
 from agent.limits import tenants
 from agent.limits.books import Books, Tally
-from agent.limits.cgroups import Cgroups, Owner
+from agent.limits.cgroups import MOUNT, Cgroups, Owner
 from agent.limits.choice import Choice, Way, choose
 from agent.limits.contract import BackEnd
 from agent.limits.detection import Toolkit, find
 from agent.limits.errors import ImpossibleBackEndError, LimitError
-from agent.limits.hooks import HookServer, Question
+from agent.limits.hooks import HOOK_SOCKET, HookServer, Question
 from agent.limits.hostlimits import HostLimits
 from agent.limits.kmod.backend import Kmod, Wanted
 from agent.limits.kmod.identity import PROC
@@ -65,7 +64,7 @@ class Places:
 
     hook_socket: Path = HOOK_SOCKET
     tenants: Path = tenants.FOLDER
-    cgroups: Path = CGROUP_MOUNT
+    cgroups: Path = MOUNT
     preload: Paths = field(default_factory=Paths)
     nodes: Nodes = field(default_factory=Nodes)
     proc: Path = PROC

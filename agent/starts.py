@@ -13,9 +13,9 @@ from typing import Protocol
 
 from agent.errors import KubeletError, RefusedStartError
 from agent.fence import Fence, Passed, Start
+from agent.localpod import LocalPod
 from agent.metrics import Metrics
 from agent.podresources import Held, Noted
-from agent.pods import LocalPod
 from agent.refusals import Refusals
 from agent.settling import Settled
 from cards.node import CardFacts

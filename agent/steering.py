@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from agent.pods import LocalPod
+from agent.localpod import LocalPod
 from cards import keys
 from cards.grants import read_grant
 from cards.records import RecordError

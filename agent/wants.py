@@ -11,7 +11,7 @@ from functools import partial
 
 from agent.limits.cgroups import Cgroups
 from agent.limits.kmod.backend import Wanted
-from agent.pods import LocalPod
+from agent.localpod import LocalPod
 from cards.grants import read_grant, read_pod_limits
 from cards.records import Record, RecordError
 from cards.request import Ask

@@ -12,7 +12,6 @@ from pathlib import Path
 from prometheus_client import disable_created_metrics
 
 from agent import standalone
-from agent.app import Options, run
 from agent.limits.errors import ImpossibleBackEndError
 from agent.nvml.library import Library
 from agent.settings import AgentConfiguration, load_settings
@@ -44,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:
+    from agent.app import Options, run  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
+
     started = Options(settings, VERSION, options.node_name, options.kubeconfig, options.context)
     await run(started, _library(settings))
 

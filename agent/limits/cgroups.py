@@ -19,6 +19,7 @@ from pathlib import Path
 
 from agent.limits.errors import LimitError
 
+MOUNT = Path("/sys/fs/cgroup")
 DEPTH = 5
 """How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
 

@@ -27,6 +27,7 @@ import msgspec
 from agent.limits.doors import Door, peer
 from agent.limits.errors import LimitError
 
+HOOK_SOCKET = Path("/run/vrampack/hook.sock")
 LINE_BYTES = 16 << 10
 """As much as the hook sends at most."""
 NAMES_A_POD, NAMES_NONE = 1, 2

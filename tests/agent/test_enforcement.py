@@ -12,9 +12,9 @@ from agent.fence import Passed
 from agent.limits.cgroups import Owner
 from agent.limits.preload.answers import Unnamed
 from agent.limits.preload.backend import Named
+from agent.localpod import LocalPod
 from agent.nvml.driver import Gpu
 from agent.podresources import Held
-from agent.pods import LocalPod
 from agent.settings import AgentConfiguration
 from cards.node import CardFacts, Share
 from cards.pod import Pod

@@ -14,6 +14,7 @@ from tests.agent.places import put, refusal, remove, report, start
 from tests.agent.test_preload import change_limit
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
+from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
 LIMIT_MIB = 4301  # 16130 * 4 / 15
@@ -38,6 +39,7 @@ async def a_node() -> AsyncIterator[World]:
 async def running(world: World, name: str = "p", uid: str = UID) -> Pod:
     pod = put(world, name, uid=uid)
     world.has_cgroup(pod)
+    await world.kubelet.registered(MEMORY)
     assert await world.kubelet.admit(pod), pod.message
     await start(world, pod)
     report(world, pod)

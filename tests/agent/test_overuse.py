@@ -8,8 +8,8 @@ import pytest
 
 from agent.events import AgentReason
 from agent.limits.watch import Over
+from agent.localpod import LocalPod
 from agent.overuse import Overuse
-from agent.pods import LocalPod
 from cards.pod import Pod
 from kube.errors import RefusedError
 from kube.events import EventWriter

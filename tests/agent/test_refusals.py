@@ -9,8 +9,8 @@ import pytest
 
 from agent.errors import RefusedStartError
 from agent.fence import Fence, Start
+from agent.localpod import LocalPod
 from agent.podresources import Held
-from agent.pods import LocalPod
 from agent.refusals import Refusals
 from kube.errors import NoAnswerError, RefusedError
 from kube.events import EventWriter
