@@ -181,17 +181,28 @@ enum core_verdict call_heap_before(struct core *core, struct core_file *file, st
 	case HEAP_ALLOC_SIZE:
 	case HEAP_ALLOC_RANGE:
 		return heap_alloc(core, file, call, heap);
-	case HEAP_ALLOC_TILED:
-	case HEAP_HW_ALLOC:
-		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	case HEAP_FREE:
 		call->handle = load32(heap + layout->heap_free_memory);
 		return call_free_object_before(core, call);
 	case HEAP_REPORT:
 		call->kind = CALL_HEAP_REPORT;
 		return CORE_FORWARD;
-	default:
+	/*
+	 * In no branch do these make video memory: compression of what is there, a question, a free (whose handle stays
+	 * charged: too long, not too short), and pages of the caller's own that the card may see.
+	 */
+	case HEAP_REACQUIRE:
+	case HEAP_RELEASE:
+	case HEAP_ALIGNMENT:
+	case HEAP_HW_FREE:
+	case HEAP_HOST_MEMORY:
 		return call_pass(call);
+	/* Memory in ways that CUDA has no use for (the first up to branch 525 only), and whatever nobody here has read of. */
+	case HEAP_ALLOC_DEPTH:
+	case HEAP_ALLOC_TILED:
+	case HEAP_HW_ALLOC:
+	default:
+		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	}
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shim.core.check_headers import unread_functions
 from shim.core.facts import branches, facts
 from shim.core.generate import layouts
 from tests.shim.core.building import CORE, build
@@ -29,6 +30,22 @@ def test_every_fact_holds_in_branches_that_were_compiled() -> None:
     known = [branch.number for branch in branches()]
     assert known == list(BRANCHES)
     assert {fact.first for fact in facts()} | {fact.last for fact in facts()} <= set(known)
+
+
+HEAP = """\
+#define NVOS32_FUNCTION_ALLOC_DEPTH_WIDTH_HEIGHT        1
+#define NVOS32_FUNCTION_ALLOC_SIZE                      2
+#define NVOS32_FUNCTION_ALLOC_OS_DESCRIPTOR             27
+#define NVOS32_FLAGS_BLOCKINFO_VISIBILITY_CPU           (0x00000001)
+"""
+
+
+def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
+    assert unread_functions(525, HEAP) == []
+    assert unread_functions(530, HEAP) == ["NVOS32_FUNCTION_ALLOC_DEPTH_WIDTH_HEIGHT is in no row"]
+    assert unread_functions(595, "#define\tNVOS32_FUNCTION_ALLOC_MORE 28\n") == [
+        "NVOS32_FUNCTION_ALLOC_MORE is in no row"
+    ]
 
 
 @pytest.mark.parametrize("branch", [515, 580])
