@@ -128,21 +128,33 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	}
 }
 
-enum core_verdict call_window_before(struct core *core, struct core_call *call)
+/* A call that names a class and no size: nothing of the card's memory is to come of it. */
+static enum core_verdict unless_memory(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
 {
-	const struct core_layout *layout = core->layout;
 	unsigned char class[4];
 	uint32_t number;
 
-	if (call->size != layout->window_bytes)
+	if (call->size != bytes)
 		return call_refuse_with(call, CALL_EINVAL);
-	if (!copy_in(core, class, call->at + layout->window_class, sizeof(class)))
+	if (!copy_in(core, class, call->at + offset, sizeof(class)))
 		return call_refuse_with(call, CALL_EFAULT);
 	number = load32(class);
-	call->status = layout->window_status;
 	if (number == CLASS_MEMORY || is_refused_class(number))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	return call_pass(call);
+}
+
+enum core_verdict call_window_before(struct core *core, struct core_call *call)
+{
+	call->status = core->layout->window_status;
+	return unless_memory(core, call, core->layout->window_bytes, core->layout->window_class);
+}
+
+/* The driver makes an object of whatever class is named, and does not ask whether it is a context. */
+enum core_verdict call_context_before(struct core *core, struct core_call *call)
+{
+	call->status = core->layout->context_status;
+	return unless_memory(core, call, core->layout->context_bytes, core->layout->context_class);
 }
 
 static enum core_verdict heap_alloc(struct core *core, struct core_file *file, struct core_call *call,

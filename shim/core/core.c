@@ -57,6 +57,8 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 		return call_heap_before(core, file, call);
 	case ESC_ALLOC_MEMORY:
 		return call_window_before(core, call);
+	case ESC_ALLOC_CONTEXT_DMA:
+		return call_context_before(core, call);
 	case ESC_CARD_INFO:
 		call->kind = CALL_CARDS;
 		return CORE_FORWARD;

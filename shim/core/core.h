@@ -146,6 +146,7 @@ static inline bool core_watches(uint32_t request)
 	case 0x2B: /* ALLOC */
 	case 0x34: /* DUP_OBJECT */
 	case 0x4A: /* VID_HEAP_CONTROL */
+	case 0x54: /* ALLOC_CONTEXT_DMA2 */
 	case 200: /* CARD_INFO */
 	case 211: /* IOCTL_XFER_CMD */
 		return true;

@@ -90,6 +90,7 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call);
 enum core_verdict call_window_before(struct core *core, struct core_call *call);
+enum core_verdict call_context_before(struct core *core, struct core_call *call);
 
 enum core_verdict call_free_before(struct core *core, struct core_call *call);
 /* The object is client and handle of the call. */

@@ -16,6 +16,7 @@ enum {
 	ESC_ALLOC = 0x2b,
 	ESC_DUP_OBJECT = 0x34,
 	ESC_VID_HEAP_CONTROL = 0x4a,
+	ESC_ALLOC_CONTEXT_DMA = 0x54,
 	ESC_CARD_INFO = 0xc8,
 	ESC_XFER_CMD = 0xd3,
 	CLASS_ROOT = 0x0,
@@ -69,6 +70,7 @@ enum {
 	DUP_BYTES_MOST = 28,
 	CONTROL_BYTES_MOST = 32,
 	WINDOW_BYTES_MOST = 56,
+	CONTEXT_BYTES_MOST = 56,
 	REPORT_BYTES_MOST = 8,
 	REPORT_LIST_BYTES_MOST = 16,
 	REPORT_INLINE_BYTES_MOST = 1028,
@@ -131,6 +133,9 @@ struct core_layout {
 	uint16_t window_bytes;
 	uint16_t window_class;
 	uint16_t window_status;
+	uint16_t context_bytes;
+	uint16_t context_class;
+	uint16_t context_status;
 	uint16_t report_bytes;
 	uint16_t report_data;
 	uint16_t report_list_bytes;
@@ -202,6 +207,9 @@ struct core_layout {
 	.window_bytes = 56, \
 	.window_class = 12, \
 	.window_status = 40, \
+	.context_bytes = 56, \
+	.context_class = 12, \
+	.context_status = 48, \
 	.report_bytes = 8, \
 	.report_data = 4, \
 	.report_list_bytes = 16, \

@@ -103,7 +103,10 @@ def test_other_doors_to_memory_are_closed(script: Script, player: Path) -> None:
     for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
         script.refused(0, wire.window(kind), NOT_SUPPORTED)
+        script.refused(0, wire.context(kind), NOT_SUPPORTED)
     script.refused(0, wire.window(MEMORY), NOT_SUPPORTED)
+    script.refused(0, wire.context(MEMORY), NOT_SUPPORTED)
+    script.refused(0, wire.context(MEMORY), NOT_SUPPORTED, wrapped=True)
     script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24), NOT_SUPPORTED, say="EGM")
     script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24, ranged=True), NOT_SUPPORTED, say="EGM")
     finish(script, player)
@@ -122,6 +125,7 @@ def test_what_takes_no_video_memory_passes(script: Script, player: Path) -> None
     for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0xA06C):
         script.forwarded(0, wire.alloc(ROOT, CARD, 1, kind), handle=1)
         script.forwarded(0, wire.window(kind))
+    script.forwarded(0, wire.context(0x02))
     # Virtual wins over everything; locations 1 (system memory) and 3 (any) are not the card's.
     for ranged in (False, True):
         script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, flags=1 << 19, ranged=ranged), handle=1)
@@ -160,7 +164,7 @@ def test_the_heap_refuses_every_other_function(script: Script, player: Path) -> 
 
 def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: Script, player: Path) -> None:
     long, gone = script.wire.long_size, 0x900000
-    for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56)):
+    for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56), (0x54, 56)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
             script.failed(0, request(number, size), at, EFAULT, f"{number:#x} at {at:#x}")
         for other in (0, 1, size - 1, size + 4, 4096):

@@ -262,6 +262,7 @@ class Trace:
             self._wire.control(0xC1D00000, 1, 0x20800A01, Struct(0, 64, {})),
             self._wire.alloc(0xC1D00000, 1, 0, kind, nested, short=self._random.random() < 0.5),
             self._wire.window(0x3E),
+            self._wire.context(0x02),
             self._wire.heap(0xC1D00000, 1, 0, 1 << 40, attributes=1 << 25, ranged=self._random.random() < 0.5),
             self._wire.heap(0xC1D00000, 1, 0, 1 << 40, flags=1 << 19, ranged=self._random.random() < 0.5),
         ))  # fmt: skip
@@ -274,6 +275,7 @@ class Trace:
         call = self._random.choice((
             self._wire.alloc(0xC1D00000, 1, 0, kind, short=self._random.random() < 0.5),
             self._wire.window(self._random.choice((kind, MEMORY))),
+            self._wire.context(self._random.choice((kind, MEMORY))),
             self._wire.heap(0xC1D00000, 1, 0, MIB, attributes2=1 << 24, ranged=self._random.random() < 0.5),
             serialized,
         ))  # fmt: skip

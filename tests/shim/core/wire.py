@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CARD_INFO, XFER = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 200, 211
+ALLOC_MEMORY, FREE, CONTROL, ALLOC, DUP, HEAP, CONTEXT_DMA = 0x27, 0x29, 0x2A, 0x2B, 0x34, 0x4A, 0x54
+CARD_INFO, XFER = 200, 211
 CLIENT, DEVICE, SUBDEVICE, MEMORY = 0x41, 0x80, 0x2080, 0x40
 NOT_PERMITTED, NO_MEMORY, NOT_SUPPORTED = 0x1B, 0x51, 0x56
 REPORT_LIST, REPORT_INLINE, ID, ID_LONG = 0x20801301, 0x20801303, 0x205, 0x202
@@ -99,6 +100,9 @@ class Wire:
 
     def window(self, kind: int) -> Struct:
         return Struct(ALLOC_MEMORY, 56, {12: ("I", kind)}, 40, 8)
+
+    def context(self, kind: int) -> Struct:
+        return Struct(CONTEXT_DMA, 56, {12: ("I", kind)}, 48, 8)
 
     def control(self, client: int, handle: int, command: int, nested: Struct) -> Struct:
         fields = {0: ("I", client), 4: ("I", handle), 8: ("I", command), 24: ("I", nested.size)}
