@@ -88,6 +88,18 @@ class HeapPitch(Structure):
     ]  # fmt: skip
 
 
+class HeapSurface(Structure):
+    """Up to 525."""
+
+    _fields_ = [
+        ("owner", c_uint32), ("memory", c_uint32), ("type", c_uint32), ("flags", c_uint32), ("depth", c_uint32),
+        ("width", c_uint32), ("height", c_uint32), ("attr", c_uint32), ("format", c_uint32),
+        ("compression", c_uint32), ("zcull", c_uint32), ("stride", c_uint32), ("size", c_uint64),
+        ("alignment", c_uint64), ("offset", c_uint64), ("limit", c_uint64), ("address", c_uint64),
+        ("begin", c_uint64), ("end", c_uint64), ("attr2", c_uint32), ("rest", c_uint32 * 9),
+    ]  # fmt: skip
+
+
 class HeapFree(Structure):
     _fields_ = [("owner", c_uint32), ("memory", c_uint32), ("flags", c_uint32), ("rest", c_uint32 * 33)]
 

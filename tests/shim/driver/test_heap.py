@@ -1,4 +1,4 @@
-"""VID_HEAP_CONTROL is the other way in: three ways to allocate, one to free, one to ask."""
+"""VID_HEAP_CONTROL is the other way in: four ways to allocate, one to free, one to ask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.shim.driver.caller import Caller
 
 pytestmark = pytest.mark.shim
 
-FREE, REPORT, TILED = 3, 5, 6
+SURFACE, FREE, REPORT, TILED = 1, 3, 5, 6
 ALLOC_EGM = 1 << 24
 
 
@@ -50,6 +50,39 @@ def test_each_way_takes_memory_of_the_card(
         assert (data.size, data.limit) == (4 * MIB, 4 * MIB - 1)
         assert driver.state().cards[0].used == 4 * MIB
         assert heap_call(caller, FREE, nv.HeapFree(memory=data.memory, flags=1)).status == nv.OK
+        assert driver.state().cards[0].used == 0
+
+
+SURFACES = {
+    # 1920 * 4 = 7680 bytes a line, 1080 of them are 7.9 MiB
+    "of pixels": (nv.HeapSurface(depth=32, width=1920, height=1080), 8 * MIB),
+    # a line of 1 byte takes 32, 65536 of them are 2 MiB
+    "of narrow lines": (nv.HeapSurface(depth=8, width=1, height=65536), 2 * MIB),
+    # 16385 lines of 256 KiB are 4 GiB and one line: the driver counts in 32 bits
+    "that wraps": (nv.HeapSurface(depth=32, width=65536, height=16385), 262144),
+    # what stands in `size` is not looked at
+    "with a size": (nv.HeapSurface(depth=32, width=16384, height=32, size=1), 2 * MIB),
+}
+
+
+@pytest.mark.parametrize("driver", ["515.43.04", "520.61.05", "525.147.05"], indirect=True)
+def test_a_surface_takes_what_its_lines_come_to(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        for name, (data, size) in SURFACES.items():
+            assert heap_call(caller, SURFACE, data).status == nv.OK, name
+            assert (data.size, data.limit) == (size, size - 1), name
+            assert driver.state().cards[0].used == size, name
+            assert heap_call(caller, FREE, nv.HeapFree(memory=data.memory, flags=1)).status == nv.OK
+        elsewhere = nv.HeapSurface(depth=32, width=16384, height=32, attr=nv.LOCATION_PCI)
+        assert heap_call(caller, SURFACE, elsewhere).status == nv.OK
+        assert driver.state().cards[0].used == 0
+
+
+@pytest.mark.parametrize("driver", ["530.41.03", "580.95.05"], indirect=True)
+def test_later_branches_know_no_surfaces(driver: FakeDriver) -> None:
+    with Caller(driver.control) as caller:
+        data = nv.HeapSurface(depth=32, width=16384, height=32)
+        assert heap_call(caller, SURFACE, data).status == nv.BAD_ARGUMENT
         assert driver.state().cards[0].used == 0
 
 

@@ -47,6 +47,16 @@ def test_every_form_of_every_branch(driver: FakeDriver, programs: Built) -> None
     assert (card.used, card.peak) == (0, 3193 * MIB)
 
 
+@pytest.mark.parametrize("driver", VERSIONS, indirect=True)
+def test_surfaces_up_to_525(driver: FakeDriver, programs: Built) -> None:
+    """Less than 4 GiB each: the function counts in 32 bits."""
+    said = run(programs.app, driver, "--minor", "1", "--surface", "--free", "3193")
+    if driver.branch <= 525:
+        assert said == "allocated 3193 MiB\nfree 12681 MiB of 16130 MiB\n"
+    else:
+        assert said == "error 999: cudaErrorUnknown (status 0x1f)\nfree 15874 MiB of 16130 MiB\n"
+
+
 # Branch -> sizes at which its RM_ALLOC comes back, and FB_GET_INFO_V2 (headers' facts, not the server's table)
 ALLOC_SIZES = {"515.43.04": {32, 40}, "525.60.13": {32, 40}, "535.54.03": {32, 48}, "595.45.04": {32, 48}}
 

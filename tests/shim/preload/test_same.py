@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.fakes.driver.build import Built
+from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.fakes.driver.modules import VERSION
 from tests.shim.preload.building import Extra
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import CASES, Case
+from tests.shim.same import CASES, SURFACE_VERSIONS, SURFACES, Case
 
 pytestmark = pytest.mark.shim
+
+
+@pytest.fixture
+def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
+    """Of a version that comes by indirect parameters, or the usual one."""
+    version = getattr(request, "param", VERSION)
+    with FakeDriver(programs.server, tmp_path / "driver", version=version) as started:
+        yield started
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_in_a_container(container: Container, programs: Built, extra: Extra, agent: ScriptedAgent, case: Case) -> None:
     program = extra.steps if case.program == "steps" else programs.folder / case.program
     ended = container.run(program, *case.arguments)
+    assert ended.lines == list(case.said)
+
+
+@pytest.mark.parametrize("driver", SURFACE_VERSIONS, indirect=True)
+@pytest.mark.parametrize("case", SURFACES, ids=str)
+def test_of_older_drivers(
+    container: Container, programs: Built, agent: ScriptedAgent, driver: FakeDriver, case: Case
+) -> None:
+    """What the driver has given out is what it was asked for in a way that is counted."""
+    agent.driver_version = driver.version
+    ended = container.run(programs.folder / case.program, "--driver", str(driver.branch), *case.arguments)
+    assert driver.state().cards[0].peak <= agent.peak_bytes <= case.limit_mib * MIB
     assert ended.lines == list(case.said)

@@ -27,7 +27,8 @@ static const char HELP[] =
 	"  --driver BRANCH  515 to 595: the shapes of the calls; else RM_BRANCH of the environment, else 580\n"
 	"  --minor N        that card, not the first that can be opened\n"
 	"  --pages 4k|64k|2m  what sizes are rounded up to, 64k\n"
-	"  --raw            system calls past libc; --xfer: wrapped; --short: short form; --heap: by the heap call\n";
+	"  --raw            system calls past libc; --xfer: wrapped; --short: short form; --heap: by the heap call\n"
+	"  --surface        by the heap call's function for surfaces, which 515 to 525 have; less than 4096 MIB each\n";
 
 enum { MIB_SHIFT = 20, MISUSE = 2, AMOUNTS = 64 };
 
@@ -255,6 +256,7 @@ static void parse_option(int option, struct rm *rm, struct wishes *wishes)
 	case 'X': rm->is_wrapped = true; break;
 	case 'O': rm->is_short = true; break;
 	case 'V': rm->is_heap = true; break;
+	case 'W': rm->is_surface = true; break;
 	default:
 		fputs(HELP, option == 'h' ? stdout : stderr);
 		exit(option == 'h' ? EXIT_SUCCESS : MISUSE);
@@ -266,7 +268,7 @@ static const struct option OPTIONS[] = {
 	{ "minor", 1, NULL, 'm' }, { "pages", 1, NULL, 'p' }, { "hold", 0, NULL, 'H' }, { "total", 0, NULL, 'T' },
 	{ "free", 0, NULL, 'F' }, { "dup", 0, NULL, 'D' }, { "subtree", 0, NULL, 'S' }, { "fork", 0, NULL, 'K' },
 	{ "managed", 0, NULL, 'M' }, { "raw", 0, NULL, 'R' }, { "xfer", 0, NULL, 'X' }, { "short", 0, NULL, 'O' },
-	{ "heap", 0, NULL, 'V' }, { "share", 0, NULL, 'E' }, { "take", 1, NULL, 'A' }, { "help", 0, NULL, 'h' }, { 0 },
+	{ "heap", 0, NULL, 'V' }, { "surface", 0, NULL, 'W' }, { "share", 0, NULL, 'E' }, { "take", 1, NULL, 'A' }, { "help", 0, NULL, 'h' }, { 0 },
 };
 
 int main(int count, char **words)

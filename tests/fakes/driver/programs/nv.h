@@ -72,6 +72,16 @@ struct nv_heap {		/* of function 2, ALLOC_SIZE; 184 bytes */
 	uint32_t rest[7];
 };
 
+struct nv_heap_surface {	/* of function 1, ALLOC_DEPTH_WIDTH_HEIGHT, up to 525: the same size */
+	uint32_t root, parent, function, va_space;
+	int16_t ivc;
+	uint32_t status;
+	uint64_t total, free;
+	uint32_t owner, memory, type, flags, depth, width, height, attr, format, compression, zcull, stride;
+	uint64_t bytes, alignment, offset, limit, address, begin, end;
+	uint32_t attr2, ctag, rest[8];
+};
+
 struct nv_card {
 	uint8_t valid;
 	struct { uint32_t domain; uint8_t bus, slot, function; uint16_t vendor, device; } pci;
@@ -98,6 +108,7 @@ struct nv_uvm_mm_initialize { int32_t file; uint32_t status; };
 
 _Static_assert(sizeof(struct nv_alloc_535) == 32 && sizeof(struct nv_alloc_long_535) == 48, "RM_ALLOC");
 _Static_assert(sizeof(struct nv_memory_params) == 128 && sizeof(struct nv_heap) == 184, "memory");
+_Static_assert(sizeof(struct nv_heap_surface) == 184, "memory by the size of a surface");
 _Static_assert(sizeof(struct nv_share) == 24 && sizeof(struct nv_dup) == 28, "sharing");
 _Static_assert(sizeof(struct nv_alloc_memory) == 56, "RM_ALLOC_MEMORY");
 _Static_assert(sizeof(struct nv_card) == 72 && sizeof(struct nv_device) == 56, "cards");

@@ -120,12 +120,27 @@ static uint32_t take_heap(const struct rm *rm, uint64_t bytes, uint32_t *object)
 	return at.status;
 }
 
+/* Scanlines of 64 KiB, of 16384 pixels. The driver counts in 32 bits: less than 4 GiB each. */
+static uint32_t take_surface(const struct rm *rm, uint64_t bytes, uint32_t *object)
+{
+	struct nv_heap_surface at = {
+		.root = rm->client, .parent = rm->device, .function = 1, .depth = 32, .width = 16384,
+		.height = (uint32_t)(bytes >> 16), .attr = rm->attr,
+	};
+
+	must_ioctl(rm, NV_VID_HEAP, &at, sizeof(at));
+	*object = at.memory;
+	return at.status;
+}
+
 uint32_t rm_take(const struct rm *rm, uint64_t bytes, uint32_t *object)
 {
 	struct nv_memory_params params = { .owner = 0x56524d50, .bytes = bytes, .attr = rm->attr };
 	uint32_t size = rm->branch < 545 ? sizeof(params) - 8 : sizeof(params);
 
 	*object = 0;
+	if (rm->is_surface)
+		return take_surface(rm, bytes, object);
 	if (rm->is_heap)
 		return take_heap(rm, bytes, object);
 	return rm_alloc(rm, rm->device, NV_VIDEO_MEMORY, &params, size, object);

@@ -14,6 +14,7 @@ struct rm {
 	bool is_wrapped;	/* every call inside XFER */
 	bool is_short;		/* the short form of RM_ALLOC */
 	bool is_heap;		/* memory by VID_HEAP_CONTROL */
+	bool is_surface;	/* by its function for surfaces */
 	uint32_t attr;
 	int minor;		/* the card wanted, or -1: the first that can be opened */
 	int control, card;	/* files */

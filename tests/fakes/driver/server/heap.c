@@ -7,6 +7,7 @@ enum {
 	ATTR2_EGM = 1 << 24,
 	HEAP_FUNCTION_FREE = 3,
 	HEAP_FUNCTION_REPORT = 5,
+	SCANLINE_MASK = 31,
 };
 
 static uint32_t heap_class(const struct request *request)
@@ -18,18 +19,32 @@ static uint32_t heap_class(const struct request *request)
 	return request->attr >> ATTR_LOCATION_SHIFT & 3 ? CLASS_SYSTEM_MEMORY : CLASS_VIDEO_MEMORY;
 }
 
+/* D17, D27: the size that the caller sent, or what the function makes of its other words. */
+static uint64_t heap_bytes(const unsigned char *at, const struct heap_layout *layout)
+{
+	uint32_t scanline;
+
+	switch (layout->function) {
+	case HEAP_SURFACE_FUNCTION:	/* all of it in 32 bits, as it wraps in the driver */
+		scanline = (get32(at, HEAP_SURFACE_WIDTH) * get32(at, HEAP_DEPTH) + 7) >> 3;
+		return get32(at, HEAP_SURFACE_HEIGHT) * ((scanline + SCANLINE_MASK) & ~(uint32_t)SCANLINE_MASK);
+	case HEAP_PITCH_FUNCTION:
+		return (uint64_t)get32(at, HEAP_PITCH_HEIGHT) * get32(at, HEAP_PITCH);
+	default:
+		return get64(at, layout->bytes);
+	}
+}
+
 static uint32_t heap_alloc(const struct call *call, unsigned char *at, struct object *parent,
 			   const struct heap_layout *layout)
 {
 	struct request request = {
 		.flags = get32(at, HEAP_FLAGS), .attr = get32(at, layout->attr), .attr2 = get32(at, layout->attr2),
-		.bytes = get64(at, layout->bytes),
+		.bytes = heap_bytes(at, layout),
 	};
 	uint32_t handle = request.flags & FLAG_HANDLE_PROVIDED ? get32(at, HEAP_MEMORY) : 0;
 	uint32_t class_number = heap_class(&request), status;
 
-	if (layout->function == HEAP_PITCH_FUNCTION)
-		request.bytes = (uint64_t)get32(at, HEAP_PITCH_HEIGHT) * get32(at, HEAP_PITCH);
 	if (class_number == CLASS_EXTENDED_MEMORY)
 		return RM_NOT_SUPPORTED;
 	status = memory_alloc(call->rm, parent, &handle, class_number, &request);
@@ -71,7 +86,7 @@ static uint32_t heap_report(const struct call *call, unsigned char *at, const st
 static uint32_t heap_function(const struct call *call, unsigned char *at)
 {
 	uint32_t function = get32(at, HEAP_FUNCTION), status;
-	const struct heap_layout *layout = heap_layout_of(function);
+	const struct heap_layout *layout = heap_layout_of(function, call->rm->layout->branch);
 	struct object *parent;
 
 	if (function == HEAP_FUNCTION_FREE)

@@ -13,13 +13,13 @@ const struct layout *layout_of(unsigned branch)
 	return NULL;
 }
 
-const struct heap_layout *heap_layout_of(uint32_t function)
+const struct heap_layout *heap_layout_of(uint32_t function, unsigned branch)
 {
 	static const struct heap_layout layouts[] = { HEAP_LAYOUTS(ROW) };
 #undef ROW
 
 	for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++)
-		if (layouts[i].function == function)
+		if (layouts[i].function == function && branch <= layouts[i].last_branch)
 			return &layouts[i];
 	return NULL;
 }

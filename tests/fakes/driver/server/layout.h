@@ -77,21 +77,28 @@ enum {
 	FB_COUNT = 0, FB_ENTRIES_V2 = 4, FB_ENTRY = 8, FB_V1_SIZE = 16, FB_V1_POINTER = 8,
 };
 
-/* The three ways in which VID_HEAP_CONTROL allocates differ in these. */
+/* The four ways in which VID_HEAP_CONTROL allocates differ in these. */
 struct heap_layout {
 	uint32_t function;
 	uint16_t attr, attr2, bytes, limit;
+	unsigned last_branch;		/* that has it */
 };
 
 #define HEAP_LAYOUTS(X) \
-	X(2, 56, 144, 88, 112) \
-	X(6, 64, 144, 88, 112) \
-	X(14, 56, 136, 80, 104)
+	X(1, 68, 144, 88, 112, 525) \
+	X(2, 56, 144, 88, 112, UINT32_MAX) \
+	X(6, 64, 144, 88, 112, UINT32_MAX) \
+	X(14, 56, 136, 80, 104, UINT32_MAX)
 
-enum { HEAP_PITCH_FUNCTION = 6, HEAP_PITCH_HEIGHT = 56, HEAP_PITCH = 60 };
+enum {
+	HEAP_SURFACE_FUNCTION = 1, HEAP_DEPTH = 56, HEAP_SURFACE_WIDTH = 60, HEAP_SURFACE_HEIGHT = 64,
+	HEAP_PITCH_FUNCTION = 6, HEAP_PITCH_HEIGHT = 56, HEAP_PITCH = 60,
+};
 
 const struct layout *layout_of(unsigned branch);
-const struct heap_layout *heap_layout_of(uint32_t function);
+
+/* NULL: that branch has no such way to allocate. */
+const struct heap_layout *heap_layout_of(uint32_t function, unsigned branch);
 
 /* Fields are read and written where they lie, aligned or not. */
 uint32_t get32(const unsigned char *at, size_t offset);
