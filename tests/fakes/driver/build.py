@@ -29,6 +29,7 @@ CALLS = ("rm.c", "start.c")
 APP = ("app.c", *CALLS)
 SMI = ("smi.c", *CALLS)
 RACE = ("race.c", *CALLS)
+RING = ("ring.c", *CALLS)
 STATIC = {
     "app": "app.c",
     "nvidia-smi": "smi.c",
@@ -37,6 +38,7 @@ STATIC = {
     "stress": "stress.c",
     "malformed": "malformed.c",
     "cost": "cost.c",
+    "ring": "ring.c",
 }
 """What a machine without a C library can run, by the names it has there."""
 
@@ -70,6 +72,10 @@ class Built:
     @property
     def race(self) -> Path:
         return self.folder / "race"
+
+    @property
+    def ring(self) -> Path:
+        return self.folder / "ring"
 
     @property
     def static_smi(self) -> Path:
@@ -108,11 +114,12 @@ def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Pat
 def _compile_all(built: Built) -> None:
     build_server(built.server)
     build_server(built.sanitized_server, flags=GUARDS)
-    app, smi, race = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE))
+    app, smi, race, ring = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING))
     _compile(built.app, app, ("-O2",))
     _compile(built.static_app, app, ("-O2", "-static"))
     _compile(built.smi, smi, ("-O2",))
     _compile(built.race, race, ("-O2",))
+    _compile(built.ring, ring, ("-O2",))
     _compile(built.static_smi, smi, ("-O2", "-static"))
 
 

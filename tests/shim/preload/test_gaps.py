@@ -13,6 +13,7 @@ pytestmark = pytest.mark.shim
 
 TOO_MUCH = "6000"
 """MiB, of 4301."""
+REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 def test_a_library_that_is_loaded_later_is_caught(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
@@ -37,6 +38,23 @@ def test_a_raw_system_call_is_not(container: Container, programs: Built, agent: 
 def test_a_static_program_is_not(container: Container, programs: Built, agent: ScriptedAgent) -> None:
     assert container.run(programs.static_app, TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
     assert agent.asked == []
+
+
+def test_what_io_uring_opens_is_caught(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+    """Nobody looks at opens: the first call on a file says what it is."""
+    for way, thread in (("now", "ring"), ("worker", "iou-wrk-"), ("poller", "iou-sqp-")):
+        ended = container.run(programs.ring, way, TOO_MUCH, "4300")
+        assert ended.lines == [f"opened by {thread}", REFUSED, "allocated 4300 MiB"]
+
+
+def test_what_io_uring_closes_is_not_seen_to_be_closed(
+    container: Container, programs: Built, agent: ScriptedAgent
+) -> None:
+    """Counted too long, never too short: the driver has the first 4000 MiB back, and 301 are left in the books."""
+    ended = container.run(programs.ring, "now", "4000", "close", "302", "300")
+    opened = "opened by ring"
+    assert ended.lines == [opened, "allocated 4000 MiB", opened, REFUSED, "allocated 300 MiB"]
+    assert container.run(programs.app, "4300").lines == ["allocated 4300 MiB"]
 
 
 def _around(container: Container, extra: Extra, way: str) -> list[str]:

@@ -9,6 +9,7 @@
 
 struct rm {
 	const char *path;	/* of the control file */
+	int (*open)(const char *path);	/* of all files; NULL: by open(2) */
 	unsigned branch;	/* of the driver, which decides the shapes */
 	bool is_raw;		/* by syscall(2), not by libc's function */
 	bool is_wrapped;	/* every call inside XFER */

@@ -16,6 +16,11 @@ struct rm rm_plain(void)
 	};
 }
 
+static int open_file(const struct rm *rm, const char *path)
+{
+	return rm->open ? rm->open(path) : open(path, O_RDWR | O_CLOEXEC);
+}
+
 /* The others lie where nvidiactl lies. */
 static int open_beside(const struct rm *rm, const char *name)
 {
@@ -23,7 +28,7 @@ static int open_beside(const struct rm *rm, const char *name)
 	char path[512];
 
 	snprintf(path, sizeof(path), "%.*s%s", slash ? (int)(slash - rm->path) + 1 : 0, rm->path, name);
-	return open(path, O_RDWR | O_CLOEXEC);
+	return open_file(rm, path);
 }
 
 static int open_card(const struct rm *rm, uint32_t minor)
@@ -82,7 +87,7 @@ void rm_start(struct rm *rm)
 	struct nv_device device = { 0 };
 	uint32_t subdevice = 0, gpu_id;
 
-	rm->control = open(rm->path, O_RDWR | O_CLOEXEC);
+	rm->control = open_file(rm, rm->path);
 	if (rm->control < 0)
 		rm_die(rm->path, 0);
 	if (rm_ioctl(rm, rm->control, NV_CARD_INFO, cards, sizeof(cards)) != 0)

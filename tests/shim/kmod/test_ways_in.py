@@ -1,0 +1,47 @@
+"""Ways to a file of the driver beside open(2): the limit is there too, or the file is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.driver.driver import MIB
+from tests.machine import debug
+from tests.machine.kernels import Kernel
+from tests.machine.program import Start
+from tests.shim.kmod.world import World
+
+pytestmark = pytest.mark.shim
+
+LIMIT_MIB = 4301
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller": "iou-sqp-"}
+"""How io_uring opens, and the beginning of the name of the thread that does: the program's own, or one of the kernel's."""
+
+
+@pytest.mark.parametrize(("way", "thread"), THREADS.items(), ids=THREADS)
+def test_what_io_uring_opens_is_limited_too(world: World, kernel: Kernel, way: str, thread: str) -> None:
+    """The debug kernel has none; where there is one, a program without a limit shows that the file is really opened so."""
+    place = world.limited("a", {0: LIMIT_MIB})
+    world.new_peak()
+    limited = place.run("ring", way, "4302", "4300", "2")
+    peak = world.driver().cards[0].peak
+    free = world.host().run("ring", way, "5000")
+    world.forget()
+    assert peak <= LIMIT_MIB * MIB
+    if kernel.name == debug.NAME:
+        assert {limited.err, free.err} == {"io_uring_setup: status 0x0, Function not implemented\n"}
+        return
+    assert free.lines == [f"opened by {thread}", "allocated 5000 MiB"]
+    assert limited.lines == [f"opened by {thread}", REFUSED, "allocated 4300 MiB", REFUSED]
+
+
+@pytest.mark.parametrize("way", THREADS)
+def test_by_pid_namespace_on_old_cgroups(old_world: World, way: str) -> None:
+    """There a thread of the kernel's is known by the namespace of the program that it works for."""
+    machine = old_world.machine
+    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+        first.says("waiting")
+        old_world.command(f"add a pidns={first.pid} 0={LIMIT_MIB * MIB}")
+        limited = machine.run("ring", way, "4302", "4300", "2", start=Start(beside_pid=first.pid))
+    old_world.command("remove a")
+    assert limited.lines[1:] == [REFUSED, "allocated 4300 MiB", REFUSED]
