@@ -38,12 +38,13 @@ static int open_managed(struct inode *inode, struct file *file, struct instance 
 }
 
 /*
- * Whose a kernel thread is that opens files for a process is not known (io_uring before 5.12): nobody is let through
- * unlimited by that door.
+ * Whose a kernel thread is that opens files for a process is not known (io_uring before 5.12, with the process's memory
+ * or without): nobody is let through unlimited by that door. On its own account none opens the driver, but ours in
+ * find, and that while nothing stands here.
  */
 static bool is_anybodys(void)
 {
-	return current->flags & PF_KTHREAD && current->mm;
+	return current->flags & PF_KTHREAD;
 }
 
 /*

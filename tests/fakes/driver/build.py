@@ -39,6 +39,7 @@ STATIC = {
     "malformed": "malformed.c",
     "cost": "cost.c",
     "ring": "ring.c",
+    "hostile": "hostile.c",
 }
 """What a machine without a C library can run, by the names it has there."""
 

@@ -1,0 +1,186 @@
+/*
+ * A tenant that means harm to whoever waits for it.
+ *
+ *      read PATH       reads that file into a page that never comes
+ *      call            the same with a call on the card's own file: its parameters lie on that page
+ *      uring           opens the control file by a worker of io_uring, which is a thread of this process
+ *      crowd COUNT     opens it once by each of so many processes, which end and leave their file here
+ *      repeat PATH TEXT  writes that for ever
+ *
+ * `stuck`, `opened`: it waits for a line there, and ends after it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "rm.h"
+
+enum { PAGE = 4096, MISUSE = 2, SPARE_FILES = 64 };
+
+/* What is done with the page, by a thread of its own. */
+struct deed {
+	int file;
+	void *page;
+	bool is_call;
+};
+
+static void must(bool is_so, const char *what)
+{
+	if (!is_so)
+		rm_die(what, 0);
+}
+
+static void wait_for_line(const char *after)
+{
+	char line[16];
+
+	puts(after);
+	if (!fgets(line, sizeof(line), stdin))
+		exit(EXIT_SUCCESS);
+}
+
+/* Whoever touches it waits until somebody answers at the file that is returned. */
+static int make_absent(void **page)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	*page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	range.range = (struct uffdio_range){ (uintptr_t)*page, PAGE };
+	must(faults >= 0 && ioctl(faults, UFFDIO_API, &api) == 0 && ioctl(faults, UFFDIO_REGISTER, &range) == 0, "userfaultfd");
+	return faults;
+}
+
+static void *get_stuck(void *given)
+{
+	const struct deed *deed = given;
+
+	if (deed->is_call)
+		ioctl(deed->file, _IOC(_IOC_READ | _IOC_WRITE, 'F', NV_XFER, sizeof(struct nv_xfer)), deed->page);
+	else
+		must(read(deed->file, deed->page, PAGE) > 0, "read");
+	return NULL;
+}
+
+static void stick(int file, bool is_call)
+{
+	struct deed deed = { .file = file, .is_call = is_call };
+	struct uffdio_zeropage zero = { 0 };
+	struct uffd_msg fault;
+	pthread_t thread;
+	int faults = make_absent(&deed.page);
+
+	must(file >= 0 && pthread_create(&thread, NULL, get_stuck, &deed) == 0, "start");
+	must(read(faults, &fault, sizeof(fault)) == (ssize_t)sizeof(fault), "fault");
+	wait_for_line("stuck");
+	zero.range = (struct uffdio_range){ (uintptr_t)deed.page, PAGE };
+	must(ioctl(faults, UFFDIO_ZEROPAGE, &zero) == 0, "page");
+	pthread_join(thread, NULL);
+	puts("through");
+}
+
+/* The driver asks for nothing here but that both are open: a privileged container's cards are watched from then on. */
+static void call_stuck(const char *path)
+{
+	must(open(path, O_RDWR | O_CLOEXEC) >= 0, path);
+	stick(open("/dev/nvidia0", O_RDWR | O_CLOEXEC), true);
+}
+
+/* Both rings of one entry are on one page, that entry on another. */
+static int open_by_worker(const char *path)
+{
+	struct io_uring_params params = { 0 };
+	int ring = (int)syscall(SYS_io_uring_setup, 1, &params), result;
+	struct io_uring_sqe *entry;
+	char *rings;
+
+	must(ring >= 0 && params.features & IORING_FEAT_SINGLE_MMAP, "io_uring");
+	rings = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
+	entry = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQES);
+	must(rings != MAP_FAILED && entry != MAP_FAILED, "io_uring");
+	*entry = (struct io_uring_sqe){
+		.opcode = IORING_OP_OPENAT, .flags = IOSQE_ASYNC, .fd = AT_FDCWD, .addr = (uintptr_t)path, .open_flags = O_RDWR,
+	};
+	*(uint32_t *)(void *)(rings + params.sq_off.array) = 0;
+	__atomic_store_n((uint32_t *)(void *)(rings + params.sq_off.tail), 1, __ATOMIC_RELEASE);
+	must(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1, "io_uring");
+	result = ((struct io_uring_cqe *)(void *)(rings + params.cq_off.cqes))->res;
+	errno = result < 0 ? -result : 0;
+	return result;
+}
+
+static int open_and_end(void *path)
+{
+	_exit(open(path, O_RDWR | O_CLOEXEC) < 0 ? errno : 0);
+}
+
+/* In memory and with descriptors of its parent's, who waits. 0, or why it could not be opened. */
+static int open_in_child(const char *path)
+{
+	static _Alignas(16) char stack[8 * PAGE];
+	int status;
+	pid_t child = clone(open_and_end, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, (void *)(uintptr_t)path);
+
+	must(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status), "child");
+	return WEXITSTATUS(status);
+}
+
+static void crowd(const char *path, rlim_t count)
+{
+	struct rlimit files = { count + SPARE_FILES, count + SPARE_FILES };
+	rlim_t opened = 0;
+	int error = 0;
+
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "limit");
+	while (opened < count && !(error = open_in_child(path)))
+		opened++;
+	printf("%lu, then %d\n", (unsigned long)opened, error);
+	wait_for_line("opened");
+}
+
+static void repeat(const char *path, const char *text)
+{
+	int file = open(path, O_WRONLY | O_CLOEXEC);
+
+	must(file >= 0, path);
+	puts("repeats");
+	while (write(file, text, strlen(text)) > 0 || errno == EIO)
+		;
+	rm_die(path, 0);
+}
+
+int main(int count, char **words)
+{
+	const char *control = rm_plain().path, *name = count > 1 ? words[1] : "";
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (strcmp(name, "read") == 0 && count == 3) {
+		stick(open(words[2], O_RDONLY | O_CLOEXEC), false);
+	} else if (strcmp(name, "call") == 0) {
+		call_stuck(control);
+	} else if (strcmp(name, "uring") == 0) {
+		must(open_by_worker(control) >= 0, control);
+		wait_for_line("opened");
+	} else if (strcmp(name, "crowd") == 0 && count == 3) {
+		crowd(control, strtoul(words[2], NULL, 10));
+	} else if (strcmp(name, "repeat") == 0 && count == 4) {
+		repeat(words[2], words[3]);
+	} else {
+		return MISUSE;
+	}
+	return EXIT_SUCCESS;
+}

@@ -1,0 +1,52 @@
+"""Tenants who mean harm: to whoever waits for them, or by a door that is not watched; and what comes at a bad moment."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+import pytest
+
+from tests.machine import stock
+from tests.machine.machine import Machine
+from tests.shim.kmod.conftest import ModulesOfTests
+from tests.shim.kmod.test_nodes import fails
+from tests.shim.kmod.world import World
+
+pytestmark = pytest.mark.shim
+
+LIMIT = {0: 4301}
+REFUSED = "error 2: cudaErrorMemoryAllocation"
+MOST_PROCESSES = 4096
+ROUNDS = 30
+SECOND = "/lib/second.ko"
+with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
+"""The kernel that looks for mistakes has no userfaultfd, and no io_uring."""
+
+
+@pytest.fixture
+def empty(machine: Machine) -> Iterator[World]:
+    """Nothing is loaded, before or afterwards."""
+    world = World(machine)
+    world.unload()
+    yield world
+    world.unload()
+
+
+@with_memory_that_never_comes
+def test_a_worker_of_io_uring_is_its_process(world: World) -> None:
+    """Since 5.12 (5.10.162) it is one of its threads, in its cgroup: what it opens belongs to the instance."""
+    with world.limited("a", LIMIT).running("hostile", "uring") as hostile:
+        hostile.says("opened")
+        assert world.instances()["a"].fields["files"] == "1"
+        hostile.goes_on()
+        assert hostile.ends().code == 0
+
+
+def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: ModulesOfTests) -> None:
+    """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
+    second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
+    assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
+    with fails(errno.ENODEV):
+        world.machine.insmod(SECOND)
+    assert "vrampacl: /dev/nvidiactl: cannot be opened (-1)" in world.machine.log()
