@@ -139,7 +139,9 @@ int attach_begin(const char *control)
 
 	if (device)
 		return 0;
-	error = work_on_cpu(raw_smp_processor_id(), find, (void *)control);
+	if (!module_is_live(THIS_MODULE))
+		return -ENODEV;
+	error = work_on_cpu_safe(raw_smp_processor_id(), find, (void *)control);
 	if (!error)
 		pr_info("attached to driver %s, %s\n", attach_version(),
 			attach_has_one_device() ? "one device" : "two devices");
@@ -152,8 +154,7 @@ void attach_end(void)
 		return;
 	WRITE_ONCE(device->ops, own);
 	presence_drain();
-	if (watch_end())
-		presence_drain();
+	watch_end();
 	device = NULL;
 	module_put(own->owner);
 	pr_info("detached; %d managed files are open\n", files_count());

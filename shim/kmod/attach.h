@@ -17,7 +17,8 @@
 
 /*
  * Under the commands' lock, both. The node is looked for in the initial mount namespace. -ENODEV: there is no such
- * node, or it is not the driver's; -EBUSY: another stands there; -EOPNOTSUPP: a driver whose layouts are not known.
+ * node, or it is not the driver's; -EBUSY: another stands there; -EOPNOTSUPP: a driver whose layouts are not known. Not
+ * any more when this module goes: -ENODEV.
  */
 int attach_begin(const char *control);
 /* Waits for opens under way. Nothing to do when it is not attached. */

@@ -28,8 +28,13 @@ static atomic_t count;
 
 int files_begin(const char *driver_version)
 {
-	if (!core_begin(&layouts, &form, NULL, driver_version))
+	struct core fresh = { 0 };
+
+	if (!core_begin(&fresh, &form, NULL, driver_version))
 		return -EOPNOTSUPP;
+	/* Who is in files_refuse reads them, and holds his driver: it is the same then. */
+	if (layouts.layout != fresh.layout)
+		layouts = fresh;
 	instances_begin_anew(driver_version);
 	return 0;
 }

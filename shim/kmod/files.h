@@ -26,7 +26,7 @@ int files_open(struct inode *inode, struct file *file, struct instance *instance
 
 /*
  * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it
- * gets. Between presence_enter and presence_leave.
+ * gets. Who asks holds this module.
  */
 bool files_refuse(unsigned int request, unsigned long argument, long *answer);
 

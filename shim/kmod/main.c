@@ -37,9 +37,12 @@ end_guard:
 
 static void __exit vrampack_exit(void)
 {
-	proc_end();
+	/* First what others meet: the nodes' readers may keep us waiting as long as they like. */
+	commands_lock();
 	attach_end();
+	commands_unlock();
 	guard_end();
+	proc_end();
 	/* Also for those who release the last files. */
 	presence_end();
 	commands_end();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Who is in this module's code without a reference on it: openers under way, and callers that a probe sent here.
- * Unloading waits for them, and so does whoever takes back what sent them.
+ * Who is in this module's code without a reference on it: openers under way, and who releases the last file. Unloading
+ * waits for them, and so does whoever takes back what sends openers. None of them waits here for what a process can
+ * withhold, as the memory of its calls.
  */
 #ifndef PRESENCE_H
 #define PRESENCE_H
@@ -15,7 +16,10 @@ void presence_leave(int index);
  * may change then. Sleeps, for seconds where many processes run.
  */
 void presence_drain(void);
-/* After that, before this module's code goes: waits for those who are inside or on the way out. */
+/*
+ * After that, before this module's code goes: waits for those who are inside or on the way out, and for those whom a
+ * probe sent here while they have no reference yet, or none any more.
+ */
 void presence_end(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <linux/fs.h>
 #include <linux/hashtable.h>
 #include <linux/kprobes.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/printk.h>
 #include <linux/ptrace.h>
@@ -21,7 +22,6 @@
 #include "attach.h"
 #include "files.h"
 #include "identities.h"
-#include "presence.h"
 
 /*
  * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too,
@@ -74,15 +74,20 @@ static long pass(struct file *file, unsigned int request, unsigned long argument
 	return result;
 }
 
-/* In the driver's place, for the calls that the handler sends here: it may sleep. */
+/*
+ * In the driver's place, for the calls that the handler sends here. It sleeps as long as its caller's memory keeps it
+ * waiting: so it holds this module meanwhile, and nobody waits for it. Nobody sleeps before it does or after it has
+ * done: for those instructions presence_end waits.
+ */
 static noinline long instead(struct file *file, unsigned int request, unsigned long argument)
 {
-	int index = presence_enter();
 	long result;
 
+	if (!try_module_get(THIS_MODULE))
+		return -ENXIO;
 	if (!files_refuse(request, argument, &result))
 		result = pass(file, request, argument);
-	presence_leave(index);
+	module_put(THIS_MODULE);
 	return result;
 }
 
@@ -129,17 +134,13 @@ int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned l
 	return error ? -EIO : 0;
 }
 
-bool watch_end(void)
+void watch_end(void)
 {
-	bool was_watched;
-
 	mutex_lock(&probe_lock);
-	was_watched = is_watched;
-	if (was_watched)
+	if (is_watched)
 		unregister_kprobe(&probe);
 	WRITE_ONCE(is_watched, false);
 	mutex_unlock(&probe_lock);
-	return was_watched;
 }
 
 bool watch_is_on(void)

@@ -14,8 +14,11 @@ struct file;
 
 /* Of this function of the driver's, from now on, unless it is already. Between presence_enter and presence_leave. */
 int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned long argument));
-/* No probe any more. True: there was one, and presence_drain comes after it, before the driver's module may go. */
-bool watch_end(void);
+/*
+ * No probe any more; presence_end comes after it. Calls that it sent here may be under way: they hold this module, and
+ * by their file the driver's.
+ */
+void watch_end(void);
 bool watch_is_on(void);
 /* May the current task have CAP_SYS_ADMIN in the initial user namespace, or get it? */
 bool watch_concerns_current(void);

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.waiting import until
 from tests.machine import stock
 from tests.machine.machine import Machine
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.test_nodes import fails
-from tests.shim.kmod.world import World
+from tests.shim.kmod.world import NODES, World
 
 pytestmark = pytest.mark.shim
 
@@ -31,6 +32,61 @@ def empty(machine: Machine) -> Iterator[World]:
     world.unload()
     yield world
     world.unload()
+
+
+@with_memory_that_never_comes
+def test_nobody_waits_for_a_call_that_never_ends(empty: World) -> None:
+    """It sits in our code, since its parameters never come; detaching does not wait for it, and unloading is refused."""
+    empty.load_driver()
+    empty.load_shim()
+    place = empty.limited("a", LIMIT)
+    with place.running("hostile", "call") as hostile:
+        hostile.says("stuck")
+        assert empty.state()["cards"] == "watched"
+        empty.command("detach")
+        assert empty.state()["cards"] == "unwatched"
+        empty.command("attach")
+        assert place.run("app", "4302").lines == [REFUSED]
+        empty.command("detach")
+        with fails(errno.EAGAIN):
+            empty.machine.rmmod("vrampack")
+        hostile.goes_on()
+        assert hostile.ends().lines[-1] == "through"
+    empty.machine.rmmod("vrampack")
+
+
+@with_memory_that_never_comes
+def test_a_call_that_never_ended_does_not_keep_the_module(empty: World) -> None:
+    """Its process is killed, and all of it goes."""
+    empty.load_driver()
+    empty.load_shim()
+    with empty.limited("a", LIMIT).running("hostile", "call") as hostile:
+        hostile.says("stuck")
+        empty.command("detach")
+        hostile.kill()
+        hostile.ends()
+    empty.machine.rmmod("vrampack")
+    empty.machine.rmmod("nvidia")
+
+
+@with_memory_that_never_comes
+def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty: World) -> None:
+    """Everybody may read the version, into memory that never comes; the driver has its device back all the same."""
+    empty.load_driver()
+    empty.load_uvm()
+    empty.load_shim()
+    place = empty.limited("a", LIMIT)
+    with place.running("hostile", "read", f"{NODES}/version") as reader:
+        reader.says("stuck")
+        going = empty.machine.start("call", "rmmod", "vrampack")
+        until(lambda: "cgpu_km" not in empty.machine.names("/proc"), what="that its nodes go")
+        assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
+        assert place.run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
+        empty.machine.rmmod("nvidia_uvm")
+        empty.machine.rmmod("nvidia")
+        assert not going.has_ended
+        reader.kill()
+        assert going.ends().code == 0
 
 
 @with_memory_that_never_comes
