@@ -14,6 +14,7 @@
 #include <linux/string.h>
 
 #include "identities.h"
+#include "instances.h"
 
 #define UVM "nvidia_uvm"
 
@@ -50,12 +51,22 @@ static bool is_loaded(void)
 	return module;
 }
 
-/* With the lock held. */
+static void become(enum guard_state next, int error)
+{
+	if (next == GUARD_MISSING && state != GUARD_MISSING)
+		pr_err("no probe on uvm_mmap_entry (%d): managed tasks cannot open the driver, nor is any added\n",
+		       error);
+	WRITE_ONCE(state, next);
+}
+
+/*
+ * With the lock held. What was missing may have been so for a moment: that driver was just going, or memory was short.
+ */
 static void put_on(bool is_coming)
 {
 	int error;
 
-	if (state != GUARD_ABSENT)
+	if (state == GUARD_ON)
 		return;
 	memset(&probe, 0, sizeof(probe));
 	probe.symbol_name = UVM ":uvm_mmap_entry";
@@ -63,35 +74,46 @@ static void put_on(bool is_coming)
 	probe.post_handler = after;
 	error = register_kprobe(&probe);
 	if (!error)
-		state = GUARD_ON;
-	else if (is_coming || is_loaded())
-		state = GUARD_MISSING;
-	if (state == GUARD_MISSING)
-		pr_err("no probe on uvm_mmap_entry (%d): managed tasks cannot open the driver, nor is any added\n",
-		       error);
+		become(GUARD_ON, 0);
+	else
+		become(is_coming || is_loaded() ? GUARD_MISSING : GUARD_ABSENT, error);
 }
 
 static void take_off(void)
 {
 	if (state == GUARD_ON)
 		unregister_kprobe(&probe);
-	state = GUARD_ABSENT;
+	become(GUARD_ABSENT, 0);
+}
+
+/*
+ * With the lock held. Managed tasks that have the driver open would map it: where there may be some, it does not load.
+ */
+static int come(void)
+{
+	put_on(true);
+	if (state != GUARD_MISSING || !instances_count())
+		return NOTIFY_OK;
+	pr_err("nvidia-uvm is not let in, as there are instances\n");
+	become(GUARD_ABSENT, 0);
+	return notifier_from_errno(-EIO);
 }
 
 /* It comes before its first function runs, and goes after its last one has. */
 static int on_module(struct notifier_block *unused, unsigned long event, void *data)
 {
 	struct module *module = data;
+	int answer = NOTIFY_OK;
 
 	if (strcmp(module->name, UVM))
 		return NOTIFY_DONE;
 	mutex_lock(&guard_lock);
 	if (event == MODULE_STATE_COMING)
-		put_on(true);
+		answer = come();
 	else if (event == MODULE_STATE_GOING)
 		take_off();
 	mutex_unlock(&guard_lock);
-	return NOTIFY_OK;
+	return answer;
 }
 
 /*

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.waiting import until
+from tests.fakes.driver.driver import MIB
 from tests.machine import stock
+from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
 from tests.shim.kmod.conftest import ModulesOfTests
+from tests.shim.kmod.shares import share
 from tests.shim.kmod.test_nodes import fails
-from tests.shim.kmod.world import NODES, World
+from tests.shim.kmod.world import CONTROL, NODES, World
 
 pytestmark = pytest.mark.shim
 
@@ -106,3 +109,32 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: Modul
     with fails(errno.ENODEV):
         world.machine.insmod(SECOND)
     assert "vrampacl: /dev/nvidiactl: cannot be opened (-1)" in world.machine.log()
+
+
+def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: World) -> None:
+    """Whoever has the driver open already would map it."""
+    empty.load_driver()
+    empty.load_shim()
+    place = empty.limited("a", LIMIT)
+    with fails(errno.EIO):
+        empty.machine.insmod("/lib/strange/nvidia-uvm.ko")
+    assert empty.state()["uvm"] == "absent"
+    assert place.run("app", "1").lines == ["allocated 1 MiB"]
+    empty.load_uvm()
+    assert empty.state()["uvm"] == "guarded"
+    assert place.run("app", "--managed", "1").lines == [REFUSED]
+
+
+def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(empty: World, kernel: Kernel) -> None:
+    """While it goes it is there still, and cannot be probed: what was seen then does not stay so."""
+    empty.load_driver()
+    empty.load_shim()
+    empty.limited("a", LIMIT)
+    identity = f"cgroup={empty.machine.inode('/sys/fs/cgroup/a')}"
+    with empty.host().running("hostile", "repeat", CONTROL, f"add a {identity} 0={4301 * MIB}") as adding:
+        adding.says("repeats")
+        for _ in range(share(kernel, ROUNDS)):
+            empty.load_uvm()
+            assert empty.state()["uvm"] == "guarded"
+            empty.machine.rmmod("nvidia_uvm")
+        assert not adding.has_ended
