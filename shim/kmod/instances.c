@@ -8,6 +8,7 @@
 #include <linux/string.h>
 
 #include "form.h"
+#include "members.h"
 
 static LIST_HEAD(all); /* by id: each new one is the last */
 static DEFINE_SPINLOCK(all_lock);
@@ -69,6 +70,24 @@ struct instance *instances_new(const char *name, const char *driver_version)
 	return instance;
 }
 
+static bool has_files(struct instance *instance)
+{
+	u32 files;
+
+	mutex_lock(&instance->lock);
+	files = members_files(instance);
+	mutex_unlock(&instance->lock);
+	return files;
+}
+
+static void begin_anew(struct instance *instance, const char *driver_version)
+{
+	core_end(&instance->core);
+	memset(&instance->core, 0, sizeof(instance->core));
+	memset(&instance->cards, 0, sizeof(instance->cards));
+	core_begin(&instance->core, &form, instance, driver_version);
+}
+
 void instances_begin_anew(const char *driver_version)
 {
 	struct instance *instance;
@@ -76,7 +95,8 @@ void instances_begin_anew(const char *driver_version)
 
 	while ((instance = instances_after(id))) {
 		id = instance->id;
-		core_begin(&instance->core, &form, instance, driver_version);
+		if (!has_files(instance))
+			begin_anew(instance, driver_version);
 		instances_put(instance);
 	}
 }

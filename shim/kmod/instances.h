@@ -77,7 +77,10 @@ u32 instances_count(void);
  * becomes known by instances_change, or goes by instances_put.
  */
 struct instance *instances_new(const char *name, const char *driver_version);
-/* Another driver has come: no instance has files. */
+/*
+ * Another driver may have come, and no file is opened now: those without files forget what they learned of the old one.
+ * The others' files hold theirs, so for them it is the same.
+ */
 void instances_begin_anew(const char *driver_version);
 /*
  * Under the commands' lock: identity, limits and weight become those of the request; what is used stays. -EEXIST:

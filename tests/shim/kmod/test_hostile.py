@@ -15,7 +15,7 @@ from tests.machine.machine import Machine
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import share
 from tests.shim.kmod.test_nodes import fails
-from tests.shim.kmod.world import CONTROL, NODES, World
+from tests.shim.kmod.world import CARDS, CONTROL, NODES, World
 
 pytestmark = pytest.mark.shim
 
@@ -138,3 +138,19 @@ def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
             assert empty.state()["uvm"] == "guarded"
             empty.machine.rmmod("nvidia_uvm")
         assert not adding.has_ended
+
+
+def test_what_was_learned_of_the_cards_goes_with_the_driver(empty: World) -> None:
+    """The same card is another minor under the next one, for an instance that was there before too."""
+    empty.load_driver()
+    empty.load_shim()
+    place = empty.limited("a", {0: 4000, 2: 1000})
+    assert place.run("app", "4000").lines == ["allocated 4000 MiB"]
+    empty.command("detach")
+    empty.machine.rmmod("nvidia")
+    first, *_ = CARDS.split(",")
+    empty.load_driver("new", f"cards={first.removesuffix(':0')}:2")
+    empty.command("attach")
+    assert place.run("app", "1001").lines == [REFUSED]
+    assert place.run("app", "1000").lines == ["allocated 1000 MiB"]
+    assert (empty.card("a", 2).peak, empty.card("a", 2).refused) == (1000 * MIB, 1)
