@@ -53,6 +53,7 @@ struct instance {
 	u32 weight;
 	bool is_removed;
 	struct list_head members;
+	u32 member_count;
 	struct budget budgets[CORE_CARDS];
 };
 

@@ -9,6 +9,12 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
+/*
+ * Of one instance, since all are looked through when one comes and for whoever reads: more than contexts fit on a
+ * node's cards.
+ */
+#define MOST_MEMBERS 4096
+
 struct member {
 	struct list_head link;
 	struct instance *instance;
@@ -32,6 +38,24 @@ static struct member *find(struct instance *instance, pid_t pid)
 	return NULL;
 }
 
+/* With the lock held. NULL: they are too many. */
+static struct member *add(struct instance *instance, struct member *member, pid_t pid)
+{
+	if (instance->member_count == MOST_MEMBERS)
+		return NULL;
+	member->instance = instance;
+	member->pid = pid;
+	list_add_tail(&member->link, &instance->members);
+	instance->member_count++;
+	return member;
+}
+
+static void remove(struct member *member)
+{
+	list_del(&member->link);
+	member->instance->member_count--;
+}
+
 struct member *members_join(struct instance *instance, pid_t pid)
 {
 	struct member *spare = kzalloc(sizeof(*spare), GFP_KERNEL_ACCOUNT);
@@ -43,19 +67,16 @@ struct member *members_join(struct instance *instance, pid_t pid)
 	}
 	mutex_lock(&instance->lock);
 	member = find(instance, pid);
-	if (!member) {
-		member = spare;
-		member->instance = instance;
-		member->pid = pid;
-		list_add_tail(&member->link, &instance->members);
-	}
-	member->files++;
+	if (!member)
+		member = add(instance, spare, pid);
+	if (member)
+		member->files++;
 	mutex_unlock(&instance->lock);
 	if (member != spare) {
 		kfree(spare);
 		instances_put(instance);
 	}
-	return member;
+	return member ? member : ERR_PTR(-EMFILE);
 }
 
 /* Whoever unlocks it may free the last that holds it: so it is held meanwhile. */
@@ -96,7 +117,7 @@ static void unlock_after_giving(struct instance *instance, struct member *member
 		for (i = 0; i <= CORE_CARDS; i++)
 			if (member->shares[i].limit)
 				limit_leave(&member->shares[i]);
-		list_del(&member->link);
+		remove(member);
 	}
 	unlock(instance);
 	if (is_gone) {
@@ -218,7 +239,7 @@ void members_end(struct instance *instance)
 	struct member *member, *next;
 
 	list_for_each_entry_safe(member, next, &instance->members, link) {
-		list_del(&member->link);
+		remove(member);
 		kfree(member);
 		instances_put(instance);
 	}

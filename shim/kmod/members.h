@@ -14,7 +14,8 @@ struct member;
 struct seq_file;
 
 /*
- * A file more of that process (its number in the initial namespace). The reference on the instance goes over. ERR_PTR.
+ * A file more of that process (its number in the initial namespace). The reference on the instance goes over. ERR_PTR:
+ * no memory, or -EMFILE, so many processes have files.
  */
 struct member *members_join(struct instance *instance, pid_t pid);
 /* A file less. The member may be gone then. */

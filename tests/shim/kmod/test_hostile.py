@@ -111,6 +111,22 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: Modul
     assert "vrampacl: /dev/nvidiactl: cannot be opened (-1)" in world.machine.log()
 
 
+@pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
+def test_a_container_has_so_many_processes_and_no_more(world: World) -> None:
+    """All are gone through when one comes and whenever somebody reads; other containers are not in their way."""
+    place, other = world.limited("a", LIMIT), world.limited("b", LIMIT)
+    with place.running("hostile", "crowd", f"{MOST_PROCESSES + 1}") as hostile:
+        hostile.says(f"{MOST_PROCESSES}, then {errno.EMFILE}", timeout=300)
+        hostile.says("opened")
+        assert world.instances()["a"].fields["files"] == f"{MOST_PROCESSES}"
+        assert other.run("app", "1").lines == ["allocated 1 MiB"]
+        hostile.kill()
+        hostile.ends()
+    until(lambda: world.instances()["a"].fields["files"] == "0", what="that the files are closed")
+    assert place.run("app", "1").lines == ["allocated 1 MiB"]
+    world.forget()
+
+
 def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: World) -> None:
     """Whoever has the driver open already would map it."""
     empty.load_driver()
