@@ -4,14 +4,9 @@
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/slab.h>
-#include <linux/version.h>
 
 #include "access.h"
 #include "words.h"
-
-#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 17, 0)
-#define pde_data PDE_DATA
-#endif
 
 int node_allow(struct inode *inode, struct file *file, int (*may_read)(void *of))
 {

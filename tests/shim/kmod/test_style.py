@@ -28,9 +28,6 @@ IGNORED = {
     "CONST_STRUCT": {"kmod"},
     # NOKPROBE_SYMBOL stands below its function as EXPORT_SYMBOL does; this version knows only the latter.
     "LINE_SPACING": {"kmod"},
-    # One source for 5.10 to 6.12, between which one function that is used got another name.
-    "LINUX_VERSION_CODE": {"kmod"},
-    "CONSTANT_COMPARISON": {"kmod"},
     # The core is compiled without the kernel's headers too, and has its licence from the repository.
     "PREFER_KERNEL_TYPES": {"core"},
     "SPDX_LICENSE_TAG": {"core"},
