@@ -13,7 +13,7 @@ from tests.machine import stock
 from tests.machine.kernels import Kernel
 from tests.machine.machine import Machine
 from tests.shim.kmod.conftest import ModulesOfTests
-from tests.shim.kmod.shares import share
+from tests.shim.kmod.shares import share_of_races
 from tests.shim.kmod.test_nodes import fails
 from tests.shim.kmod.world import CARDS, CONTROL, NODES, World
 
@@ -25,7 +25,7 @@ MOST_PROCESSES = 4096
 ROUNDS = 30
 SECOND = "/lib/second.ko"
 with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
-"""The kernel that looks for mistakes has no userfaultfd, and no io_uring."""
+"""The kernel that looks for mistakes has no userfaultfd."""
 
 
 @pytest.fixture
@@ -92,16 +92,6 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
         assert going.ends().code == 0
 
 
-@with_memory_that_never_comes
-def test_a_worker_of_io_uring_is_its_process(world: World) -> None:
-    """Since 5.12 (5.10.162) it is one of its threads, in its cgroup: what it opens belongs to the instance."""
-    with world.limited("a", LIMIT).running("hostile", "uring") as hostile:
-        hostile.says("opened")
-        assert world.instances()["a"].fields["files"] == "1"
-        hostile.goes_on()
-        assert hostile.ends().code == 0
-
-
 def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: ModulesOfTests) -> None:
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
@@ -149,7 +139,7 @@ def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
     identity = f"cgroup={empty.machine.inode('/sys/fs/cgroup/a')}"
     with empty.host().running("hostile", "repeat", CONTROL, f"add a {identity} 0={4301 * MIB}") as adding:
         adding.says("repeats")
-        for _ in range(share(kernel, ROUNDS)):
+        for _ in range(share_of_races(kernel, ROUNDS)):
             empty.load_uvm()
             assert empty.state()["uvm"] == "guarded"
             empty.machine.rmmod("nvidia_uvm")

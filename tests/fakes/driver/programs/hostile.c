@@ -3,7 +3,6 @@
  *
  *      read PATH       reads that file into a page that never comes
  *      call            the same with a call on the card's own file: its parameters lie on that page
- *      uring           opens the control file by a worker of io_uring, which is a thread of this process
  *      crowd COUNT     opens it once by each of so many processes, which end and leave their file here
  *      repeat PATH TEXT  writes that for ever
  *
@@ -11,7 +10,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/io_uring.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
@@ -100,29 +98,6 @@ static void call_stuck(const char *path)
 	stick(open("/dev/nvidia0", O_RDWR | O_CLOEXEC), true);
 }
 
-/* Both rings of one entry are on one page, that entry on another. */
-static int open_by_worker(const char *path)
-{
-	struct io_uring_params params = { 0 };
-	int ring = (int)syscall(SYS_io_uring_setup, 1, &params), result;
-	struct io_uring_sqe *entry;
-	char *rings;
-
-	must(ring >= 0 && params.features & IORING_FEAT_SINGLE_MMAP, "io_uring");
-	rings = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQ_RING);
-	entry = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring, IORING_OFF_SQES);
-	must(rings != MAP_FAILED && entry != MAP_FAILED, "io_uring");
-	*entry = (struct io_uring_sqe){
-		.opcode = IORING_OP_OPENAT, .flags = IOSQE_ASYNC, .fd = AT_FDCWD, .addr = (uintptr_t)path, .open_flags = O_RDWR,
-	};
-	*(uint32_t *)(void *)(rings + params.sq_off.array) = 0;
-	__atomic_store_n((uint32_t *)(void *)(rings + params.sq_off.tail), 1, __ATOMIC_RELEASE);
-	must(syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) == 1, "io_uring");
-	result = ((struct io_uring_cqe *)(void *)(rings + params.cq_off.cqes))->res;
-	errno = result < 0 ? -result : 0;
-	return result;
-}
-
 static int open_and_end(void *path)
 {
 	_exit(open(path, O_RDWR | O_CLOEXEC) < 0 ? errno : 0);
@@ -172,9 +147,6 @@ int main(int count, char **words)
 		stick(open(words[2], O_RDONLY | O_CLOEXEC), false);
 	} else if (strcmp(name, "call") == 0) {
 		call_stuck(control);
-	} else if (strcmp(name, "uring") == 0) {
-		must(open_by_worker(control) >= 0, control);
-		wait_for_line("opened");
 	} else if (strcmp(name, "crowd") == 0 && count == 3) {
 		crowd(control, strtoul(words[2], NULL, 10));
 	} else if (strcmp(name, "repeat") == 0 && count == 4) {
