@@ -71,9 +71,10 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def bundle(built: Path, tmp_path: Path) -> Iterator[Bundle]:
+def bundle(built: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bundle]:
+    """Its hook waits ten seconds for the agent, or as the test has it."""
     (tmp_path / "bundle").mkdir()
-    arguments = [f"--socket={tmp_path / 'hook.sock'}", "--timeout=10"]
+    arguments = [f"--socket={tmp_path / 'hook.sock'}", f"--timeout={getattr(request, 'param', 10)}"]
     made = Bundle(tmp_path / "bundle", built / "vrampack-hook", arguments, LIMITED)
     yield made
     made.remove()
@@ -115,6 +116,7 @@ async def test_a_container_without_a_record_does_not_run(bundle: Bundle, tmp_pat
     assert driver.limits == []
 
 
+@pytest.mark.parametrize("bundle", [1], indirect=True)
 async def test_a_container_does_not_run_without_an_agent(bundle: Bundle, mode: str) -> None:
     ended = await bundle.run(mode)
     assert ended.status != 0

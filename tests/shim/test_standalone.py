@@ -83,10 +83,11 @@ class Host:
             agent.stop()
             await running
 
-    def container(self, *env: str, cgroup: str = "/docker/ID") -> Container:
+    def container(self, *env: str, cgroup: str = "/docker/ID", patience: int = 10) -> Container:
+        """`patience`: seconds that its hook waits for the agent."""
         folder = self.folder / f"bundle{len(list(self.folder.glob('bundle*')))}"
         folder.mkdir()
-        hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", "--timeout=10"]
+        hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", f"--timeout={patience}"]
         return Container(folder, self.program, list(env), hook, cgroup)
 
     async def hold(self, container: Container, mib: int) -> tuple[Verdict, int]:
@@ -294,7 +295,7 @@ async def test_a_container_whose_file_is_lost_gets_nothing_more(host: Host) -> N
 
 
 async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: Host) -> None:
-    container = host.container(*units("6"))
+    container = host.container(*units("6"), patience=1)
     async with removed(container):
         await container.start(host.mode)
         assert "no agent at" in await container.end()

@@ -104,10 +104,12 @@ def world(machine: Machine) -> World:
 
 
 @pytest.fixture(scope="session")
-def old_world(programs: list[Path]) -> Iterator[World]:
+def old_world(compiling: Mapping[str, Future[ModulesOfTests]], programs: list[Path]) -> Iterator[World]:
     """A machine with cgroup v1 and nothing else, where identity is a PID namespace; one kernel shows it."""
     kernel = kernels.kernel("6.1")
-    with Machine(kernel, programs=programs, files=modules_for(kernel).files(), cgroups=1) as booted:
+    coming = compiling.get(kernel.name)
+    built = modules_for(kernel) if coming is None else coming.result()
+    with Machine(kernel, programs=programs, files=built.files(), cgroups=1) as booted:
         world = World(booted)
         world.load()
         yield world
