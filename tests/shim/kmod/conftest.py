@@ -103,6 +103,15 @@ def world(machine: Machine) -> World:
     return found
 
 
+@pytest.fixture
+def empty(machine: Machine) -> Iterator[World]:
+    """Nothing is loaded, before or afterwards."""
+    world = World(machine)
+    world.unload()
+    yield world
+    world.unload()
+
+
 @pytest.fixture(scope="session")
 def old_world(compiling: Mapping[str, Future[ModulesOfTests]], programs: list[Path]) -> Iterator[World]:
     """A machine with cgroup v1 and nothing else, where identity is a PID namespace; one kernel shows it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
 from tests.machine import stock
 from tests.machine.kernels import Kernel
-from tests.machine.machine import Machine
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import share_of_races
 from tests.shim.kmod.test_nodes import fails
@@ -26,15 +24,6 @@ ROUNDS = 30
 SECOND = "/lib/second.ko"
 with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, indirect=True)
 """The kernel that looks for mistakes has no userfaultfd."""
-
-
-@pytest.fixture
-def empty(machine: Machine) -> Iterator[World]:
-    """Nothing is loaded, before or afterwards."""
-    world = World(machine)
-    world.unload()
-    yield world
-    world.unload()
 
 
 @with_memory_that_never_comes

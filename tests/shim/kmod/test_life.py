@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ CYCLES = 15
 OTHERS = 2000
 """Sessions of programs without a limit: about as long as the cycles take."""
 PROBES, PROBED_OTHERS = 5, 800
-
-
-@pytest.fixture
-def empty(machine: Machine) -> Iterator[World]:
-    """Nothing is loaded, before or afterwards."""
-    world = World(machine)
-    world.unload()
-    yield world
-    world.unload()
 
 
 @pytest.mark.parametrize("which", [NEW, OLD])
