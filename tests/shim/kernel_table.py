@@ -98,6 +98,6 @@ class KernelTable:
     def _should_all_run(self) -> bool:
         """Nothing was asked for but a folder that has all of these tests, or their mark."""
         option, arguments = self._config.option, self._config.args
-        is_part = option.keyword or option.collectonly or option.markexpr not in ("", "shim")
+        is_part = option.keyword or option.collectonly or option.ignore or option.markexpr not in ("", "shim")
         folders = [Path(each).resolve() for each in arguments if "::" not in each]
         return not is_part and any(TESTS.is_relative_to(folder) for folder in folders)
