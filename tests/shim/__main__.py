@@ -1,4 +1,4 @@
-"""`make shim-test`: tests in virtual machines and tests on this one side by side, since either leaves a processor idle half the time.
+"""`make shim-test`: the kernel module's tests and the others side by side, since either leaves a processor idle half the time.
 
     python -m tests.shim [pytest's options]
 
@@ -16,8 +16,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.machine.kernels import BOOTING, TESTS
+from tests.machine.kernels import TESTS
 
+MODULE = TESTS / "shim" / "kmod"
 NOTHING_TO_DO = 5
 """Pytest's exit code where no test was chosen; fine for one half."""
 JUNIT = re.compile(r"--junitxml=(\S+)")
@@ -28,21 +29,18 @@ def main(options: Sequence[str]) -> int:
     given = os.environ.get("PYTEST_ADDOPTS", "")
     report = JUNIT.search(given)
     with tempfile.TemporaryDirectory() as folder:
-        reports = [Path(folder) / f"{half}.xml" for half in ("machines", "others")]
+        reports = [Path(folder) / f"{half}.xml" for half in ("module", "others")]
         environments = [
             {**os.environ, "PYTEST_ADDOPTS": JUNIT.sub(f"--junitxml={each}", given) if report else given}
             for each in reports
         ]
         command = [sys.executable, "-m", "pytest", "-m", "shim", "--timeout", "400", *options]
-        ignored = [f"--ignore={each}" for each in BOOTING]
         with tempfile.TemporaryFile() as said:
             with subprocess.Popen(
-                [*command, *ignored, str(TESTS)], env=environments[1], stdout=said, stderr=said
+                [*command, f"--ignore={MODULE}", str(TESTS)], env=environments[1], stdout=said, stderr=said
             ) as others:
                 try:
-                    codes = [
-                        subprocess.run([*command, *map(str, BOOTING)], env=environments[0], check=False).returncode
-                    ]
+                    codes = [subprocess.run([*command, str(MODULE)], env=environments[0], check=False).returncode]
                     codes.append(others.wait())
                 except BaseException:
                     others.terminate()
