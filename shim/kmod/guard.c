@@ -54,7 +54,7 @@ static bool is_loaded(void)
 static void become(enum guard_state next, int error)
 {
 	if (next == GUARD_MISSING && state != GUARD_MISSING)
-		pr_err("no probe on uvm_mmap_entry (%d): managed tasks cannot open the driver, nor is any added\n",
+		pr_err("no probe on uvm_mmap_entry (%d): while nvidia-uvm is there no managed task opens the driver, nor is any added\n",
 		       error);
 	WRITE_ONCE(state, next);
 }

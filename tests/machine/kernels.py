@@ -14,9 +14,6 @@ from pathlib import Path
 from tests.machine import debug, stock
 
 NAMES = (*stock.NAMES, debug.NAME)
-TESTS = Path(__file__).parents[1]
-BOOTING = (TESTS / "machine", TESTS / "shim" / "kmod", TESTS / "shim" / "driver" / "test_kernel.py")
-"""The tests that need one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tests.node.metrics import counted
 from tests.node.node import NAMESPACE, Node
 from tests.node.pods import a_set
 from tests.node.surroundings import Surroundings
+from tests.shim.same import REFUSED
 
 AGENT = "vrampack-agent"
 APP = "app-3g-v1"
@@ -29,7 +30,6 @@ GREEDY = "app-6g-v1"
 LIMIT_MIB = 4301  # 16130 * 4 / 15, rounded down
 USED_MIB = 3193
 AWAY_SECONDS = 60
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 QUERY = ("nvidia-smi", "--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 
 

@@ -28,6 +28,7 @@ from tests.machine.python import ENVIRONMENT, LIBRARIES, PYTHON, python_files
 from tests.shim.kmod.conftest import BUILT, ModulesOfTests
 from tests.shim.kmod.world import World
 from tests.shim.preload.container import Ended
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
@@ -56,7 +57,6 @@ WISHES = {"a": (4, 1), "b": (4, 1), "c": (6, 4)}
 """Units of 15, and weight: 4301 MiB of the V100's 16130 for a and b, 6452 for c."""
 MIB = 1 << 20
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 START_SECONDS = 240
 """Of Python without KVM; ten to thirty were measured."""
 LOOK_SECONDS = 60

@@ -14,11 +14,11 @@ from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import share_of_races
 from tests.shim.kmod.test_nodes import fails
 from tests.shim.kmod.world import CARDS, CONTROL, NODES, World
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 LIMIT = {0: 4301}
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 MOST_PROCESSES = 4096
 ROUNDS = 30
 SECOND = "/lib/second.ko"

@@ -10,11 +10,11 @@ from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
 from tests.machine.program import Start
 from tests.shim.kmod.world import CGROUPS, World
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 LIMIT = {0: 4301}
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 EVERYTHING = (1 << 41) - 1
 """A mask of all capabilities there are."""
 

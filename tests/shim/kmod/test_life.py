@@ -14,11 +14,11 @@ from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import share
 from tests.shim.kmod.test_nodes import fails
 from tests.shim.kmod.world import NEW, OLD, UNKNOWN, World
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 LIMIT = {0: 4301}
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 CYCLES = 15
 OTHERS = 2000
 """Sessions of programs without a limit: about as long as the cycles take."""

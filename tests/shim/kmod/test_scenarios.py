@@ -10,13 +10,13 @@ import pytest
 from tests.e2e.waiting import until
 from tests.fakes.driver.driver import MIB
 from tests.shim.kmod.world import World
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 LIMIT = {0: 4301}
 LIMIT_BYTES = 4509925376
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 TOTAL = f"Total amount of global memory: 4301 MBytes ({LIMIT_BYTES} bytes)"
 IN_HAND_MIB = 3193
 """What one of the founding application takes."""

@@ -9,11 +9,11 @@ from tests.machine import debug
 from tests.machine.kernels import Kernel
 from tests.machine.program import Start
 from tests.shim.kmod.world import World
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 LIMIT_MIB = 4301
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller": "iou-sqp-"}
 """How io_uring opens, and the beginning of the name of the thread that does: the program's own, or one of the kernel's."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.driver.build import Built, build
 from tests.fakes.driver.driver import MIB, FakeDriver
+from tests.fakes.driver.modules import VERSION
 from tests.shim.preload.building import Extra, build_extra, build_library
 from tests.shim.preload.container import LIBRARY, Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
@@ -34,8 +35,10 @@ def extra(tmp_path_factory: pytest.TempPathFactory) -> Extra:
 
 
 @pytest.fixture
-def driver(programs: Built, tmp_path: Path) -> Iterator[FakeDriver]:
-    with FakeDriver(programs.server, tmp_path / "driver") as started:
+def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
+    """The version comes by indirect parameters, 580 otherwise."""
+    version = getattr(request, "param", VERSION)
+    with FakeDriver(programs.server, tmp_path / "driver", version=version) as started:
         yield started
 
 

@@ -10,10 +10,9 @@ from tests.shim.preload.building import Extra, script
 from tests.shim.preload.container import Container
 from tests.shim.preload.packets import Kind
 from tests.shim.preload.scripted_agent import ScriptedAgent
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
-
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 def test_a_program_that_starts_before_the_agent_waits_for_it(

@@ -9,10 +9,9 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import Extra, script
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
-
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 def steps(container: Container, extra: Extra, text: str) -> list[str]:

@@ -8,12 +8,12 @@ from tests.fakes.driver.build import Built
 from tests.shim.preload.building import Extra
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 TOO_MUCH = "6000"
 """MiB, of 4301."""
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 def test_a_library_that_is_loaded_later_is_caught(container: Container, extra: Extra, agent: ScriptedAgent) -> None:

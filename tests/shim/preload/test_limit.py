@@ -11,11 +11,11 @@ from tests.fakes.driver.build import Built
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 def test_shows_the_limit_as_the_card_and_the_containers_use_as_its_use(

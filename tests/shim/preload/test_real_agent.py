@@ -18,11 +18,11 @@ from tests.shim.preload.building import Extra, script
 from tests.shim.preload.conftest import LIMIT_MIB
 from tests.shim.preload.container import Container
 from tests.shim.preload.real_agent import RealAgent
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 SESSIONS = os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "5000")
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 @pytest.fixture

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.fakes.driver.build import Built
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.fakes.driver.modules import VERSION
 from tests.shim.preload.building import Extra
 from tests.shim.preload.container import Container
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.shim.same import CASES, SURFACE_VERSIONS, SURFACES, Case
 
 pytestmark = pytest.mark.shim
-
-
-@pytest.fixture
-def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
-    """Of a version that comes by indirect parameters, or the usual one."""
-    version = getattr(request, "param", VERSION)
-    with FakeDriver(programs.server, tmp_path / "driver", version=version) as started:
-        yield started
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from tests.shim.preload.two_minutes import Waiting
+from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 PATIENCE_SECONDS = 120
-REFUSED = "error 2: cudaErrorMemoryAllocation"
 
 
 @pytest.mark.timeout(150)

@@ -44,20 +44,6 @@ struct wishes {
 	bool is_holding, is_shared, says_total, says_free, is_dup, is_subtree, is_fork, is_managed;
 };
 
-/* True: it was given. */
-static bool take(const struct rm *rm, uint64_t mib, uint32_t *object)
-{
-	uint32_t status = rm_take(rm, mib << MIB_SHIFT, object);
-
-	if (status == 0)
-		printf("allocated %llu MiB\n", (unsigned long long)mib);
-	else if (status == NV_NO_MEMORY)
-		puts("error 2: cudaErrorMemoryAllocation");
-	else
-		printf("error 999: cudaErrorUnknown (status 0x%x)\n", status);
-	return status == 0;
-}
-
 static void say_sizes(const struct rm *rm, const struct wishes *wishes)
 {
 	static const uint32_t indices[] = { NV_TOTAL_RAM, NV_HEAP_FREE };
@@ -165,7 +151,7 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 				return EXIT_FAILURE;
 			continue;
 		}
-		if (!take(rm, wishes->first.mib[i], &object))
+		if (!rm_take_aloud(rm, wishes->first.mib[i], &object))
 			return EXIT_FAILURE;
 		if (wishes->is_shared)
 			share(rm, object);
@@ -174,11 +160,11 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 		if (!wishes->is_subtree)
 			continue;
 		start_anew(rm);
-		if (!take(rm, wishes->first.mib[i], &object))
+		if (!rm_take_aloud(rm, wishes->first.mib[i], &object))
 			return EXIT_FAILURE;
 	}
 	for (int i = 0; i < wishes->then.count; i++)
-		take(rm, wishes->then.mib[i], &object);
+		rm_take_aloud(rm, wishes->then.mib[i], &object);
 	return EXIT_SUCCESS;
 }
 

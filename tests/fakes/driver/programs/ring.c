@@ -22,7 +22,7 @@
 
 #include "rm.h"
 
-enum { MIB_SHIFT = 20, MISUSE = 2, IDLE_MILLISECONDS = 10000, NAME_BYTES = 16 };
+enum { MISUSE = 2, IDLE_MILLISECONDS = 10000, NAME_BYTES = 16 };
 
 struct way {
 	const char *name;
@@ -161,21 +161,10 @@ static void start_anew(struct rm *rm)
 	start(rm);
 }
 
-static void take(const struct rm *rm, const char *mib)
-{
-	uint32_t object, status = rm_take(rm, strtoull(mib, NULL, 10) << MIB_SHIFT, &object);
-
-	if (status == 0)
-		printf("allocated %s MiB\n", mib);
-	else if (status == NV_NO_MEMORY)
-		puts("error 2: cudaErrorMemoryAllocation");
-	else
-		printf("status 0x%x\n", status);
-}
-
 int main(int count, char **words)
 {
 	struct rm rm = rm_plain();
+	uint32_t object;
 
 	for (size_t i = 0; count > 1 && i < sizeof(WAYS) / sizeof(*WAYS); i++)
 		if (strcmp(words[1], WAYS[i].name) == 0)
@@ -188,7 +177,7 @@ int main(int count, char **words)
 		if (strcmp(words[i], "close") == 0)
 			start_anew(&rm);
 		else
-			take(&rm, words[i]);
+			rm_take_aloud(&rm, strtoull(words[i], NULL, 10), &object);
 	}
 	return EXIT_SUCCESS;
 }

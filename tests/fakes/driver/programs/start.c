@@ -100,3 +100,16 @@ void rm_start(struct rm *rm)
 	must_alloc(rm, rm->client, NV_DEVICE, &device, sizeof(device), &rm->device);
 	must_alloc(rm, rm->device, NV_SUBDEVICE, &subdevice, sizeof(subdevice), &rm->subdevice);
 }
+
+bool rm_take_aloud(const struct rm *rm, uint64_t mib, uint32_t *object)
+{
+	uint32_t status = rm_take(rm, mib << 20, object);
+
+	if (status == 0)
+		printf("allocated %llu MiB\n", (unsigned long long)mib);
+	else if (status == NV_NO_MEMORY)
+		puts("error 2: cudaErrorMemoryAllocation");
+	else
+		printf("error 999: cudaErrorUnknown (status 0x%x)\n", status);
+	return status == 0;
+}

@@ -38,16 +38,10 @@ static int original = -1; /* the control file before it was duplicated */
 
 static void take(const char *mib)
 {
-	uint32_t object, status = rm_take(&rm, strtoull(mib, NULL, 10) << MIB_SHIFT, &object);
+	uint32_t object;
 
-	if (status == 0) {
+	if (rm_take_aloud(&rm, strtoull(mib, NULL, 10), &object))
 		last = object;
-		printf("allocated %s MiB\n", mib);
-	}
-	if (status == NV_NO_MEMORY)
-		puts("error 2: cudaErrorMemoryAllocation");
-	else if (status != 0)
-		printf("status 0x%x\n", status);
 }
 
 static void wait_for_line(void)
