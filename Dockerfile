@@ -26,14 +26,9 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf --mount=type=secret,id=
         --require-hashes --requirement requirements/runtime.txt
 
 COPY pyproject.toml README.md LICENSE ./
-COPY cards cards
-COPY configuration configuration
-COPY policies policies
-COPY kube kube
+COPY vrampack vrampack
 COPY extender extender
-COPY agent agent
-COPY simulator simulator
-COPY cli cli
+COPY policies policies
 RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
     && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --no-deps --no-index /tools/wheel/*.whl
 

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import grpc
 
-from agent.kubelet import deviceplugin_pb2 as wire
-from agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 from benchmarks.cpu import Meter
 from benchmarks.figures import percentile
 from benchmarks.options import Options
 from benchmarks.rows import Row
-from cards.node import Card, Node, NodeFacts, snapshot
 from tests.agent.process import NODE, AgentProcess, an_agent
 from tests.agent.world import recorded
 from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.nvml.profiles import PROFILES, StubGpu
+from vrampack.agent.kubelet import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
+from vrampack.cards.node import Card, Node, NodeFacts, snapshot
 
 PROFILE = "h200x8"
 UNIT_MIB = 1024

@@ -8,7 +8,7 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
-from cli.version import VERSION
+from vrampack.cli.version import VERSION
 
 PACKAGES = ("fastapi", "uvicorn", "uvloop", "httptools", "msgspec", "kubernetes")
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import extender.server
-from cli.main import main
 from extender.server import DeadlineProtocol
+from vrampack.cli.main import main
 
 
 @dataclass(slots=True)

@@ -14,11 +14,11 @@ from typing import Self
 
 from benchmarks.canned_api import CannedApi
 from benchmarks.objects import Cluster
-from simulator.kubeconfig import write_kubeconfig
 from tests.e2e.processes import Process, free_ports
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 PREFIX = "/gpushare-scheduler"
-SERVE = (sys.executable, "-m", "cli")
+SERVE = (sys.executable, "-m", "vrampack.cli")
 _CONFIGURATION = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 _READY_SECONDS = 120.0
 

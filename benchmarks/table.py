@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from benchmarks.rows import Row
-from cli.inspect.tables import aligned
+from vrampack.cli.inspect.tables import aligned
 
 EXPECTED = {
     "verbs": (

@@ -1,4 +1,4 @@
-"""The admission webhook: an AdmissionReview in, one out. What is changed in a pod is decided in `cards/environment.py`.
+"""The admission webhook: an AdmissionReview in, one out. What is changed in a pod is decided in `vrampack/cards/environment.py`.
 
 For API servers before 1.36, which know no MutatingAdmissionPolicy. A call is answered from its own content: the ledger
 is not asked, so neither does it have to be complete.
@@ -15,10 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from cards.environment import Container, Operation, Wiring, asks, debugger_patch, is_mirror, new_pod_patch
 from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration
-from kube.objects import UNDECODABLE
+from vrampack.cards.environment import Container, Operation, Wiring, asks, debugger_patch, is_mirror, new_pod_patch
+from vrampack.kube.objects import UNDECODABLE
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from configuration.errors import SettingsError
 from extender.admission import Reviewer
 from extender.certificates import Certificates
 from extender.events import EventWriter
@@ -39,7 +38,8 @@ from extender.settings import ExtenderConfiguration
 from extender.straight import straight
 from extender.surroundings import DeviceClasses
 from extender.sync import RESOURCES, Freshness, Recount, Watcher, follow, reflectors
-from kube.client import Api, load_credentials
+from vrampack.config.errors import SettingsError
+from vrampack.kube.client import Api, load_credentials
 
 log = logging.getLogger(__name__)
 

@@ -18,22 +18,22 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cards.allocation import Allocation, allocate
-from cards.fit import Unfit
-from cards.node import Node
-from cards.pod import Pod
-from cards.records import Record, write_fractions, write_record
-from cards.request import Ask
 from extender.events import EventReason, EventWriter
 from extender.ledger import Ledger, Reservation
 from extender.metrics import Metrics
 from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
-from kube.client import Api
-from kube.errors import NoAnswerError, RefusedError
-from kube.objects import to_pod
 from policies.engine import Engine
+from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.fit import Unfit
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, write_fractions, write_record
+from vrampack.cards.request import Ask
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.objects import to_pod
 
 log = logging.getLogger(__name__)
 

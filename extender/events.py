@@ -1,4 +1,4 @@
-"""The extender's events, by reason. How they are written, and how few: `kube/events.py`."""
+"""The extender's events, by reason. How they are written, and how few: `vrampack/kube/events.py`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from extender.metrics import Metrics
-from kube import events
-from kube.client import Api
+from vrampack.kube import events
+from vrampack.kube.client import Api
 
 
 class EventReason(StrEnum):

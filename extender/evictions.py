@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cards.pod import Pod
+from vrampack.cards.pod import Pod
 
 EXPECTED_SECONDS = 5.0
 """Deletions and nomination are written within milliseconds; an API server that takes longer has other troubles."""

@@ -19,18 +19,18 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from cards import keys
-from cards.pod import Pod
-from cards.request import Request
 from extender.ledger import Ledger
 from extender.metrics import Metrics
 from extender.nominations import Nominations
 from extender.plan import Plan
 from extender.waiting import Refusal, Waiting, is_waiting
-from kube.client import Api
-from kube.errors import NoAnswerError, RefusedError
 from policies.engine import Engine
 from policies.layout import Laid
+from vrampack.cards import keys
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import Request
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 

@@ -31,12 +31,12 @@ from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cards.allocation import Allocation
-from cards.holding import Hold, bound_hold, counted, index_of, reserved_hold, shown_order
-from cards.node import Node, NodeFacts
-from cards.pod import Pod
-from cards.room import has_gained_room
 from extender.notices import Notice, notices
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.holding import Hold, bound_hold, counted, index_of, reserved_hold, shown_order
+from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.pod import Pod
+from vrampack.cards.room import has_gained_room
 
 GONE_NODES_KEPT = 256
 """Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""

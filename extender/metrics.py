@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cards.fit import Reason, Unfit, fitting_cards
-from cards.node import Node
-from cards.pod import Pod
-from cards.request import Request
 from extender.ledger import Reservation
+from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import Request
 
 BIND_RESULTS = (
     "ok",
@@ -166,7 +166,7 @@ class Metrics:
             self.preemptions.labels(result)
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
-        """A finished call to the API server; a `kube.client.CallObserver`."""
+        """A finished call to the API server; a `vrampack.kube.client.CallObserver`."""
         self.api_requests.labels(verb, resource, str(code)).inc()
         if verb != "watch":
             self.api_seconds.labels(verb, resource).observe(seconds)

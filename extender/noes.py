@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from cards.request import Request
+from vrampack.cards.request import Request
 
 SHAPES_KEPT = 16
 """Names and bytes of one are 3 MB with 15,000 nodes, and few sizes at a time fit nowhere."""

@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cards.holding import Hold
-from cards.node import Node
-from cards.pod import Pod
-from cards.request import Request
 from extender.evictions import Evictions
 from extender.ledger import Ledger
 from policies.judging import judge
 from policies.layout import Laid, filled
 from policies.policy import Demand, Ranked
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from cards.holding import Hold
-from cards.node import Node
-from cards.pod import Pod
-from cards.records import Record, Unreadable
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, Unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from extender.preemption import Preemption
 from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
 from extender.verbs import Verbs
-from kube.client import Api
 from policies.engine import Engine
+from vrampack.kube.client import Api
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cards.pod import Pod
 from extender.ledger import Ledger
 from extender.nominations import Nominations
 from extender.promises import Promises
+from vrampack.cards.pod import Pod
 
 Shown = dict[str, object]
 

@@ -8,10 +8,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from cards.node import Node
-from cards.request import Request
 from policies.layout import Laid, Layout
 from policies.tuning import PolicyName
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 SLICE = 100
 """Nodes looked at before others get their turn: about 3 ms."""

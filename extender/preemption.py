@@ -13,9 +13,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from cards.holding import Hold
-from cards.pod import Pod
-from cards.request import Request
 from extender.ledger import Ledger
 from extender.metrics import Metrics
 from extender.nominations import Nominations
@@ -23,6 +20,9 @@ from extender.verbs import Answer
 from extender.victims import added_victims
 from extender.wire import WireError, encode
 from extender.wire_preempt import MetaPod, MetaVictims, PreemptionResult, Proposal, read_preemption
+from vrampack.cards.holding import Hold
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import Request
 
 log = logging.getLogger(__name__)
 

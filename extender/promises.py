@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cards.request import Request
 from policies.beside import Place
 from policies.layout import Laid
+from vrampack.cards.request import Request
 
 PROMISE_SECONDS = 2.0
 """A bind follows within milliseconds; one that waits longer for its volumes or its gang decides anew."""

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from configuration.errors import SettingsError
 from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.config.errors import SettingsError
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from cards.inspection import inspection
 from extender.admission import Reviewer
 from extender.door import MAX_BODY_BYTES, Decision, Deliberation, VerbDoor
 from extender.ledger import Ledger
@@ -19,6 +18,7 @@ from extender.places import Places
 from extender.preemption import Preemption
 from extender.verbs import Verbs
 from extender.wire import encode
+from vrampack.cards.inspection import inspection
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from configuration.addresses import parse_address
-from configuration.errors import SettingsError
 from extender.settings import ExtenderConfiguration
+from vrampack.config.addresses import parse_address
+from vrampack.config.errors import SettingsError
 
 WEIGHT = 10
 """Of our scores, at least: 0-10 times 10 times this, against 100 times a small weight of each plugin."""

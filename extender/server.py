@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from configuration.addresses import parse_address
 from extender.settings import Admission, Tls
+from vrampack.config.addresses import parse_address
 
 KEEP_ALIVE_SECONDS = 120
 """More than the 90 s after which Go's client closes an idle connection."""

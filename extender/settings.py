@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cards import keys
-from cards.units import DEFAULT_UNIT_MIB
-from configuration.addresses import Address, OptionalAddress, ResourceName, is_loopback
-from configuration.strict import Strict, load
 from policies.tuning import PolicyTuning
+from vrampack.cards import keys
+from vrampack.cards.units import DEFAULT_UNIT_MIB
+from vrampack.config.addresses import Address, OptionalAddress, ResourceName, is_loopback
+from vrampack.config.strict import Strict, load
 
 
 def _checked_prefix(text: str) -> str:

@@ -14,8 +14,8 @@ import random
 from http import HTTPStatus
 
 from extender.metrics import Metrics
-from kube.client import Api
-from kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from cards.pod import Pod
 from extender.events import EventReason, EventWriter
 from extender.ledger import Ledger, PodList
 from extender.metrics import Metrics
 from extender.notices import Notice
 from extender.settings import ExtenderConfiguration
-from kube.client import Api
-from kube.objects import NodeObject, PodObject, to_node, to_pod
-from kube.reflector import Identity, Reflector
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.reflector import Identity, Reflector
 
 log = logging.getLogger(__name__)
 

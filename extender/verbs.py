@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cards.fit import Reason
-from cards.request import Ask
 from extender.attempts import Attempts
 from extender.binding import Binder
 from extender.metrics import Metrics
@@ -34,6 +32,8 @@ from policies.engine import Engine
 from policies.layout import Laid
 from policies.policy import Ranked
 from policies.tables import Sorted
+from vrampack.cards.fit import Reason
+from vrampack.cards.request import Ask
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 """Best node first, all others 0: the best must win over whatever else the scheduler adds up."""

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
-from cards.fit import card_reason, missing_units
-from cards.holding import Hold
-from cards.node import Node
-from cards.request import Request
+from vrampack.cards.fit import card_reason, missing_units
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 MOST_SETS = 128
 """Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each nobody waits for them."""

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from cachetools import LRUCache
 
-from cards.pod import Pod
 from extender.wire import WireError, fold, guarded, is_struct, try_decode
-from kube.objects import PodObject, PodSpec, to_pod
+from vrampack.cards.pod import Pod
+from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 PODS_KEPT = 4096
 """More than the schedulers of large clusters hold back at a time, and 20 MB with 4.5 KB each."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cards.pod import Pod
 from extender.wire import WireError, fold, guarded
-from kube.objects import Metadata, PodObject, PodSpec, to_pod
+from vrampack.cards.pod import Pod
+from vrampack.kube.objects import Metadata, PodObject, PodSpec, to_pod
 
 
 class MetaPod(msgspec.Struct, frozen=True):

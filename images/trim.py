@@ -35,7 +35,7 @@ REMOVED = (
 COMMANDS = ("vrampack", "python", "python3")
 """What stays in `bin`, beside the interpreter's own versioned name."""
 
-OURS = ("cards", "configuration", "policies", "kube", "extender", "agent", "simulator", "cli")
+OURS = ("vrampack", "extender", "policies")
 CLIENT = ("kubernetes.aio.client", "kubernetes.aio.config")
 """The packages of the client that we call. What they import, even inside a function, has to be there."""
 

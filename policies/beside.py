@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from cards.node import Node
-from cards.outline import Outline, outline
-from cards.request import Request
 from policies.layout import filled
+from vrampack.cards.node import Node
+from vrampack.cards.outline import Outline, outline
+from vrampack.cards.request import Request
 
 Place = tuple[Collection[int], Request]
 """Cards of a node by index, and what is asked of each of them."""

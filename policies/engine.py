@@ -1,4 +1,4 @@
-"""Asks `cards.fit` and the policies about the nodes of a ledger, and remembers what they said while nothing changes.
+"""Asks `vrampack.cards.fit` and the policies about the nodes of a ledger, and remembers what they said while nothing changes.
 
     ledger --changed nodes--> outlines --> one table for each shape of request and policy --> verdicts, best
 
@@ -15,10 +15,6 @@ from typing import Protocol
 
 from cachetools import LRUCache
 
-from cards.fit import Unfit, fitting_cards
-from cards.node import Node
-from cards.outline import gist, is_plain, outline
-from cards.request import Ask, Request
 from policies.beside import Beside, Place
 from policies.judging import SCORES, Judgement, judge
 from policies.layout import Laid
@@ -26,6 +22,10 @@ from policies.outlines import Outlines
 from policies.policy import Demand, Ranked
 from policies.tables import Sorted, Table, Verdict
 from policies.tuning import PolicyName, PolicyTuning
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.outline import gist, is_plain, outline
+from vrampack.cards.request import Ask, Request
 
 SHAPES_KEPT = 64
 """Request shapes whose tables are kept: a cluster asks for tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cards.fit import Reason, Unfit, fitting_cards
-from cards.node import Node
-from cards.request import Request
 from policies import binpack, node_binpack, spread
 from policies.policy import Demand, Policy, Ranked, Scores
 from policies.tuning import PolicyName
+from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 POLICIES: Mapping[PolicyName, Policy] = {
     "binpack": binpack.place,

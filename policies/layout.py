@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from cards.node import Card, Node
-from cards.request import Request
 from policies.judging import judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName
+from vrampack.cards.node import Card, Node
+from vrampack.cards.request import Request
 
 
 @dataclass(frozen=True, slots=True)

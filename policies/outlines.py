@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from cards.fit import Reason
-from cards.outline import Gist, Outline, gist
-from cards.request import Request
+from vrampack.cards.fit import Reason
+from vrampack.cards.outline import Gist, Outline, gist
+from vrampack.cards.request import Request
 
 Kind = tuple[int, bool]
 """How many cards, and whether whole ones."""

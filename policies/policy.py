@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from cards.node import Card, Node
-from cards.outline import Outline
-from cards.request import Request
+from vrampack.cards.node import Card, Node
+from vrampack.cards.outline import Outline
+from vrampack.cards.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Ranked:
 
 
 class Policy(Protocol):
-    """Called only for nodes that fit; `fitting` are the cards that `cards.fit` allows, by index.
+    """Called only for nodes that fit; `fitting` are the cards that `vrampack.cards.fit` allows, by index.
 
-    The design's `place(node, request, demand)` with the answer of `cards.fit` handed in: every caller has it
+    The design's `place(node, request, demand)` with the answer of `vrampack.cards.fit` handed in: every caller has it
     already, and a policy cannot then choose a card that does not fit.
     """
 
@@ -37,7 +37,7 @@ class Policy(Protocol):
 
 
 class Scores(Protocol):
-    """The scores of `Policy` alone, by name, for a plain request (`cards.outline.is_plain`) on nodes that fit.
+    """The scores of `Policy` alone, by name, for a plain request (`vrampack.cards.outline.is_plain`) on nodes that fit.
 
     Ranking thousands of nodes needs no cards, and no call for each. It must be the same numbers, which a property test
     holds it to.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cards.node import Card, Node
-from cards.outline import Outline
-from cards.request import Request
 from policies.policy import Demand, Ranked
+from vrampack.cards.node import Card, Node
+from vrampack.cards.outline import Outline
+from vrampack.cards.request import Request
 
 
 def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked:  # noqa: ARG001 - the shape of a policy

@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from cards.fit import Reason
-from cards.node import Node
+from vrampack.cards.fit import Reason
+from vrampack.cards.node import Node
 
 Verdict = float | Reason | None
 """A score, why not, or None: it fits, and its score has not been asked for."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from cards.allocation import allocate
-from cards.node import Card, CardFacts, Devices, Node, NodeFacts, snapshot
-from cards.pod import Pod
-from cards.records import Record, Unreadable, read_record, write_record
-from cards.request import Ask, ContainerSpec, read_ask
+from vrampack.cards.allocation import allocate
+from vrampack.cards.node import Card, CardFacts, Devices, Node, NodeFacts, snapshot
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, Unreadable, read_record, write_record
+from vrampack.cards.request import Ask, ContainerSpec, read_ask
 
 UNIT_MIB = 1024
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import Metric
 
-from agent.events import AgentReason
-from agent.fence import REASONS
-from agent.metrics import Metrics as AgentMetrics
-from agent.metrics import Shown
-from cards import keys
-from cards.fit import Reason
-from cli import agent, serve
-from cli.card import main as card
-from cli.certificates import main as certificates
-from cli.demo import main as demo
-from cli.explain import main as explain
-from cli.main import COMMANDS
-from cli.shim import main as shim
-from cli.version import VERSION
 from extender.events import EventReason
 from extender.metrics import Metrics, View, _ViewCollector
+from vrampack.agent.events import AgentReason
+from vrampack.agent.fence import REASONS
+from vrampack.agent.metrics import Metrics as AgentMetrics
+from vrampack.agent.metrics import Shown
+from vrampack.cards import keys
+from vrampack.cards.fit import Reason
+from vrampack.cli import agent, serve
+from vrampack.cli.card import main as card
+from vrampack.cli.certificates import main as certificates
+from vrampack.cli.demo import main as demo
+from vrampack.cli.explain import main as explain
+from vrampack.cli.main import COMMANDS
+from vrampack.cli.shim import main as shim
+from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.nvml.driver import Gpu, Inventory, Limit, Unreadable, Usage, Xid
-from agent.nvml.errors import DriverError
+from vrampack.agent.nvml.driver import Gpu, Inventory, Limit, Unreadable, Usage, Xid
+from vrampack.agent.nvml.errors import DriverError
 
 LOST = 15
 

@@ -1,4 +1,4 @@
-"""Makes what `agent/kubelet` has of its `.proto` files: `python -m tests.agent.generate`."""
+"""Makes what `vrampack/agent/kubelet` has of its `.proto` files: `python -m tests.agent.generate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDER = Path("agent/kubelet")
+FOLDER = Path("vrampack/agent/kubelet")
 
 
 def generated(into: Path) -> list[Path]:

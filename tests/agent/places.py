@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.fence import Fence
-from cards.records import Record
 from tests.agent.world import NODE, World
 from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.kubelet.starting import Started, Waiting
+from vrampack.agent.fence import Fence
+from vrampack.cards.records import Record
 
 REPLICASET: Mapping[str, Any] = {"kind": "ReplicaSet", "controller": True, "name": "r", "apiVersion": "apps/v1"}
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import aiohttp
 
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.agent.nvml import stub
 from tests.cli.service import free_ports
 from tests.fakes.kubelet.kubelet import Kubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.fakes.nvml.machine import Machine
 from tests.fakes.nvml.profiles import StubGpu
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 NODE = "gpu-0"
 WITHIN_SECONDS = 30
@@ -96,7 +96,7 @@ async def an_agent(
                 *(
                     sys.executable,
                     "-m",
-                    "cli",
+                    "vrampack.cli",
                     "agent",
                     "--config",
                     str(config),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.devices import (
+from vrampack.agent.devices import (
     HEALTHY,
     MAX_LIST_BYTES,
     UNHEALTHY,
@@ -20,8 +20,8 @@ from agent.devices import (
     too_large,
     units_by_card,
 )
-from cards.node import CardFacts
-from cards.units import units_of_card
+from vrampack.cards.node import CardFacts
+from vrampack.cards.units import units_of_card
 
 UUIDS = st.builds(
     lambda kind, value: f"{kind}-{uuid.UUID(int=value)}", st.sampled_from(["GPU", "MIG"]), st.integers(0, 2**128 - 1)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.discovery import Discovery, Looking, Notice
-from agent.health import XidRules
-from agent.nvml.driver import Unreadable, Xid
-from agent.nvml.errors import DriverError, DriverHungError, NoDriverError
-from agent.nvml.library import Library
-from cards.node import CardFacts
-from cards.records import MAX_INDEX
 from tests.agent.drivers import LOST, ScriptedDriver, a_gpu, an_instance
 from tests.agent.nvml import machine
 from tests.fakes.nvml.profiles import PROFILES, gpus
+from vrampack.agent.discovery import Discovery, Looking, Notice
+from vrampack.agent.health import XidRules
+from vrampack.agent.nvml.driver import Unreadable, Xid
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from vrampack.agent.nvml.library import Library
+from vrampack.cards.node import CardFacts
+from vrampack.cards.records import MAX_INDEX
 
 HUNG = DriverHungError("the list of cards: no answer from the driver in 10 s")
 FAILED = DriverError("Unknown Error", 999)

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from agent.enforcement import Enforcement
-from agent.fence import Passed
-from agent.limits.cgroups import Owner
-from agent.limits.preload.answers import Unnamed
-from agent.limits.preload.backend import Named
-from agent.localpod import LocalPod
-from agent.nvml.driver import Gpu
-from agent.podresources import Held
-from agent.settings import AgentConfiguration
-from cards.node import CardFacts, Share
-from cards.pod import Pod
-from cards.records import Record, Unreadable
-from cards.request import Ask, ContainerAsk, Request
 from tests.agent.drivers import ScriptedDriver, a_gpu
+from vrampack.agent.enforcement import Enforcement
+from vrampack.agent.fence import Passed
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.answers import Unnamed
+from vrampack.agent.limits.preload.backend import Named
+from vrampack.agent.localpod import LocalPod
+from vrampack.agent.nvml.driver import Gpu
+from vrampack.agent.podresources import Held
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.cards.node import CardFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.request import Ask, ContainerAsk, Request
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.health import Health, XidRules
+from vrampack.agent.health import Health, XidRules
 
 RULES = {
     # the application's own: a kernel that faults (13, 31), a process that ends (45) ..

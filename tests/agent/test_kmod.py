@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent import enforcement
-from agent.shown import ShownModule, ShownProcess
 from tests.agent.limits.kmod.played import MIB
 from tests.agent.places import put, refusal, remove, report, start
 from tests.agent.test_preload import change_limit
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
+from vrampack.agent import enforcement
+from vrampack.agent.shown import ShownModule, ShownProcess
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
 LIMIT_MIB = 4301  # 16130 * 4 / 15
@@ -116,7 +116,7 @@ async def test_who_is_gone_is_forgotten() -> None:
 
 
 async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.app.CHOOSE_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr("vrampack.agent.app.CHOOSE_SECONDS", LOOK_SECONDS)
     async with a_world(starts=False, enforcement="kmod") as world:
         world.driver.version = "580.95.05"
         await world.launch_agent()

@@ -15,14 +15,14 @@ from typing import TypeAlias
 import pynvml
 import pytest
 
-from agent.nvml.driver import Limit, Process, Usage, Xid
-from agent.nvml.errors import DriverError, DriverHungError, NoDriverError
-from agent.nvml.library import Library
 from tests.agent.nvml import BUILT, machine, stub
 from tests.e2e.waiting import until
 from tests.fakes.nvml.build import LIBRARY, build
 from tests.fakes.nvml.machine import DRIVER_NOT_LOADED, GPU_IS_LOST, OLD_DRIVER, UNKNOWN, Machine, allocate, without
 from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, cut, gpus
+from vrampack.agent.nvml.driver import Limit, Process, Usage, Xid
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from vrampack.agent.nvml.library import Library
 
 MIB = 1024 * 1024
 A_CALL_SECONDS = 10.0
@@ -275,8 +275,8 @@ async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:
 
 PRINT_CARDS = """
 import asyncio
-from agent.nvml.errors import DriverError
-from agent.nvml.library import Library
+from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.nvml.library import Library
 library = Library(call_timeout_seconds={seconds})
 async def ask():
     try:

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent import node
-from agent.node import OwnNode
-from kube.client import Api, load_credentials
-from kube.objects import LocalNodeObject
-from kube.reflector import Reflector
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.fakes.exchanges import Exchange
 from tests.fakes.proxy import Proxy
+from vrampack.agent import node
+from vrampack.agent.node import OwnNode
+from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.objects import LocalNodeObject
+from vrampack.kube.reflector import Reflector
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 NODE = "gpu-0"
 CARDS = ("annotations", "vrampack.dev/cards")

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from agent import app, rivals
-from agent.nvml.driver import Inventory, Xid
-from agent.nvml.errors import DriverError, DriverHungError, NoDriverError
 from tests.agent.drivers import LOST, ScriptedDriver, an_instance
 from tests.agent.world import NODE, V100_MIB, World, a_world
 from tests.fakes.kubelet.pods import a_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
+from vrampack.agent import app, rivals
+from vrampack.agent.nvml.driver import Inventory, Xid
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
 
 TWO = (V100_MIB, V100_MIB)
 UNITS = 15  # floor(16130 / 1024)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.events import AgentReason
-from agent.limits.watch import Over
-from agent.localpod import LocalPod
-from agent.overuse import Overuse
-from cards.pod import Pod
-from kube.errors import RefusedError
-from kube.events import EventWriter
 from tests.fakes.api import ApiInMemory
+from vrampack.agent.events import AgentReason
+from vrampack.agent.limits.watch import Over
+from vrampack.agent.localpod import LocalPod
+from vrampack.agent.overuse import Overuse
+from vrampack.cards.pod import Pod
+from vrampack.kube.errors import RefusedError
+from vrampack.kube.events import EventWriter
 
 OVER = Over("uid-a", "main", "GPU-0", 5000, 4301, 20.0, is_to_evict=False)
 POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.limits.contract import Usage
-from agent.nvml.driver import Usage as CardUsage
-from agent.nvml.errors import DriverError
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
+from vrampack.agent.limits.contract import Usage
+from vrampack.agent.nvml.driver import Usage as CardUsage
+from vrampack.agent.nvml.errors import DriverError
 
 MIB = 1024 * 1024
 LIMIT = "vrampack_agent_container_memory_limit_bytes"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from agent.kubelet import deviceplugin_pb2 as api
-from agent.steering import Steering
 from tests.agent.drivers import an_instance
 from tests.agent.places import agrees, put, refusal, run
 from tests.agent.world import World, a_world
 from tests.fakes.kubelet.scripted_plugin import MEMORY
+from vrampack.agent.kubelet import deviceplugin_pb2 as api
+from vrampack.agent.steering import Steering
 
 
 def plugin_of(world: World) -> object:

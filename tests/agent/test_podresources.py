@@ -11,14 +11,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent import podresources
-from agent.errors import KubeletError
-from agent.podresources import PodResources
 from tests.agent.places import put, refused_for
 from tests.agent.world import a_world
 from tests.fakes.kubelet.pods import a_pod
 from tests.fakes.kubelet.rig import Rig, a_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
+from vrampack.agent import podresources
+from vrampack.agent.errors import KubeletError
+from vrampack.agent.podresources import PodResources
 
 BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 

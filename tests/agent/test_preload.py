@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from agent.limits.cgroups import Owner
-from agent.limits.preload.wire import Answer, Kind, Verdict
-from agent.shown import ShimStatus
 from tests.agent.limits.preload.clients import MIB, Program
 from tests.agent.places import put, refusal, remove, report, restarted, start
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.wire import Answer, Kind, Verdict
+from vrampack.agent.shown import ShimStatus
 
 LIMIT_MIB = 4301  # 16130 * 4 / 15
 LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}

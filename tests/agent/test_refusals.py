@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
-from agent.errors import RefusedStartError
-from agent.fence import Fence, Start
-from agent.localpod import LocalPod
-from agent.podresources import Held
-from agent.refusals import Refusals
-from kube.errors import NoAnswerError, RefusedError
-from kube.events import EventWriter
 from tests.builders import a_pod, some_cards
 from tests.fakes.api import ApiInMemory
+from vrampack.agent.errors import RefusedStartError
+from vrampack.agent.fence import Fence, Start
+from vrampack.agent.localpod import LocalPod
+from vrampack.agent.podresources import Held
+from vrampack.agent.refusals import Refusals
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.kube.events import EventWriter
 
 CARDS = some_cards(15)
 REFUSED = RefusedStartError("no_record", "has no record")

@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent import registration, rivals
 from tests.agent.world import World, a_world
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
+from vrampack.agent import registration, rivals
 
 SLOTS = 15  # floor(16130 / 1024)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agent.settings import AgentConfiguration, load_settings
-from configuration.errors import SettingsError
+from vrampack.agent.settings import AgentConfiguration, load_settings
+from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
 ROOT = Path(__file__).parents[2]

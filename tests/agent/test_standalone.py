@@ -16,15 +16,15 @@ from typing import Literal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.limits.errors import ImpossibleBackEndError
-from agent.limits.preload.backend import Paths
-from agent.metrics import Metrics
-from agent.nvml.driver import Inventory
-from agent.nvml.errors import DriverError
-from agent.settings import AgentConfiguration, AgentListen
-from agent.standalone import Places, StandaloneAgent
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.agent.limits.kmod.played import PlayedModule, a_proc, a_process
+from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.preload.backend import Paths
+from vrampack.agent.metrics import Metrics
+from vrampack.agent.nvml.driver import Inventory
+from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.settings import AgentConfiguration, AgentListen
+from vrampack.agent.standalone import Places, StandaloneAgent
 
 MIB = 1 << 20
 T4 = a_gpu(memory_mib=15109, model="Tesla T4")
@@ -215,7 +215,7 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
 
 
 async def test_it_does_not_wait_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.standalone.TAKE_UP_SECONDS", 0.01)
+    monkeypatch.setattr("vrampack.agent.standalone.TAKE_UP_SECONDS", 0.01)
     host.driver.may_answer = asyncio.Event()
     async with running(host.agent(), host.places.hook_socket.exists):
         assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}

@@ -19,26 +19,26 @@ from typing import Any
 
 import msgspec
 
-from agent.app import Agent, Options
-from agent.enforcement import Surroundings
-from agent.limits.cgroups import Owner
-from agent.limits.preload.backend import Paths
-from agent.metrics import Metrics
-from agent.settings import AgentConfiguration
-from cards.allocation import allocate
-from cards.node import Node
-from cards.records import write_record
-from cards.request import read_ask
-from kube.client import Api, load_credentials
-from kube.objects import PodObject, container_specs
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.agent.limits.kmod.played import PlayedModule, a_proc
 from tests.builders import a_node
 from tests.fakes.kubelet.kubelet import Kubelet
 from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
+from vrampack.agent.app import Agent, Options
+from vrampack.agent.enforcement import Surroundings
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.backend import Paths
+from vrampack.agent.metrics import Metrics
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.cards.allocation import allocate
+from vrampack.cards.node import Node
+from vrampack.cards.records import write_record
+from vrampack.cards.request import read_ask
+from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.objects import PodObject, container_specs
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 NODE = "gpu-0"
 CARDS = "vrampack.dev/cards"
@@ -68,11 +68,11 @@ class World:
         self._running: asyncio.Task[None] | None = None
         self._client: Api | None = None
         self._lines = _Lines()
-        logging.getLogger("agent").addHandler(self._lines)
-        logging.getLogger("agent").setLevel(logging.INFO)
+        logging.getLogger("vrampack.agent").addHandler(self._lines)
+        logging.getLogger("vrampack.agent").setLevel(logging.INFO)
 
     def close(self) -> None:
-        logging.getLogger("agent").removeHandler(self._lines)
+        logging.getLogger("vrampack.agent").removeHandler(self._lines)
 
     def ships_library(self, driver_version: str = "580.95.05") -> None:
         """A node on which the library can hold limits."""

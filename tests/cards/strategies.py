@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cards.node import Card, Node, NodeFacts, snapshot
-from cards.request import Request
 from tests.builders import UNIT_MIB
+from vrampack.cards.node import Card, Node, NodeFacts, snapshot
+from vrampack.cards.request import Request
 
 MODELS = ("A", "B")
 

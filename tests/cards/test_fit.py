@@ -9,11 +9,11 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given, settings
 
-from cards.fit import Reason, Unfit, card_reason, fitting_cards, missing_units
-from cards.node import Card, Node, NodeFacts, snapshot
-from cards.request import Request
 from tests.builders import UNIT_MIB, a_node
 from tests.cards.strategies import nodes, requests
+from vrampack.cards.fit import Reason, Unfit, card_reason, fitting_cards, missing_units
+from vrampack.cards.node import Card, Node, NodeFacts, snapshot
+from vrampack.cards.request import Request
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

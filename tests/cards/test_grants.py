@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cards.allocation import allocate
-from cards.grants import Grant, read_grant, read_pod_limits
-from cards.node import Devices
-from cards.records import RecordError, write_record
-from cards.request import Ask, read_ask
-from cards.units import limit_mib
 from tests.builders import a_node, an_ask, container_specs
+from vrampack.cards.allocation import allocate
+from vrampack.cards.grants import Grant, read_grant, read_pod_limits
+from vrampack.cards.node import Devices
+from vrampack.cards.records import RecordError, write_record
+from vrampack.cards.request import Ask, read_ask
+from vrampack.cards.units import limit_mib
 
 ALLOCATION = "vrampack.dev/allocation"
 VISIBLE = "visible-devices.vrampack.dev/main"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.node import CardFacts, NodeFacts, Share, snapshot
-from cards.node_annotations import NodeReading, read_node
 from tests.builders import UNIT_MIB, some_cards
+from vrampack.cards.node import CardFacts, NodeFacts, Share, snapshot
+from vrampack.cards.node_annotations import NodeReading, read_node
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.allocation import Allocation, allocate
-from cards.node import Node
-from cards.records import Record, read_record, write_fractions, write_record
-from cards.request import Ask, ContainerSpec, read_ask
 from tests.builders import a_node, an_ask, container_specs
+from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.node import Node
+from vrampack.cards.records import Record, read_record, write_fractions, write_record
+from vrampack.cards.request import Ask, ContainerSpec, read_ask
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

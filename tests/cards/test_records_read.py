@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.node import Share
-from cards.records import Record, Unreadable, read_record
 from tests.builders import an_ask
+from vrampack.cards.node import Share
+from vrampack.cards.records import Record, Unreadable, read_record
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.request import Ask, ContainerKind, ContainerSpec, Request, read_ask
 from tests.builders import an_ask, container_specs
+from vrampack.cards.request import Ask, ContainerKind, ContainerSpec, Request, read_ask
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

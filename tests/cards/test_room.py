@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cards.fit import Unfit, fitting_cards
-from cards.node import Node
-from cards.request import Request
-from cards.room import has_gained_room
 from tests.builders import a_node
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
+from vrampack.cards.room import has_gained_room
 
 FULL = a_node(units=(16, 16), used=(16, 16))
 BROKEN = replace(a_node(), problem="its unit is another")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.units import DEFAULT_UNIT_MIB, MAX_UNITS, limit_mib, parse_units, units_of_card
+from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS, limit_mib, parse_units, units_of_card
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from simulator.kubeconfig import write_kubeconfig
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 WITHIN_SECONDS = 20
 """Longer than a Python process takes to start on a busy machine."""
@@ -90,7 +90,7 @@ async def _started(*arguments: str) -> AsyncIterator[Running]:
     listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "cli", "serve", *listen, *arguments, stdout=PIPE, stderr=PIPE, env=environment
+        sys.executable, "-m", "vrampack.cli", "serve", *listen, *arguments, stdout=PIPE, stderr=PIPE, env=environment
     )
     try:
         async with aiohttp.ClientSession() as session:

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from cli import agent
 from tests.agent.process import an_agent
 from tests.fakes.nvml.profiles import PROFILES
+from vrampack.cli import agent
 
 V100 = PROFILES["v100"]
 

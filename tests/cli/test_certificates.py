@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from cli.certificates.main import FILES, look
-from cli.certificates.pairs import Signed, ends, renewed
-from kube.client import Api
-from kube.errors import RefusedError
-from kube.objects import Metadata, SecretObject
+from vrampack.cli.certificates.main import FILES, look
+from vrampack.cli.certificates.pairs import Signed, ends, renewed
+from vrampack.kube.client import Api
+from vrampack.kube.errors import RefusedError
+from vrampack.kube.objects import Metadata, SecretObject
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["vrampack-admission.vrampack-system.svc", "vrampack-admission.vrampack-system.svc.cluster.local"]

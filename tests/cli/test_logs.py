@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 
-from cli.logs import JsonFormatter
+from vrampack.cli.logs import JsonFormatter
 
 
 def a_record(message: str, *values: object, failed: bool = False) -> logging.LogRecord:
     error = (ValueError, ValueError("two\nlines"), None) if failed else None
-    record = logging.LogRecord("agent.app", logging.WARNING, __file__, 1, message, values, error)
+    record = logging.LogRecord("vrampack.agent.app", logging.WARNING, __file__, 1, message, values, error)
     record.created = 0.25
     return record
 
@@ -21,7 +21,7 @@ def test_a_line_is_one_object() -> None:
     assert json.loads(text) == {
         "ts": "1970-01-01T00:00:00.250+00:00",
         "level": "warning",
-        "logger": "agent.app",
+        "logger": "vrampack.agent.app",
         "msg": 'bound pod=ml/train-0 text="a\nb"',
     }
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import COMMANDS, main
-from cli.version import VERSION
+from vrampack.cli.main import COMMANDS, main
+from vrampack.cli.version import VERSION
 
 
 def test_misuse_exits_2_with_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_no_way_to_an_api_server_exits_1(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_version_in_this_process_and_in_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
-    done = subprocess.run([sys.executable, "-m", "cli", "version"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "vrampack.cli", "version"], capture_output=True, text=True, check=True)
     assert capsys.readouterr().out == done.stdout == f"vrampack {VERSION}\n"
 
 

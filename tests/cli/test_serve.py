@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.version import VERSION
-from simulator.apiserver import ApiServer
 from tests.cli.service import serving
 from tests.fakes.proxy import Proxy
 from tests.wire import recordings
+from vrampack.cli.version import VERSION
+from vrampack.simulator.apiserver import ApiServer
 
 PREFIX = "/gpushare-scheduler"
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"

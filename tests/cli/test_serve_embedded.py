@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.main import main
 from tests.cli.service import serving_file
 from tests.wire import recordings
+from vrampack.cli.main import main
 
 PREFIX = "/gpushare-scheduler"
 FILTER = json.loads(recordings.read("filter.ncc-true_ignoredByScheduler-true.json"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from configuration.errors import SettingsError
 from extender.app import Options, serve
 from extender.settings import load_settings
-from simulator.apiserver import ApiServer
 from tests.cli.service import Running, serving
 from tests.manifests.kustomization import MANIFESTS
+from vrampack.config.errors import SettingsError
+from vrampack.simulator.apiserver import ApiServer
 
 SHIPPED = MANIFESTS / "second-scheduler" / "scheduler.yaml"
 BEHIND = "  - urlPrefix: http://127.0.0.1:9/other\n    filterVerb: filter\n"

@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from configuration.errors import SettingsError
-from configuration.strict import Strict, load
+from vrampack.config.errors import SettingsError
+from vrampack.config.strict import Strict, load
 
 
 class Listen(Strict):

@@ -18,10 +18,10 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from simulator.apiserver import ApiServer
-from simulator.workloads import Workloads
 from tests.contract.server import Server
 from tests.e2e.cluster import Cluster
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.workloads import Workloads
 
 REAL = "real"
 

@@ -1,6 +1,6 @@
 """The contract: two lists of calls, and every refusal, as the real API server answers them.
 
-What `kube/` calls, top to bottom: lists, watches, creation, patches, deletion, the Binding, events, and what is not
+What `vrampack/kube/` calls, top to bottom: lists, watches, creation, patches, deletion, the Binding, events, and what is not
 there. Then what people with kubectl need: discovery, tables, selectors, patches with directives, dry runs,
 StatefulSets and Deployments, and the pods that controllers make of them.
 Messages are checked by a piece that a person would look for; `code`, `reason` and `details` exactly.

@@ -61,7 +61,7 @@ def start_extender(
     *,
     port: int = EXTENDER_PORT,
     configuration: str | None = None,
-    command: Sequence[str | Path] = (sys.executable, "-m", "cli", "serve"),
+    command: Sequence[str | Path] = (sys.executable, "-m", "vrampack.cli", "serve"),
     api: Address | None = None,
     ca_file: Path | None = None,
     wait: bool = True,

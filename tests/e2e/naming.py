@@ -13,11 +13,11 @@ import logging
 import sys
 from typing import Final
 
-from cards.request import Request
-from cli.main import main
 from extender import parts
 from extender.promises import Promises
 from policies.layout import Laid
+from vrampack.cards.request import Request
+from vrampack.cli.main import main
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from http.client import HTTPConnection
 
 import pytest
 
-from cli.certificates.pairs import Signed, renewed
 from tests.e2e import admission_bench
 from tests.e2e.admission_bench import Bench
 from tests.e2e.admission_pods import VOID, a_container, a_pod, has_exact_environment, init_asks, variable
@@ -21,6 +20,7 @@ from tests.e2e.refusals import NAMESPACE
 from tests.e2e.webhook import CONFIGURATION, PORT, Webhook, installed
 from tests.manifests.kustomization import MANIFESTS
 from tests.wire.listener import connected
+from vrampack.cli.certificates.pairs import Signed, renewed
 
 NAME = "vrampack-admission.vrampack-system.svc"
 OTHERS = {

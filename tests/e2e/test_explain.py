@@ -39,7 +39,7 @@ def reader(cluster: Cluster) -> Iterator[Path]:
 
 
 def explain(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli", "explain", "pod", *arguments, "--kubeconfig", str(kubeconfig)]
+    command = [sys.executable, "-m", "vrampack.cli", "explain", "pod", *arguments, "--kubeconfig", str(kubeconfig)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=60)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cli import plugin
-from cli.inspect import kubectl
 from tests.e2e.cluster import Cluster
 from tests.e2e.in_cluster import Extender
 from tests.e2e.objects import PODS, a_card, a_pod, cards
 from tests.e2e.processes import REPOSITORY, Process
+from vrampack.cli import plugin
+from vrampack.cli.inspect import kubectl
 
 NODE = "cn-hangzhou.192.168.2.167"
 GOLDEN = REPOSITORY / "tests" / "cli" / "inspect" / "golden"
@@ -152,7 +152,7 @@ def golden(name: str) -> str:
 
 def vrampack_inspect(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cli", "inspect", *arguments],
+        [sys.executable, "-m", "vrampack.cli", "inspect", *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

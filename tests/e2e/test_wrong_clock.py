@@ -20,7 +20,7 @@ import sys, time
 offset = int(sys.argv.pop(1))
 time.time = lambda true=time.time: true() + offset
 time.time_ns = lambda true=time.time_ns: true() + offset * 10**9
-from cli.main import main
+from vrampack.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

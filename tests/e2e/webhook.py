@@ -92,7 +92,7 @@ class Webhook:
     def renew(self, *flags: str) -> str:
         """`vrampack certificates` once, under the shipped account; what it says."""
         kubeconfig = self.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
-        command = [sys.executable, "-m", "cli", "certificates", "--kubeconfig", str(kubeconfig), *flags]
+        command = [sys.executable, "-m", "vrampack.cli", "certificates", "--kubeconfig", str(kubeconfig), *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY)
         if done.returncode:
             raise RuntimeError(f"vrampack certificates: {done.stderr}")

@@ -6,10 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cards.allocation import Allocation, allocate
-from cards.node import NodeFacts, Share
-from cards.pod import Pod
-from cards.records import Record
 from extender.events import EventWriter
 from extender.ledger import Ledger
 from extender.metrics import Metrics
@@ -19,6 +15,10 @@ from policies.policy import Ranked
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts
 from tests.e2e.objects import RESOURCE
 from tests.fakes.api import ApiInMemory
+from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.node import NodeFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
 
 Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
 

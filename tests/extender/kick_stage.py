@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from cards.allocation import allocate
-from cards.node import NodeFacts, Share
-from cards.pod import Pod
-from cards.records import Record
 from extender.evictions import Evictions
 from extender.kicks import Attempt, Kicker
 from extender.ledger import Ledger
@@ -19,6 +15,10 @@ from policies.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_pod, node_facts
 from tests.fakes.api import ApiInMemory
+from vrampack.cards.allocation import allocate
+from vrampack.cards.node import NodeFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
 
 
 class Door(ApiInMemory):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cards.environment import Wiring
 from extender.admission import Reviewed, Reviewer, review
 from extender.door import MAX_BODY_BYTES
 from extender.metrics import Metrics
@@ -18,6 +17,7 @@ from extender.routes import admission_app
 from tests.e2e.admission_pods import MIRROR, VOID, a_container, a_pod, environment, variable
 from tests.wire.listener import Address, connected, read_reply, request, serving
 from tests.wire.service import CONFIGURATION
+from vrampack.cards.environment import Wiring
 
 WIRING = Wiring()
 SECOND = Wiring(scheduler_name="vrampack")

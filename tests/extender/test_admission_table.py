@@ -13,12 +13,12 @@ from http import HTTPStatus
 
 import pytest
 
-from cards.environment import Wiring
 from extender.admission import review
 from tests.e2e import test_admission_environment as table
 from tests.e2e.admission_attacks import Attack
 from tests.e2e.admission_bench import Bench
 from tests.e2e.cluster import Cluster, Json
+from vrampack.cards.environment import Wiring
 
 LEFT_TO_THE_GUARD = (
     *(what for what in table.HOSTILE if "ephemeral container" in what and "image" not in what),

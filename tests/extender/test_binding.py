@@ -18,8 +18,6 @@ import pytest
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
-from cards.node import NodeFacts
-from cards.pod import Pod
 from extender.binding import Binder
 from extender.events import EventWriter
 from extender.evictions import Evictions
@@ -29,13 +27,15 @@ from extender.nominations import Nominations
 from extender.promises import Promises
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
-from kube.client import Api
-from kube.objects import NodeObject, PodObject, to_node, to_pod
 from policies.engine import Engine
-from simulator.apiserver import ApiServer
 from tests.builders import UNIT_MIB, some_cards
 from tests.e2e.objects import a_card, a_pod, allocation, cards
 from tests.fakes.proxy import Proxy
+from vrampack.cards.node import NodeFacts
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.simulator.apiserver import ApiServer
 
 BINDING = r"/binding$"
 POD = r"/pods/[^/]+$"

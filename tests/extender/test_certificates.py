@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.certificates.pairs import Signed, renewed
 from extender.admission import Reviewer
 from extender.certificates import SAY_AGAIN_SECONDS, Certificates
 from extender.metrics import Metrics
@@ -19,6 +18,7 @@ from extender.routes import admission_app
 from extender.settings import Admission
 from tests.wire.listener import Address, connected, read_reply, request, serving
 from tests.wire.service import CONFIGURATION
+from vrampack.cli.certificates.pairs import Signed, renewed
 
 NAME = "vrampack-admission.vrampack-system.svc"
 LIFE = timedelta(days=90)

@@ -9,9 +9,9 @@ import pytest
 
 from extender.events import EventReason, EventWriter
 from extender.metrics import Metrics
-from kube.errors import NoAnswerError
 from tests.builders import a_pod
 from tests.fakes.api import ApiInMemory
+from vrampack.kube.errors import NoAnswerError
 
 
 class Api(ApiInMemory):

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from cards.pod import Pod
 from extender.evictions import EXPECTED_SECONDS, MOST_EXPECTED, NODES_AT_ONCE
 from tests.builders import a_pod, an_ask, node_facts
 from tests.extender.desk import Desk
 from tests.extender.kick_stage import Stage
+from vrampack.cards.pod import Pod
 
 
 async def a_desk(*nodes: str, priority: int = 10) -> Desk:

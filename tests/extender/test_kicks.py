@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from extender import kicks, plan
-from kube.errors import NoAnswerError, RefusedError
 from tests.builders import node_facts
 from tests.extender.kick_stage import Stage
+from vrampack.kube.errors import NoAnswerError, RefusedError
 
 
 @pytest.fixture

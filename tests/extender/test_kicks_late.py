@@ -19,12 +19,12 @@ from extender.app import Extender, Options
 from extender.metrics import Metrics
 from extender.server import listen
 from extender.settings import ExtenderConfiguration
-from kube.client import Api
-from simulator.apiserver import ApiServer
-from simulator.cluster import embedded_cluster
-from simulator.scheduler import SchedulerSettings
 from tests.e2e.objects import RESOURCE, a_card, a_pod, cards
 from tests.fakes.proxy import Proxy
+from vrampack.kube.client import Api
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.cluster import embedded_cluster
+from vrampack.simulator.scheduler import SchedulerSettings
 
 KICK = r"/pods/[^/]+/status$"
 FILTER = r"/filter$"

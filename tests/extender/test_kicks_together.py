@@ -9,13 +9,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.fit import Unfit, fitting_cards
-from cards.node import Node, NodeFacts, Share
-from cards.records import Record
-from cards.request import Ask, ContainerAsk, Request
 from tests.builders import a_pod, node_facts
 from tests.cards.strategies import requests
 from tests.extender.kick_stage import Stage
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.node import Node, NodeFacts, Share
+from vrampack.cards.records import Record
+from vrampack.cards.request import Ask, ContainerAsk, Request
 
 
 @st.composite

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cards.allocation import Allocation, allocate
-from cards.node import Node, NodeFacts, Share
-from cards.pod import Pod
-from cards.records import Record, Unreadable
 from extender.ledger import GONE_NODES_KEPT, Ledger
 from extender.notices import Notice
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts, some_cards
+from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.node import Node, NodeFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, Unreadable
 
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
 

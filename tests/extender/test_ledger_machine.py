@@ -17,12 +17,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from cards.allocation import Allocation, allocate
-from cards.fit import Unfit
-from cards.node import Node, NodeFacts, Share
-from cards.pod import Pod
-from cards.records import Record, Unreadable
-from cards.request import Ask
 from extender.evictions import Evictions
 from extender.ledger import Ledger, PodList
 from extender.nominations import Nominations
@@ -31,6 +25,12 @@ from policies.judging import in_order, judge
 from policies.policy import Demand
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_record, an_ask, node_facts, some_cards
+from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.fit import Unfit
+from vrampack.cards.node import Node, NodeFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.request import Ask
 
 NODES = ("n0", "n1", "n2")
 ASKS = (an_ask(4), an_ask(7), an_ask(9), an_ask(15), an_ask(16, count=2), an_ask(4, whole=True))

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cards.allocation import allocate
-from cards.node import Share
-from cards.records import Record
 from extender.ledger import Ledger
 from tests.builders import UNIT_MIB, a_pod, node_facts
+from vrampack.cards.allocation import allocate
+from vrampack.cards.node import Share
+from vrampack.cards.records import Record
 
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
 

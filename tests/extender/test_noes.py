@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from cards.fit import Unfit
 from policies.judging import judge
 from policies.policy import Demand
 from tests.builders import an_ask, node_facts
 from tests.extender.desk import Desk
+from vrampack.cards.fit import Unfit
 
 NAMES = [f"n{number}" for number in range(6)]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cards.pod import Pod
 from tests.builders import a_pod, node_facts
 from tests.extender.desk import Desk
+from vrampack.cards.pod import Pod
 
 NO_ROOM = "no card with enough free memory"
 

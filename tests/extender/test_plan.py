@@ -8,12 +8,12 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.node import Node
-from cards.request import Request
 from extender.plan import Plan
 from policies.layout import Laid, Layout
 from tests.builders import a_node
 from tests.cards.strategies import nodes, requests
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 ASKED = st.tuples(requests(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
 

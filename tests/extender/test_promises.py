@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from cards.request import Request
 from extender.promises import PROMISE_SECONDS, Promises
 from policies.layout import Laid
 from policies.policy import Ranked
 from tests.builders import a_pod, an_ask
 from tests.extender.desk import Desk
+from vrampack.cards.request import Request
 
 
 def promised(desk: Desk) -> dict[str, str]:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cards.node import Share
-from cards.records import Record
 from extender.app import Extender, Options
 from extender.metrics import Metrics
 from extender.reload import Reloader
 from extender.settings import ExtenderConfiguration, load_settings
 from tests.builders import a_pod, an_ask, node_facts
 from tests.fakes.api import ApiInMemory
+from vrampack.cards.node import Share
+from vrampack.cards.records import Record
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 SPREAD = HEAD + "policy: {default: spread}\n"

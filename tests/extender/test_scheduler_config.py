@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from configuration.errors import SettingsError
 from extender.scheduler_config import Finding, check_scheduler
 from extender.settings import ExtenderConfiguration
 from tests.manifests.test_scheduler_configuration import SCHEDULERS, configuration
+from vrampack.config.errors import SettingsError
 
 SETTINGS = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
 OTHER = {"urlPrefix": "http://127.0.0.1:9/other", "filterVerb": "filter"}

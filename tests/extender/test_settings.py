@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from configuration.addresses import is_loopback, parse_address
-from configuration.errors import SettingsError
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.config.addresses import is_loopback, parse_address
+from vrampack.config.errors import SettingsError
 
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"

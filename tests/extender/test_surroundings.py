@@ -12,11 +12,11 @@ import pytest
 from extender import surroundings
 from extender.metrics import Metrics
 from extender.surroundings import DeviceClasses
-from kube.client import Api
-from simulator.apiserver import ApiServer
 from tests.fakes.faults import When
 from tests.fakes.proxy import Proxy
 from tests.kube.calls import Calls, an_api
+from vrampack.kube.client import Api
+from vrampack.simulator.apiserver import ApiServer
 
 RESOURCE = "aliyun.com/gpu-mem"
 

@@ -12,11 +12,11 @@ from extender.ledger import Ledger
 from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, Watcher
-from kube.objects import NodeObject, PodObject
-from kube.reflector import Identity
 from tests.builders import UNIT_MIB
 from tests.e2e.objects import a_card, a_pod, cards
 from tests.fakes.api import ApiInMemory
+from vrampack.kube.objects import NodeObject, PodObject
+from vrampack.kube.reflector import Identity
 
 
 class Feed:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cards.fit import Unfit, fitting_cards
-from cards.holding import Hold, HoldState
-from cards.node import Node
-from cards.request import Request
 from extender import victims
 from extender.victims import added_victims, order
 from tests.builders import a_node, a_pod, an_ask
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.holding import Hold, HoldState
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 PREEMPTOR = 100
 """Its priority."""

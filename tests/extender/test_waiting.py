@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cards.pod import Pod
 from extender import waiting
 from extender.waiting import Waiting
 from tests.builders import a_pod
+from vrampack.cards.pod import Pod
 
 
 def live(book: Waiting, *pods: Pod, now: float = 0.0) -> list[str]:

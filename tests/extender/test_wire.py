@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cards.pod import Pod
-from cards.request import Ask, Request
 from extender.wire import BindingArgs, WireError, read_binding
 from extender.wire_args import ArgsReader
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import Ask, Request
 
 MEMORY = "aliyun.com/gpu-mem"
 BODY = {

@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from kube.client import Api
-from kube.errors import RefusedError
-from kube.objects import PodObject
+from vrampack.kube.client import Api
+from vrampack.kube.errors import RefusedError
+from vrampack.kube.objects import PodObject
 
 Object = dict[str, Any]  # Any: raw API objects
 
 
 class ApiInMemory(Api):
-    """`kube.client.Api` over a dictionary of raw pods by namespace and name."""
+    """`vrampack.kube.client.Api` over a dictionary of raw pods by namespace and name."""
 
     def __init__(self, pods: Iterable[Object] = ()) -> None:
         self.pods = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): copy.deepcopy(pod) for pod in pods}

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from simulator.apiserver import ApiServer
 from tests.fakes.scripted_extender import Call, Json, Rule, ScriptedExtender
+from vrampack.simulator.apiserver import ApiServer
 
 ASK = {"Pod": {"metadata": {"name": "a"}}, "Nodes": None, "NodeNames": ["n2", "n1"]}
 

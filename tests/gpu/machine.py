@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from agent.limits.cgroups import Owner
-from agent.limits.preload.backend import Named, Paths, Preload
-from agent.limits.preload.files import FOLDER, LIBRARY
 from tests.e2e.processes import REPOSITORY
 from tests.fakes.driver.build import build
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.backend import Named, Paths, Preload
+from vrampack.agent.limits.preload.files import FOLDER, LIBRARY
 
 HERE = Path(__file__).parent
 EVERYBODY = Owner("gpu-test", "gpu-test")

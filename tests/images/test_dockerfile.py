@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.limits.preload.files import SHIPPED
 from images import trim
+from vrampack.agent.limits.preload.files import SHIPPED
 
 REPOSITORY = Path(__file__).parents[2]
 SITE = Path(yaml.__file__).parents[1]

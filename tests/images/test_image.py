@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from cli.version import VERSION
 from images.archive import WHITEOUT, Archive, read
 from images.container import Container
 from tests.images import probe
+from vrampack.cli.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 ARCHIVE = REPOSITORY / "build/image/vrampack.tar"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from kubernetes.aio.client import Configuration
 
-from kube.client import Api
+from vrampack.kube.client import Api
 
 
 class Calls:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
-from kube.client import Api
-from kube.objects import PodObject
-from kube.reflector import SILENCE_SECONDS, Identity, Reflector
+from vrampack.kube.client import Api
+from vrampack.kube.objects import PodObject
+from vrampack.kube.reflector import SILENCE_SECONDS, Identity, Reflector
 
 WITHIN_SECONDS = 10.0
 """How long to wait for something a test expects."""

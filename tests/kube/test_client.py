@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kube.client import Api, load_credentials
-from kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.fakes.proxy import Proxy
 from tests.fakes.upstream import Upstream
 from tests.kube.calls import Calls, an_api
+from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 KICK = {"vrampack.dev/retry": "1-1"}
 SOON = 5.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kube.errors import NoAnswerError, RefusedError
 from tests.fakes.upstream import Upstream, a_reply
 from tests.kube.calls import Calls, an_api
+from vrampack.kube.errors import NoAnswerError, RefusedError
 
 SOON = 5.0
 SECRETS = "/api/v1/namespaces/system/secrets"

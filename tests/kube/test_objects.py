@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cards.node import CardFacts
-from cards.pod import Pod
-from cards.records import Record
-from cards.request import ContainerSpec
-from kube.objects import UNDECODABLE, NodeObject, PodObject, PodSpec, container_specs, to_node, to_pod
 from tests.builders import UNIT_MIB
+from vrampack.cards.node import CardFacts
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
+from vrampack.cards.request import ContainerSpec
+from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, PodSpec, container_specs, to_node, to_pod
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

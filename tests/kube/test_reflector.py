@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.client import Api
-from kube.objects import PodObject
-from kube.reflector import Reflector
-from simulator.apiserver import ApiServer
 from tests.fakes.proxy import Proxy
 from tests.kube.calls import an_api
 from tests.kube.sinks import Recorder, reflecting
+from vrampack.kube.client import Api
+from vrampack.kube.objects import PodObject
+from vrampack.kube.reflector import Reflector
+from vrampack.simulator.apiserver import ApiServer
 
 WATCH = r"/pods\?watch=true"
 LIST = r"/pods\?limit="

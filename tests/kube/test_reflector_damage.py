@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.client import Api
-from kube.objects import PodObject
 from tests.fakes.upstream import Upstream, a_reply
 from tests.kube.calls import an_api
 from tests.kube.sinks import Recorder, reflecting
+from vrampack.kube.client import Api
+from vrampack.kube.objects import PodObject
 
 
 class Setting:

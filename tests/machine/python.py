@@ -1,8 +1,8 @@
 """Our Python in a machine: the interpreter, and of the libraries what the programs of a test import.
 
-    files = python_files(["cli.agent", "agent.standalone"])
+    files = python_files(["vrampack.cli.agent", "vrampack.agent.standalone"])
     with Machine(kernel, files=files, memory_mib=1024) as machine:
-        machine.run(PYTHON, "-m", "cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
+        machine.run(PYTHON, "-m", "vrampack.cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
 
 What is imported is found by importing it here. A module that nobody imports before he needs it must be named.
 """

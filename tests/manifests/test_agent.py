@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from cli.version import VERSION
 from tests.manifests.kustomization import SHAPES, Json, containers, rendered, template, workload
+from vrampack.cli.version import VERSION
 
 FOLDERS = {
     "/var/lib/kubelet/device-plugins": ("/var/lib/kubelet/device-plugins", "Directory", False),

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cards import keys
-from cli.version import VERSION
-from configuration.addresses import is_loopback, parse_address
 from extender.settings import ExtenderConfiguration
 from tests.e2e.binaries import pinned_version
 from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template, workload
+from vrampack.cards import keys
+from vrampack.cli.version import VERSION
+from vrampack.config.addresses import is_loopback, parse_address
 
 SCHEDULER_STOPS_SECONDS = 5
 """How long kube-scheduler gives the requests to its own listener, at its end."""

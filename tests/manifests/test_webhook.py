@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cards.keys import MEMORY_RESOURCE
-from cli.certificates import main as certificates
-from cli.version import VERSION
-from configuration.addresses import parse_address
 from extender.settings import ExtenderConfiguration, load_settings
 from tests.manifests.kustomization import MANIFESTS, Json, documents, read, rendered
+from vrampack.cards.keys import MEMORY_RESOURCE
+from vrampack.cli.certificates import main as certificates
+from vrampack.cli.version import VERSION
+from vrampack.config.addresses import parse_address
 
 WEBHOOK = MANIFESTS / "webhook"
 SHAPES = ("second-scheduler", "kubeadm")

@@ -26,7 +26,7 @@ DOORS: Mapping[str, Break] = {
         f"{SETTINGS}::test_a_fault_names_file_and_path",
     ),
     "a setting with a misspelt name is ignored": Break(
-        "configuration/strict.py",
+        "vrampack/config/strict.py",
         'model_config = ConfigDict(frozen=True, extra="forbid", strict=True)',
         'model_config = ConfigDict(frozen=True, extra="ignore", strict=True)',
         f"{SETTINGS}::test_a_fault_names_file_and_path",

@@ -12,28 +12,28 @@ HOST = "tests/agent/limits/test_host_limits.py"
 
 HOSTS: Mapping[str, Break] = {
     "a container may have more than a card": Break(
-        "agent/limits/variables.py", "if units > card_units:", "if False:", f"{VARIABLES}[more than there is]"
+        "vrampack/agent/limits/variables.py", "if units > card_units:", "if False:", f"{VARIABLES}[more than there is]"
     ),
     "a host's card is given twice": Break(
-        "agent/limits/tenants.py",
+        "vrampack/agent/limits/tenants.py",
         "if self._may_overcommit or asked <= left or not asked:",
         "if True:",
         f"{TENANTS}::test_a_card_is_given_up_to_its_memory",
     ),
     "what ended on a host is held for ever": Break(
-        "agent/limits/tenants.py",
+        "vrampack/agent/limits/tenants.py",
         "gone = tuple(each for each in self.all() if not self._is_alive(each))",
         "gone: tuple[Tenant, ...] = ()",
         f"{TENANTS}::test_what_ended_is_given_again",
     ),
     "a pod's environment is believed on a host": Break(
-        "agent/limits/hostlimits.py",
+        "vrampack/agent/limits/hostlimits.py",
         "_check_host(question)",
         "pass",
         f"{HOST}::test_whose_environment_is_not_to_be_believed_does_not_start",
     ),
     "a host's agent begins with an empty book": Break(
-        "agent/standalone.py",
+        "vrampack/agent/standalone.py",
         "self._tenants.restore()",
         "pass",
         "tests/agent/test_standalone.py::test_the_next_agent_holds_who_runs_to_what_it_has",

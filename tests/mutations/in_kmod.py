@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Break
 
-BACK_END = "agent/limits/kmod/backend.py"
+BACK_END = "vrampack/agent/limits/kmod/backend.py"
 TESTS = "tests/agent/limits/kmod/test_backend.py"
 
 KMOD: Mapping[str, Break] = {

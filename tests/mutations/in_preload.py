@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Break
 
-ROOM = "agent/limits/preload"
+ROOM = "vrampack/agent/limits/preload"
 TESTS = "tests/agent/limits/preload"
 SERVER = f"{TESTS}/test_server.py"
 RESTART = f"{TESTS}/test_restart.py"
@@ -87,13 +87,13 @@ PRELOAD: Mapping[str, Break] = {
         f"{RESTART}::test_another_process_with_a_number_of_before_is_not_taken_for_it",
     ),
     "a record that the fence would refuse is followed": Break(
-        "agent/enforcement.py",
+        "vrampack/agent/enforcement.py",
         "return shown if known[2] else admitted",
         "return shown",
         "tests/agent/test_enforcement.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
     ),
     "a limit is never changed while its pod runs": Break(
-        "agent/enforcement.py",
+        "vrampack/agent/enforcement.py",
         "return shown if known[2] else admitted",
         "return admitted",
         "tests/agent/test_enforcement.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",

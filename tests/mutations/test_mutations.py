@@ -33,14 +33,9 @@ from tests.mutations.in_waiting import WAITING
 
 ROOT = Path(__file__).parents[2]
 COPIED = [
-    "cards",
-    "configuration",
-    "policies",
-    "kube",
+    "vrampack",
     "extender",
-    "agent",
-    "simulator",
-    "cli",
+    "policies",
     "manifests",
     "tests",
     "pyproject.toml",

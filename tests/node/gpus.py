@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cards import keys
 from tests.fakes.nvml.machine import Machine
 from tests.fakes.nvml.profiles import StubGpu
 from tests.node.agreement import cards_of
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, Node
 from tests.node.pods import RESOURCE
+from vrampack.cards import keys
 
 UNIT_MIB = 1024
 

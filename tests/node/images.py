@@ -14,13 +14,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.version import VERSION
 from images import trim
 from tests.e2e import binaries
 from tests.e2e.processes import REPOSITORY
 from tests.fakes.driver.build import build
 from tests.manifests.kustomization import MANIFESTS, containers, objects
 from tests.node.archives import Content, write
+from vrampack.cli.version import VERSION
 
 PAUSE_NAME = "registry.k8s.io/pause:3.10"
 BUSYBOX_NAME = "docker.io/library/busybox:1.35"

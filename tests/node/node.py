@@ -21,7 +21,6 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from cli import plugin
 from tests.e2e.processes import Process
 from tests.e2e.waiting import until
 from tests.manifests.kustomization import MANIFESTS
@@ -31,6 +30,7 @@ from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_AD
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
 from tests.node.surroundings import LOGS, Surroundings
+from vrampack.cli import plugin
 
 Json: TypeAlias = Any
 """Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import grpc
 
-from agent.kubelet.podresources_pb2 import ListPodResourcesRequest
-from agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 from tests.node.kubelet import POD_RESOURCES
+from vrampack.agent.kubelet.podresources_pb2 import ListPodResourcesRequest
+from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 
 TIMEOUT_SECONDS = 10
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 import msgspec
 
-from cards.allocation import allocate
-from cards.node import Card, snapshot
-from cards.node_annotations import read_node
-from cards.records import write_record
-from cards.units import DEFAULT_UNIT_MIB
-from kube.objects import PodObject, to_pod
 from tests.node.controlplane import API_URL, NODE_NAME
 from tests.node.node import NAMESPACE, Node
+from vrampack.cards.allocation import allocate
+from vrampack.cards.node import Card, snapshot
+from vrampack.cards.node_annotations import read_node
+from vrampack.cards.records import write_record
+from vrampack.cards.units import DEFAULT_UNIT_MIB
+from vrampack.kube.objects import PodObject, to_pod
 
 DEPLOYMENT = "deployment/vrampack-scheduler"
 REPLICAS = 2

@@ -102,5 +102,5 @@ def test_a_cordoned_card_gets_no_pods(node: Node, pair: tuple[StubGpu, ...]) -> 
 
 
 def _vrampack(node: Node, *arguments: str) -> None:
-    command = [sys.executable, "-m", "cli", *arguments, "--kubeconfig", str(node.cluster.admin)]
+    command = [sys.executable, "-m", "vrampack.cli", *arguments, "--kubeconfig", str(node.cluster.admin)]
     subprocess.run(command, check=True, capture_output=True)

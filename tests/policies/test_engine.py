@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cards.fit import Reason, Unfit, fitting_cards
-from cards.node import Node
-from cards.outline import gist, is_plain, outline
-from cards.request import Ask, ContainerAsk, Request
 from policies.engine import SHAPES_KEPT, Engine
 from policies.judging import POLICIES, SCORES, Judgement, in_order, judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName, PolicyTuning
 from tests.builders import a_node, an_ask
 from tests.cards.strategies import nodes, requests
+from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.outline import gist, is_plain, outline
+from vrampack.cards.request import Ask, ContainerAsk, Request
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

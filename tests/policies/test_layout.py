@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cards.fit import Unfit, fitting_cards
-from cards.node import Node
-from cards.request import Request
 from policies.judging import judge
 from policies.layout import Laid, Layout
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName
 from tests.builders import a_node
 from tests.cards.strategies import nodes, requests
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 
 def lay(layout: Layout, request: Request, names: Sequence[str] = ("n",)) -> tuple[str, tuple[int, ...]] | None:

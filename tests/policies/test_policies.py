@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cards.fit import Unfit, fitting_cards
-from cards.node import Node
-from cards.request import Request
 from policies.judging import POLICIES, in_order, judge
 from policies.policy import Demand, Ranked
 from policies.tuning import PolicyName
 from tests.builders import a_node
 from tests.cards.strategies import nodes, requests
+from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import Request
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""

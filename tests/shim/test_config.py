@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.variables import NAMES
 from tests.shim.conftest import SOURCES
 from tests.shim.probing import probe
+from vrampack.agent.limits.variables import NAMES
 
 pytestmark = pytest.mark.shim
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Cgroups, owner_of_pid
-from agent.limits.errors import LimitError
-from agent.limits.hooks import HookServer
-from agent.limits.measure import CardUsage, Measure
-from agent.limits.native import NativeByHook
-from agent.limits.podlimits import PodLimits
 from tests.shim.bundles import Bundle, modes
 from tests.shim.cgroup_folders import MOUNT
+from vrampack.agent.limits.cgroups import Cgroups, owner_of_pid
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.hooks import HookServer
+from vrampack.agent.limits.measure import CardUsage, Measure
+from vrampack.agent.limits.native import NativeByHook
+from vrampack.agent.limits.podlimits import PodLimits
 
 pytestmark = pytest.mark.shim
 

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Cgroups
-from agent.limits.preload.backend import Paths
-from agent.limits.preload.wire import ONLY_CARD, Holding, Kind, Question, Verdict, read_answer, write_question
-from agent.metrics import Metrics
-from agent.nvml.driver import Gpu, Inventory
-from agent.settings import AgentConfiguration, AgentListen
-from agent.standalone import Places, StandaloneAgent
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.shim.bundles import modes
 from tests.shim.cgroup_folders import MOUNT
 from tests.shim.conftest import SOURCES
 from tests.shim.containerd import a_containerd, root_of
 from tests.shim.hostbundles import FROZEN, LAYERED, Container, removed
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.preload.backend import Paths
+from vrampack.agent.limits.preload.wire import ONLY_CARD, Holding, Kind, Question, Verdict, read_answer, write_question
+from vrampack.agent.metrics import Metrics
+from vrampack.agent.nvml.driver import Gpu, Inventory
+from vrampack.agent.settings import AgentConfiguration, AgentListen
+from vrampack.agent.standalone import Places, StandaloneAgent
 
 pytestmark = pytest.mark.shim
 

@@ -36,7 +36,7 @@ async def a_command(folder: Path, *, text: str = "", library: str = "yes") -> As
     config = folder / "agent.yaml"
     head = "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
     config.write_text(f"{head}listen: {{health: '127.0.0.1:{port}'}}\n{text}")
-    command = [sys.executable, "-m", "cli", "agent", "--standalone", "--config", str(config)]
+    command = [sys.executable, "-m", "vrampack.cli", "agent", "--standalone", "--config", str(config)]
     process = await asyncio.create_subprocess_exec(
         *("unshare", "--mount", "sh", "-c", EMPTY, "sh", *command),
         stderr=PIPE,

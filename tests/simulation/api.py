@@ -1,4 +1,4 @@
-"""`kube.client.Api` of one simulated process: every call waits in the network until a step lets it go on."""
+"""`vrampack.kube.client.Api` of one simulated process: every call waits in the network until a step lets it go on."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from kube.client import Api, Resource
-from kube.errors import NoAnswerError
-from kube.objects import PodObject
-from simulator.errors import StatusError, expired
-from simulator.kinds import KINDS, POD
-from simulator.merge import merge
-from simulator.paging import Token
-from simulator.store import Store
 from tests.simulation.loop import Loop
 from tests.simulation.network import Call, Feed, Stream, encode
+from vrampack.kube.client import Api, Resource
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import PodObject
+from vrampack.simulator.errors import StatusError, expired
+from vrampack.simulator.kinds import KINDS, POD
+from vrampack.simulator.merge import merge
+from vrampack.simulator.paging import Token
+from vrampack.simulator.store import Store
 
 PAGE = 3
 """Objects per page: a list of ten pods is a list in four pages, with changes between them."""

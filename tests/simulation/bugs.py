@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from cards.allocation import Allocation
-from cards.pod import Pod
-from cards.records import Record
 from extender.binding import BOUND, Binder, Outcome
 from extender.ledger import Ledger, PodList, Reservation
 from extender.sync import Freshness, PodSink
-from kube.errors import NoAnswerError
-from kube.objects import PodObject, to_pod
-from kube.reflector import Reflector
 from policies.engine import Engine
 from tests.simulation.api import SimulatedApi
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import PodObject, to_pod
+from vrampack.kube.reflector import Reflector
 
 Patch = pytest.MonkeyPatch
 

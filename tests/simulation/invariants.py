@@ -13,11 +13,7 @@ from typing import Any
 
 import msgspec
 
-from cards.node import Node
-from cards.pod import Pod
 from extender.ledger import Ledger
-from kube.objects import NodeObject, PodObject, to_node, to_pod
-from simulator.kinds import Object
 from tests.auditor import audit
 from tests.auditor import pods as audited
 from tests.auditor.binds import BindCall, Said, read_binds, wrong_answers
@@ -29,6 +25,10 @@ from tests.simulation.network import encode
 from tests.simulation.objects import LEGACY, allocation_of
 from tests.simulation.process import RESOURCE, Process
 from tests.simulation.world import Bind, World
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.simulator.kinds import Object
 
 TERMS = Terms()
 READ = {"resource": RESOURCE, "count_resource": "aliyun.com/gpu-count"}

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from kube.client import Resource
-from kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
-from simulator.errors import StatusError
-from simulator.kinds import KINDS
-from simulator.store import Change, Store
 from tests.simulation.loop import Loop
+from vrampack.kube.client import Resource
+from vrampack.kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.simulator.errors import StatusError
+from vrampack.simulator.kinds import KINDS
+from vrampack.simulator.store import Change, Store
 
 encode = msgspec.json.encode
 
@@ -64,7 +64,7 @@ class Call:
 
 
 def error_of(refusal: StatusError) -> Exception:
-    """As `kube.client` reads a status."""
+    """As `vrampack.kube.client` reads a status."""
     kind = ExpiredError if refusal.code == 410 else RefusedError
     if 400 <= refusal.code < 500:
         return kind(refusal.code, refusal.reason, refusal.message)

@@ -11,10 +11,10 @@ from extender.metrics import Metrics
 from extender.parts import assemble
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, Recount, Watcher, reflectors
-from simulator.store import Store
 from tests.builders import UNIT_MIB
 from tests.simulation.api import Network, SimulatedApi
 from tests.simulation.loop import Loop
+from vrampack.simulator.store import Store
 
 RESOURCE = "aliyun.com/gpu-mem"
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
-from kube.errors import ExpiredError, NoAnswerError, RefusedError
-from simulator.kinds import NODE, POD, Object
-from simulator.merge import merge
 from tests.simulation.network import Call, Stream
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, World
+from vrampack.kube.errors import ExpiredError, NoAnswerError, RefusedError
+from vrampack.simulator.kinds import NODE, POD, Object
+from vrampack.simulator.merge import merge
 
 MOST_PODS = 12
 WAITS = (0.05, 0.3, 1.0, 1.1, 2.0, 3.1)

@@ -23,13 +23,13 @@ import pytest
 from extender.metrics import Metrics
 from extender.settings import ExtenderConfiguration
 from extender.verbs import Answer
-from kube import reflector
-from simulator.kinds import NODE, POD, Object
-from simulator.store import Store
 from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
 from tests.simulation.process import Process
+from vrampack.kube import reflector
+from vrampack.simulator.kinds import NODE, POD, Object
+from vrampack.simulator.store import Store
 
 NAMESPACE = "default"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime
 
-from simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Kind, Object
-from simulator.merge import merge
-from simulator.store import Store
+from vrampack.simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Kind, Object
+from vrampack.simulator.merge import merge
+from vrampack.simulator.store import Store
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulator.apiserver import ApiServer
-from simulator.scheduler import Scheduler, SchedulerSettings
 from tests.fakes.scripted_extender import ScriptedExtender
 from tests.simulator.scheduler_clock import HandClock
 from tests.simulator.scheduler_player import until
 from tests.simulator.scheduler_scenarios import CONFIGURATION, asks, gpus
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 
 
 @dataclass

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from simulator.ages import age
+from vrampack.simulator.ages import age
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from simulator import apps
-from simulator.apiserver import ApiServer
+from vrampack.simulator import apps
+from vrampack.simulator.apiserver import ApiServer
 
 STALL_SECONDS = 0.1
 """How long nothing must come; a change on loopback takes about a millisecond."""

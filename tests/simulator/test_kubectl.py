@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from simulator.apiserver import ApiServer
-from simulator.kubelet import Kubelet
-from simulator.workloads import Workloads
 from tests.e2e import binaries
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubelet import Kubelet
+from vrampack.simulator.workloads import Workloads
 
 pytestmark = pytest.mark.e2e
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from simulator.kinds import POD, Object
-from simulator.kubelet import Kubelet
-from simulator.store import Store
 from tests.simulator.builders import a_node, a_store, bind, change, names, pods
+from vrampack.simulator.kinds import POD, Object
+from vrampack.simulator.kubelet import Kubelet
+from vrampack.simulator.store import Store
 
 ADDRESS = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]
 

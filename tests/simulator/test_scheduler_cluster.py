@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.scheduling.cluster import ClusterState
+from vrampack.simulator.scheduling.cluster import ClusterState
 
 GPU = "example.com/gpu"
 

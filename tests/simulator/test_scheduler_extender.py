@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.scheduling.extender import ExtenderClient, ExtenderError
-from simulator.scheduling.settings import SchedulerSettings
 from tests.fakes.upstream import Upstream, a_reply
+from vrampack.simulator.scheduling.extender import ExtenderClient, ExtenderError
+from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 POD = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "spec": {}}
 NAMES = ["n1", "n2"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.scheduling.queue import Entry, Queue
+from vrampack.simulator.scheduling.queue import Entry, Queue
 
 LONG_AGO, NOW = 0.0, 100.0
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from simulator.apiserver import ApiServer
-from simulator.scheduler import Scheduler, SchedulerSettings
 from tests.fakes.scripted_extender import ScriptedExtender
 from tests.simulator.scheduler_player import Player
 from tests.simulator.scheduler_recorded import recorded, recorded_names, without_ports
 from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 
 HASTE = 20
 """How much faster the scheduler's clock runs: its back-off of 1 s takes 50 ms."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from simulator.scheduling.filters import refusals
-from simulator.scheduling.resources import Room, amounts, names_any, requested, shortages
+from vrampack.simulator.scheduling.filters import refusals
+from vrampack.simulator.scheduling.resources import Room, amounts, names_any, requested, shortages
 
 GPU = "example.com/gpu"
 

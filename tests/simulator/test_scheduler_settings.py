@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.scheduler import SchedulerSettings
 from tests.simulator.scheduler_scenarios import CONFIGURATION
+from vrampack.simulator.scheduler import SchedulerSettings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 SHIPPED = "kind: KubeSchedulerConfiguration"

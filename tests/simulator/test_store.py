@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator import store as store_module
-from simulator.errors import StatusError
-from simulator.kinds import NODE, POD, Kind, Object
-from simulator.merge import merge
-from simulator.store import Store
+from vrampack.simulator import store as store_module
+from vrampack.simulator.errors import StatusError
+from vrampack.simulator.kinds import NODE, POD, Kind, Object
+from vrampack.simulator.merge import merge
+from vrampack.simulator.store import Store
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 

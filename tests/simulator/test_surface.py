@@ -7,13 +7,13 @@ from pathlib import Path
 
 from aiohttp import web
 
-from simulator.apiserver import ApiServer
-from simulator.columns import COLUMNS
-from simulator.discovery import resources
-from simulator.kinds import KINDS
-from simulator.routes import application
-from simulator.surface import surface
-from simulator.watches import Watches
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.columns import COLUMNS
+from vrampack.simulator.discovery import resources
+from vrampack.simulator.kinds import KINDS
+from vrampack.simulator.routes import application
+from vrampack.simulator.surface import surface
+from vrampack.simulator.watches import Watches
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedded-cluster.md"
 ROW = re.compile(r"^\| `(?P<path>/[^`]*)` \| (?P<methods>[A-Z, ]+) \|", re.MULTILINE)

@@ -6,11 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.errors import StatusError
-from simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOADS, Object
-from simulator.kubelet import Kubelet
-from simulator.store import Store
-from simulator.workloads import Workloads
 from tests.simulator.builders import (
     a_deployment,
     a_node,
@@ -23,6 +18,11 @@ from tests.simulator.builders import (
     names,
     pods,
 )
+from vrampack.simulator.errors import StatusError
+from vrampack.simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOADS, Object
+from vrampack.simulator.kubelet import Kubelet
+from vrampack.simulator.store import Store
+from vrampack.simulator.workloads import Workloads
 
 STEPS = 100
 """More than any case takes: what has not settled by then never will."""

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp
 
-from cards.node import Node
 from extender.door import VerbDoor
 from extender.events import EventWriter
 from extender.ledger import Ledger
@@ -22,9 +21,10 @@ from extender.parts import assemble
 from extender.routes import Service, verbs_app
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, Watcher
-from kube.client import Api
-from kube.objects import NodeObject, PodObject
 from tests.fakes.api import ApiInMemory, Object
+from vrampack.cards.node import Node
+from vrampack.kube.client import Api
+from vrampack.kube.objects import NodeObject, PodObject
 
 PREFIX = "/gpushare-scheduler"
 CONFIGURATION = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")

@@ -10,11 +10,11 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from extender.metrics import Metrics
-from kube.client import Api
-from simulator.apiserver import ApiServer
 from tests.fakes.api import Object
 from tests.wire import oracle, recordings
 from tests.wire.service import Extender
+from vrampack.kube.client import Api
+from vrampack.simulator.apiserver import ApiServer
 
 BINDS = recordings.names("bind")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from agent.limits.cgroups import Owner
-from agent.limits.measure import Measure
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.measure import Measure
 
 MIB = 1 << 20
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Owner
-from agent.limits.contract import BackEnd, Identity, Scope, Standing, Usage
-from agent.limits.errors import LimitError
-from agent.limits.native import NativeByHook, NativeByToolkit
-from agent.limits.nobody import Nobody
-from agent.limits.watch import Watch
-from agent.nvml.errors import DriverError
 from tests.agent.limits.played import MIB, PlayedDriver, a_measure
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.contract import BackEnd, Identity, Scope, Standing, Usage
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.native import NativeByHook, NativeByToolkit
+from vrampack.agent.limits.nobody import Nobody
+from vrampack.agent.limits.watch import Watch
+from vrampack.agent.nvml.errors import DriverError
 
 POD = Identity("u-1", "ml", "app-0")
 MAIN = replace(POD, container="main", cgroup=Path("/sys/fs/cgroup/kubepods/podu-1/c"))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
-from agent.limits.errors import LimitError
+from vrampack.agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
+from vrampack.agent.limits.errors import LimitError
 
 UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
 LOW = UID.replace("-", "_")

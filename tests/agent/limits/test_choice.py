@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.choice import KNOWN_BRANCHES, NAMES, Choice, Way, choose
-from agent.limits.detection import Findings, Toolkit
-from agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.choice import KNOWN_BRANCHES, NAMES, Choice, Way, choose
+from vrampack.agent.limits.detection import Findings, Toolkit
+from vrampack.agent.limits.errors import ImpossibleBackEndError
 
 BRANCHES = Path(__file__).parents[3] / "shim" / "core" / "branches.csv"
 READY = Findings("615.71.09", cgroup_version=2, has_mig=False, toolkit=Toolkit.READY, is_hooked=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.limits.detection import MAX_BYTES, Findings, Toolkit, find
+from vrampack.agent.limits.detection import MAX_BYTES, Findings, Toolkit, find
 
 MEMORY_HOOK = {
     "hookName": "createRuntime",

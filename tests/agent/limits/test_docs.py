@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.choice import AUTO, KNOWN_BRANCHES, NAMES
-from agent.limits.detection import find
-from agent.limits.kmod.backend import MODULES_OWN, MOST_INSTANCES
-from agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
-from agent.limits.native import SURVIVES
-from agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
-from agent.limits.preload.server import Pace
+from vrampack.agent.limits.choice import AUTO, KNOWN_BRANCHES, NAMES
+from vrampack.agent.limits.detection import find
+from vrampack.agent.limits.kmod.backend import MODULES_OWN, MOST_INSTANCES
+from vrampack.agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
+from vrampack.agent.limits.native import SURVIVES
+from vrampack.agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
+from vrampack.agent.limits.preload.server import Pace
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Cgroups
-from agent.limits.errors import LimitError
-from agent.limits.hooks import HookServer
-from agent.limits.native import NativeByHook
-from agent.limits.podlimits import PodLimits
 from tests.agent.limits.played import PlayedDriver, a_measure
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.hooks import HookServer
+from vrampack.agent.limits.native import NativeByHook
+from vrampack.agent.limits.podlimits import PodLimits
 
 UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
 ID = "4f1e" * 16

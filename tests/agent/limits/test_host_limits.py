@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.limits.cgroups import Cgroups
-from agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
-from agent.limits.errors import LimitError
-from agent.limits.hooks import Question
-from agent.limits.hostlimits import HostLimits
-from agent.limits.tenants import Tenants
-from cards.node import CardFacts
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.hooks import Question
+from vrampack.agent.limits.hostlimits import HostLimits
+from vrampack.agent.limits.tenants import Tenants
+from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
 SIX = ("ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
 from tests.shim.cgroup_folders import MOUNT, CgroupFolder, hierarchies
+from vrampack.agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
 
 pytestmark = pytest.mark.shim
 

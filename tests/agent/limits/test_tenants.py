@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.cgroups import Cgroups
-from agent.limits.errors import LimitError
-from agent.limits.tenants import Tenant, Tenants, tenant
-from cards.node import CardFacts
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.tenants import Tenant, Tenants, tenant
+from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
 V100 = CardFacts(1, 15, 16130, "GPU-b", "Tesla V100-SXM2-16GB")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent.limits.errors import LimitError
-from agent.limits.variables import NAMES, Wish, limits_of, read_wish
-from cards.node import CardFacts
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.variables import NAMES, Wish, limits_of, read_wish
+from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
 V100 = CardFacts(1, 15, 16130, "GPU-b", "Tesla V100-SXM2-16GB")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agent.limits.cgroups import Owner
-from agent.limits.watch import Over, Watch
 from tests.agent.limits.played import PlayedDriver, a_measure
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.watch import Over, Watch
 
 OWNERS = {7: Owner("u-1", "c-1"), 8: Owner("u-1", "c-2"), 9: Owner("u-2", "c-3")}
 NAMES = {("u-1", "c-1"): "main", ("u-1", "c-2"): "side", ("u-2", "c-3"): "main"}

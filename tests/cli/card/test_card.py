@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cards import keys
-from cli.card.main import TRIES, main
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.cli.explain.objects import a_gpu_node, a_node
 from tests.e2e.objects import a_card
 from tests.fakes.proxy import Proxy
+from vrampack.cards import keys
+from vrampack.cli.card.main import TRIES, main
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 Said = pytest.CaptureFixture[str]
 

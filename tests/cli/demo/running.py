@@ -71,7 +71,7 @@ def _document(process: subprocess.Popen[str]) -> Json:
 
 
 def _command(arguments: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "cli", "demo", *arguments]
+    return [sys.executable, "-m", "vrampack.cli", "demo", *arguments]
 
 
 def _environment(folder: Path | None) -> dict[str, str]:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from cli.demo import objects
-from cli.demo.service import scheduler_settings
-from cli.main import main
-from simulator.scheduling.settings import SchedulerSettings
 from tests.auditor import __main__ as auditor
 from tests.cli.demo.running import Json, kept_up, listed, run
+from vrampack.cli.demo import objects
+from vrampack.cli.demo.service import scheduler_settings
+from vrampack.cli.main import main
+from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.explain.main import main
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.e2e import objects
 from tests.e2e.nodes import made_up
+from vrampack.cli.explain.main import main
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 Object = dict[str, Any]  # Any: raw API objects
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from cli.explain.cluster import read_cluster
-from cli.explain.form import Explanation
-from cli.explain.main import MissingError, explain_pod
-from kube.client import Resource
 from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
 from tests.fakes.api import ApiInMemory, Object
 from tests.wire.clusters import a_cluster
 from tests.wire.service import CONFIGURATION, Extender
+from vrampack.cli.explain.cluster import read_cluster
+from vrampack.cli.explain.form import Explanation
+from vrampack.cli.explain.main import MissingError, explain_pod
+from vrampack.kube.client import Resource
 
 PAGE = 3
 """Objects per page, so that small clusters have several."""

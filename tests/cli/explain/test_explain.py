@@ -12,13 +12,13 @@ import msgspec
 import pytest
 import yaml
 
-from cli.explain.form import Explanation
-from cli.explain.main import main, parser
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, explained
 from tests.e2e.objects import a_card
 from tests.fakes.proxy import Proxy
+from vrampack.cli.explain.form import Explanation
+from vrampack.cli.explain.main import main, parser
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 DOCS = Path(__file__).parents[3] / "docs"
 SCHEMA = "schemas/explanation.v1.json"

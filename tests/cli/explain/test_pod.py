@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cli.explain.pod import NodeWords, PodWords, obstacles
+from vrampack.cli.explain.pod import NodeWords, PodWords, obstacles
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 KEPT = ("taint team=a:NoSchedule is not tolerated",)

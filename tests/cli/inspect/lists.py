@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cli.inspect.errors import ExpiredError
-from cli.inspect.gather import Resource
+from vrampack.cli.inspect.errors import ExpiredError
+from vrampack.cli.inspect.gather import Resource
 
 Object = dict[str, Any]  # Any: raw API objects
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import reading
-from cli.inspect.main import THROUGH_KUBECTL, Source, parser
+from vrampack.cli import reading
+from vrampack.cli.inspect.main import THROUGH_KUBECTL, Source, parser
 
 ROOT = Path(__file__).parent.parent.parent.parent
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.inspect.errors import ExpiredError, ReadError
-from cli.inspect.forms import form
-from cli.inspect.gather import Resource, gather, select
 from tests.cli.inspect.clusters import CLUSTERS, COUNT, a_card, a_legacy_node, a_node, a_pod, ours
 from tests.cli.inspect.lists import Lists, Object
 from tests.wire.clusters import a_cluster
 from tests.wire.service import PREFIX, Extender
+from vrampack.cli.inspect.errors import ExpiredError, ReadError
+from vrampack.cli.inspect.forms import form
+from vrampack.cli.inspect.gather import Resource, gather, select
 
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cli.inspect.forms import as_json, as_yaml, form
-from cli.inspect.gather import Cluster, Unread, gather
-from cli.inspect.render import details, summary, wide
-from cli.inspect.tables import painted
 from tests.cli.inspect.clusters import CLUSTERS
+from vrampack.cli.inspect.forms import as_json, as_yaml, form
+from vrampack.cli.inspect.gather import Cluster, Unread, gather
+from vrampack.cli.inspect.render import details, summary, wide
+from vrampack.cli.inspect.tables import painted
 
 GOLDEN = Path(__file__).parent / "golden"
 TABLES: dict[str, Callable[[Cluster], str]] = {"summary": summary, "details": details, "wide": wide}

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cards import keys
-from cli.inspect.errors import DamagedError
-from cli.inspect.objects import name_of, next_token, read_node_object, read_page, read_pod, to_node
-from kube import objects as kube
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.cli.inspect.lists import a_page
 from tests.wire.clusters import a_cluster
+from vrampack.cards import keys
+from vrampack.cli.inspect.errors import DamagedError
+from vrampack.cli.inspect.objects import name_of, next_token, read_node_object, read_page, read_pod, to_node
+from vrampack.kube import objects as kube
 
 DAMAGED = "damaged"
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from cli import plugin
-from cli.inspect.kubectl import SWITCHES, VALUE_FLAGS
-from cli.version import VERSION
 from tests.cli.inspect import fake_kubectl
 from tests.cli.inspect.clusters import CLUSTERS, Objects
+from vrampack.cli import plugin
+from vrampack.cli.inspect.kubectl import SWITCHES, VALUE_FLAGS
+from vrampack.cli.version import VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
 FLAGS = {"summary.txt": (), "details.txt": ("-d",), "wide.txt": ("-o", "wide"), "json": ("-o", "json")}
@@ -302,17 +302,18 @@ def test_it_holds_the_plugin_and_the_words_and_nothing_else(built: Path) -> None
         names = archive.namelist()
     assert names == sorted(names)
     rooms = {name.rpartition("/")[0] for name in names}
-    assert rooms == {"", "cards", "cli", "cli/inspect"}
-    assert {name for name in names if name.count("/") == 0 or name.rpartition("/")[0] == "cli"} == {
+    assert rooms == {"", "vrampack", "vrampack/cards", "vrampack/cli", "vrampack/cli/inspect"}
+    assert {name for name in names if name.rpartition("/")[0] in ("", "vrampack", "vrampack/cli")} == {
         "LICENSE",
         "__main__.py",
-        "cli/__init__.py",
+        "vrampack/__init__.py",
+        "vrampack/cli/__init__.py",
     }
 
 
 def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert plugin.main([]) == 2
-    assert capsys.readouterr().err == "usage: python -m cli.plugin FILE\n"
+    assert capsys.readouterr().err == "usage: python -m vrampack.cli.plugin FILE\n"
 
 
 def test_it_starts_fast(site: Site) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import reading
-from cli.version import VERSION
-from simulator.apiserver import ApiServer
-from simulator.kubeconfig import write_kubeconfig
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.fakes.proxy import Proxy
+from vrampack.cli import reading
+from vrampack.cli.version import VERSION
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -9,13 +9,13 @@ from typing import Any, get_args
 
 import pytest
 
-from cards.holding import HoldState
-from cli.inspect.forms import form
-from cli.inspect.gather import gather
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.cli.inspect.lists import Lists
 from tests.cli.inspect.schema import faults
 from tests.wire.clusters import a_cluster
+from vrampack.cards.holding import HoldState
+from vrampack.cli.inspect.forms import form
+from vrampack.cli.inspect.gather import gather
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "inspection.v1.json").read_text())

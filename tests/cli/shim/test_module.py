@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.shown import ShimStatus, ShownModule
-from cli.shim.main import command
-from cli.shim.render import table
 from tests.agent.limits.kmod.played import PlayedModule
+from vrampack.agent.shown import ShimStatus, ShownModule
+from vrampack.cli.shim.main import command
+from vrampack.cli.shim.render import table
 
 Said = pytest.CaptureFixture[str]
 

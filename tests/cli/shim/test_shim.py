@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from agent.metrics import Metrics
-from agent.pages import serving
-from agent.shown import ShimStatus, ShownContainer, ShownProcess
-from cli.shim.main import main
 from tests.cli.service import free_ports
+from vrampack.agent.metrics import Metrics
+from vrampack.agent.pages import serving
+from vrampack.agent.shown import ShimStatus, ShownContainer, ShownProcess
+from vrampack.cli.shim.main import main
 
 Said = pytest.CaptureFixture[str]
 MIB = 1 << 20

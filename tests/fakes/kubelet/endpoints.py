@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import grpc
 
-from agent.kubelet import deviceplugin_pb2 as wire
-from agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 from tests.fakes.kubelet.errors import DeviceError, KilledError, said_by
 from tests.fakes.kubelet.history import Call
+from vrampack.agent.kubelet import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 
 RECEIVE_BYTES = 4 * 1024 * 1024
 """The default of grpc in Go, which kubelet leaves as it is."""

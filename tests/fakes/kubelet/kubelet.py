@@ -23,8 +23,6 @@ from typing import Self
 
 import grpc
 
-from agent.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
-from agent.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 from tests.fakes.kubelet.admission import Admission
 from tests.fakes.kubelet.books import Books, read_books
 from tests.fakes.kubelet.doors import Doors
@@ -36,6 +34,8 @@ from tests.fakes.kubelet.pods import Pod
 from tests.fakes.kubelet.registration import Registrar
 from tests.fakes.kubelet.serving import serve
 from tests.fakes.kubelet.starting import Started, Starter, StartRefusedError, Waiting
+from vrampack.agent.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
+from vrampack.agent.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from random import Random
 
 import grpc
 
-from agent.kubelet import podresources_pb2 as wire
-from agent.kubelet.podresources_pb2_grpc import PodResourcesListerServicer
 from tests.fakes.kubelet.admission import Admission
 from tests.fakes.kubelet.books import Books
 from tests.fakes.kubelet.doors import Doors
 from tests.fakes.kubelet.pods import Container, Pod
+from vrampack.agent.kubelet import podresources_pb2 as wire
+from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerServicer
 
 
 class Lister(PodResourcesListerServicer):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import grpc
 
-from agent.kubelet import deviceplugin_pb2 as wire
-from agent.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
 from tests.fakes.kubelet.books import Books
 from tests.fakes.kubelet.doors import Doors
 from tests.fakes.kubelet.endpoints import Connection, Endpoint, Timeouts
 from tests.fakes.kubelet.errors import DeviceError, said_by
 from tests.fakes.kubelet.history import History, Registration
+from vrampack.agent.kubelet import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
 
 VERSION = "v1beta1"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import grpc
 
-from agent.kubelet import podresources_pb2 as wire
-from agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 from tests.fakes.kubelet.endpoints import Timeouts
 from tests.fakes.kubelet.kubelet import Kubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
+from vrampack.agent.kubelet import podresources_pb2 as wire
+from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 
 IDS = tuple(f"GPU-{card}::{unit}" for card in range(2) for unit in range(8))
 

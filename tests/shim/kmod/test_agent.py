@@ -32,11 +32,17 @@ from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
-ENTRIES = ("cli.__main__", "cli.agent", "cli.shim.main", "concurrent.futures.thread", "aiohttp.web")
+ENTRIES = (
+    "vrampack.cli.__main__",
+    "vrampack.cli.agent",
+    "vrampack.cli.shim.main",
+    "concurrent.futures.thread",
+    "aiohttp.web",
+)
 ENVIRONMENT_OF_OURS = {**ENVIRONMENT, "HOME": "/", "VRAMPACK_NVML_STATE": "/etc/nvml"}
 CONSOLE = """
 import contextlib, io, json, sys
-from cli.main import main
+from vrampack.cli.main import main
 for line in sys.stdin:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -87,7 +93,7 @@ class Host:
 
     def agent(self) -> Program:
         """Ready."""
-        words = ("-m", "cli", "agent", "--standalone", "--config", "/etc/agent.yaml", "--node-name", "host")
+        words = ("-m", "vrampack.cli", "agent", "--standalone", "--config", "/etc/agent.yaml", "--node-name", "host")
         started = self.machine.start(PYTHON, *words, start=Start(env=ENVIRONMENT_OF_OURS))
 
         def is_ready() -> bool:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.limits.books import ProcessUse
 from tests.agent.limits.preload.nodes import Node
+from vrampack.agent.limits.books import ProcessUse
 
 ROOT = Path(__file__).parents[3]
 

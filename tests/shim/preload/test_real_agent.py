@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.preload.files import install
 from tests.e2e.waiting import until
 from tests.fakes.driver.build import Built
 from tests.fakes.driver.driver import MIB, FakeDriver
@@ -19,6 +18,7 @@ from tests.shim.preload.conftest import LIMIT_MIB
 from tests.shim.preload.container import Container
 from tests.shim.preload.real_agent import RealAgent
 from tests.shim.same import REFUSED
+from vrampack.agent.limits.preload.files import install
 
 pytestmark = pytest.mark.shim
 

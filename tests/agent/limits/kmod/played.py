@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from agent.limits.kmod.nodes import Nodes
+from vrampack.agent.limits.kmod.nodes import Nodes
 
 MIB = 1 << 20
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.books import ProcessUse, Tally
-from agent.limits.cgroups import Cgroups
-from agent.limits.contract import Identity, Scope, Standing
-from agent.limits.errors import LimitError
-from agent.limits.kmod.backend import Kmod, Wanted
 from tests.agent.limits.kmod.played import MIB, PlayedModule, a_proc, a_process
+from vrampack.agent.limits.books import ProcessUse, Tally
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.contract import Identity, Scope, Standing
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.kmod.backend import Kmod, Wanted
 
 DRIVER = "580.95.05"
 UID = "1d3a9a10-0000-4000-8000-000000000001"

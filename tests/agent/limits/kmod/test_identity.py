@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.errors import LimitError
-from agent.limits.kmod.identity import cgroup_id, pid_namespace
-from agent.limits.kmod.nodes import CgroupId, PidNamespace
 from tests.agent.limits.kmod.played import a_proc, a_process
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.kmod.identity import cgroup_id, pid_namespace
+from vrampack.agent.limits.kmod.nodes import CgroupId, PidNamespace
 
 Pids = dict[int, tuple[int, ...]]
 """Numbers of a process in the namespaces from the node's inwards, by its number there."""

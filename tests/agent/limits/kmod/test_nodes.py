@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.kmod.errors import ModuleError
-from agent.limits.kmod.nodes import CardUse, CgroupId, Instance, Nodes, PidNamespace, ProcessUse, State
-from agent.limits.kmod.procfs import Procfs
 from tests.agent.limits.kmod.played import MIB, PlayedModule
+from vrampack.agent.limits.kmod.errors import ModuleError
+from vrampack.agent.limits.kmod.nodes import CardUse, CgroupId, Instance, Nodes, PidNamespace, ProcessUse, State
+from vrampack.agent.limits.kmod.procfs import Procfs
 
 SAID = """\
 instance 1d3a.main id=3 cgroup=4711 weight=1 files=2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.kmod.presence import why_not
 from tests.agent.limits.kmod.played import PlayedModule, a_proc
+from vrampack.agent.limits.kmod.presence import why_not
 
 
 def loaded(module: PlayedModule, **state: object) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from agent.limits.preload.wire import (
+from vrampack.agent.limits.preload.wire import (
     ANSWER,
     ONLY_CARD,
     Answer,

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.limits.cgroups import Owner
-from agent.limits.preload.answers import Unnamed
-from agent.limits.preload.backend import Named, Paths, Preload
-from agent.limits.preload.server import Pace
 from tests.agent.limits.preload.clients import Program
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.answers import Unnamed
+from vrampack.agent.limits.preload.backend import Named, Paths, Preload
+from vrampack.agent.limits.preload.server import Pace
 
 APP = Owner("uid-app", "1a" * 32)
 OTHER = Owner("uid-other", "2b" * 32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.limits.preload.buckets import Buckets
+from vrampack.agent.limits.preload.buckets import Buckets
 
 
 class Clock:

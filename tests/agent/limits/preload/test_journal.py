@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from agent.limits.cgroups import Owner
-from agent.limits.preload import journal
-from agent.limits.preload.errors import JournalTakenError
-from agent.limits.preload.journal import HEAD, RECORD, Entry, Journal
-from agent.limits.preload.ledger import Process
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload import journal
+from vrampack.agent.limits.preload.errors import JournalTakenError
+from vrampack.agent.limits.preload.journal import HEAD, RECORD, Entry, Journal
+from vrampack.agent.limits.preload.ledger import Process
 
 OWNER = Owner("0c5a0f7e-2f4e-4d3e-9a55-7b8f14c1a001", "4f1e" * 16)
 UUID = "GPU-8f6d1c3a-94b5-4d0c-9b39-5d1f7e1c2b3a"
@@ -182,9 +182,9 @@ def test_a_full_file_system_is_a_no_and_the_file_says_what_it_said(
 WRITER = """
 import sys
 from pathlib import Path
-from agent.limits.cgroups import Owner
-from agent.limits.preload.journal import Journal
-from agent.limits.preload.ledger import Process
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.journal import Journal
+from vrampack.agent.limits.preload.ledger import Process
 book = Journal(Path(sys.argv[1]), boot_id=sys.argv[2])
 print("begun", flush=True)
 at = 0

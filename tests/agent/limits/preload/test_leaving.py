@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.preload import peers
-from agent.limits.preload.backend import Preload
-from agent.limits.preload.ledger import Process
-from agent.limits.preload.server import Pace
-from agent.limits.preload.wire import Kind, Verdict
 from tests.agent.limits.preload.clients import Program
 from tests.agent.limits.preload.nodes import Node, until, used_mib
+from vrampack.agent.limits.preload import peers
+from vrampack.agent.limits.preload.backend import Preload
+from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.preload.server import Pace
+from vrampack.agent.limits.preload.wire import Kind, Verdict
 
 
 @pytest.fixture

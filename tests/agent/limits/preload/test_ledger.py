@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent.limits.books import Tally
-from agent.limits.cgroups import Owner
-from agent.limits.preload.ledger import Ledger, Part, Process, Row
+from vrampack.agent.limits.books import Tally
+from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.preload.ledger import Ledger, Part, Process, Row
 
 OWNERS = [Owner("uid-a", "1"), Owner("uid-a", "2"), Owner("uid-b", "3")]
 PARTS: list[Part] = [("GPU-0", 0), ("GPU-0", 7), ("GPU-1", 1)]

@@ -11,12 +11,12 @@ from random import Random
 
 import pytest
 
-from agent.limits.preload import peers
-from agent.limits.preload.journal import Journal
-from agent.limits.preload.ledger import Process
-from agent.limits.preload.wire import Kind, Verdict
 from tests.agent.limits.preload.clients import Program
 from tests.agent.limits.preload.nodes import APP, MIB, Node, until, used_mib
+from vrampack.agent.limits.preload import peers
+from vrampack.agent.limits.preload.journal import Journal
+from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.preload.wire import Kind, Verdict
 
 ROOT = Path(__file__).parents[4]
 
@@ -110,7 +110,7 @@ async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from agent.limits.preload.wire import Kind
+from vrampack.agent.limits.preload.wire import Kind
 from tests.agent.limits.preload.nodes import Node
 
 async def main():

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.limits.preload.answers import Unnamed
-from agent.limits.preload.backend import Named
-from agent.limits.preload.server import Pace
-from agent.limits.preload.wire import ONLY_CARD, QUESTION, Answer, Kind, Verdict, write_question
 from tests.agent.limits.preload.clients import MIB, Client, Program, a_question
 from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, Node, until, used_mib
+from vrampack.agent.limits.preload.answers import Unnamed
+from vrampack.agent.limits.preload.backend import Named
+from vrampack.agent.limits.preload.server import Pace
+from vrampack.agent.limits.preload.wire import ONLY_CARD, QUESTION, Answer, Kind, Verdict, write_question
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.limits.preload import files, wire
-from agent.limits.preload.errors import WireError
-from agent.limits.preload.wire import Answer, Holding, Kind, Question, Verdict
+from vrampack.agent.limits.preload import files, wire
+from vrampack.agent.limits.preload.errors import WireError
+from vrampack.agent.limits.preload.wire import Answer, Holding, Kind, Question, Verdict
 
 ROOT = Path(__file__).parents[4]
 HEADER = ROOT / "shim" / "preload" / "protocol.h"

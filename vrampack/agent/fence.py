@@ -1,0 +1,267 @@
+"""The last fence: who may start on which cards. No file, no network, no clock; `plugin.py` asks before every start.
+
+    asked --unknown here--> judged --refused--> (kubelet asks again; `refusals.py` ends it)
+      |                        |
+      | passed before          v
+      '-------------------> passed: its pod holds its cards until the pod has ended
+
+A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
+counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from vrampack.agent.devices import seen_units, units_by_card
+from vrampack.agent.errors import RefusedStartError
+from vrampack.agent.localpod import LocalPod
+from vrampack.agent.podresources import Held
+from vrampack.cards.grants import Grant, read_grant
+from vrampack.cards.node import CardFacts, Share
+from vrampack.cards.records import Record, RecordError, Unreadable
+from vrampack.cards.units import limit_mib
+
+REASONS = (
+    "unknown_ids",
+    "unknown_pod",
+    "api",
+    "other_node",
+    "static",
+    "before_admission",
+    "no_record",
+    "record",
+    "unknown_card",
+    "overcommitted",
+    "limit",
+    "ids",
+)
+"""Why a container is not started, for the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A container that kubelet wants to start, and the pod that the API server shows for it."""
+
+    held: Held
+    pod: LocalPod
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Leave to start."""
+
+    uid: str
+    grant: Grant | None
+    """What the container may use; None for a container that a previous plugin set up."""
+    is_older: bool = False
+    """Its device ids are those of a previous plugin, whose answer kubelet repeats."""
+    ids_differ: bool = False
+    """kubelet counts it on other cards than it has. Its environment is right; only the bookkeeping of ids is not."""
+
+
+class Fence:
+    """The book of one node."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._held: dict[str, Counter[str]] = {}
+        """Units by card of every pod that passed, by pod uid."""
+        self._starts: dict[Held, Passed] = {}
+
+    def units_held(self) -> Counter[str]:
+        """Units by card, of all pods that passed."""
+        total: Counter[str] = Counter()
+        for units in self._held.values():
+            total.update(units)
+        return total
+
+    def holds(self, uid: str) -> bool:
+        """Whether some container of the pod passed."""
+        return uid in self._held
+
+    def known(self, held: Held) -> Passed | None:
+        """The leave that this very container was given before. An init container's name may be left open."""
+        if held.container:
+            return self._starts.get(held)
+        return next((leave for each, leave in self._starts.items() if replace(each, container="") == held), None)
+
+    def allocated(self, ids: Iterable[str]) -> None:
+        """Kubelet hands these ids to a container it has not started yet: whoever had them before is not meant."""
+        handed = set(ids)
+        for held in [each for each in self._starts if not handed.isdisjoint(each.ids)]:
+            del self._starts[held]
+
+    def ended(self, uid: str) -> None:
+        """The pod holds nothing any more."""
+        self._held.pop(uid, None)
+        for held in [held for held, passed in self._starts.items() if passed.uid == uid]:
+            del self._starts[held]
+
+    def judge(self, start: Start, cards: Iterable[CardFacts], *, needs_references: bool = True) -> Passed:
+        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
+
+        `needs_references` is False where `Allocate` has told the container its card.
+        """
+        pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
+        _check_origin(pod, self._node)
+        if pod.pod.uid in self._held:
+            return _again(pod, start.held)
+        ids = units_by_card(start.held.ids)
+        if ids is None:
+            _recorded(pod)
+            return Passed(pod.pod.uid, None, is_older=True)
+        if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):
+            text = "created before the admission policy, recreate it: its container would not be told its card"
+            raise RefusedStartError("before_admission", text)
+        # All its containers, at the first of them: the others start without another look at the node's cards.
+        names = [start.held.container, *(each.name for each in pod.pod.ask.containers)]
+        grant = {name: _granted(pod, name, _recorded(pod), by_uuid) for name in names}[start.held.container]
+        self._check_room(_resolved(_recorded(pod), by_uuid), by_uuid)
+        return Passed(pod.pod.uid, grant, ids_differ=ids != dict(grant.units))
+
+    def enter(self, start: Start, passed: Passed, cards: Iterable[CardFacts]) -> None:
+        """Write into the book what `judge` allowed, in the same turn of the loop."""
+        if passed.uid not in self._held:
+            units = _resolved(_recorded(start.pod), {card.uuid or "": card for card in cards})
+            self._held[passed.uid] = Counter(units)
+        self._starts[start.held] = passed
+
+    def withdraw(self, start: Start, passed: Passed) -> None:
+        """Take an entry back for a container that is not started after all."""
+        self._starts.pop(start.held, None)
+        if not any(each.uid == passed.uid for each in self._starts.values()):
+            self._held.pop(passed.uid, None)
+
+    def unknown(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
+        """Those of which an asking container was made and that never passed: nobody asked when it started."""
+        return [pod for pod in pods if pod.started & _asking(pod) and pod.pod.uid not in self._held]
+
+    def restore(self, pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]) -> list[LocalPod]:
+        """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
+
+        Returns those that were not known.
+
+        What such a pod holds is what its record says, or what its device ids stand for where that cannot be read.
+        """
+        by_uuid = {card.uuid or "": card for card in cards}
+        of_pod: dict[tuple[str, str], list[Held]] = {}
+        for each in held:
+            of_pod.setdefault((each.namespace, each.pod), []).append(each)
+        found = self.unknown(pods)
+        for pod in found:
+            mine = of_pod.get((pod.pod.namespace, pod.pod.name), [])
+            record = pod.pod.record
+            shares = record.shares if isinstance(record, Record) else ()
+            self._held[pod.pod.uid] = Counter(_resolved(shares, by_uuid) or _by_ids(mine))
+            for each in mine:
+                if each.container in pod.started:
+                    self._starts[each] = _again(pod, each)
+        return found
+
+    def _check_room(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
+        """Raises unless the cards have room for it beside all others that passed."""
+        held = self.units_held()
+        for uuid, asked in units.items():
+            if held[uuid] + asked > cards[uuid].units:
+                text = (
+                    f"card {uuid} has {cards[uuid].units} units, running pods hold {held[uuid]}, "
+                    f"and this pod was given {asked}: it was bound past the ledger"
+                )
+                raise RefusedStartError("overcommitted", text)
+
+
+def _check_origin(pod: LocalPod, node: str) -> None:
+    if pod.is_static:
+        text = "a static pod passes no scheduler and gets no card; make it a DaemonSet or a bare pod"
+        raise RefusedStartError("static", text)
+    if pod.pod.node_name != node:
+        raise RefusedStartError("other_node", f"bound to node {pod.pod.node_name or 'none'}, this is {node}")
+
+
+def _recorded(pod: LocalPod) -> tuple[Share, ...]:
+    record = pod.pod.record
+    if record is None:
+        text = "has no record of its cards: another scheduler bound it, or it named its node; recreate it"
+        raise RefusedStartError("no_record", text)
+    if isinstance(record, Unreadable):
+        raise RefusedStartError("record", f'annotation "{record.key}": {record.problem}; recreate the pod')
+    return record.shares
+
+
+def _granted(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]) -> Grant:
+    """The container's grant, checked against the pod's own request and the node's cards."""
+    try:
+        grant = read_grant(pod.annotations, container)
+    except RecordError as error:
+        raise RefusedStartError("record", f'annotation "{error}"; recreate the pod') from error
+    strangers = sorted({*grant.units, *(share.uuid or "" for share in shares)} - cards.keys())
+    if strangers:
+        text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
+        raise RefusedStartError("unknown_card", text)
+    _check_request(pod, container, grant, shares, cards)
+    check_limits(grant, cards, is_whole=pod.pod.ask is not None and pod.pod.ask.request.whole)
+    return grant
+
+
+def _check_request(
+    pod: LocalPod, container: str, grant: Grant, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]
+) -> None:
+    """What the record gives is what the pod asked: a forged one may say less, to fit, or more."""
+    ask = pod.pod.ask
+    if ask is None:
+        raise RefusedStartError("record", "has a record but asks for nothing; recreate the pod")
+    request = ask.request
+    held = {share.uuid: share.units for share in shares}
+    wanted = {uuid: cards[uuid].units if request.whole else request.units for uuid in cards if uuid in held}
+    own = [each.units // request.count for each in ask.containers if each.name == container]
+    if len(held) != request.count or held != wanted or list({*grant.units.values()}) != own:
+        text = (
+            f"its record gives {held} to the pod and {dict(grant.units)} to this container, which is not what they ask"
+        )
+        raise RefusedStartError("record", f"{text}; recreate the pod")
+    if grant.units.keys() != held.keys():
+        raise RefusedStartError("record", "its containers have other cards than the pod; recreate the pod")
+
+
+def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
+    """No limit above what the units stand for, and none missing. Raises `RefusedStartError`."""
+    for uuid, units in grant.units.items():
+        card = cards[uuid]
+        most = limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
+        if grant.limits_mib.get(uuid, most + 1) > most:
+            text = f"its limit on card {uuid} is not at most {most} MiB, which its units stand for; recreate the pod"
+            raise RefusedStartError("limit", text)
+
+
+def _again(pod: LocalPod, held: Held) -> Passed:
+    """Leave for a container of a pod that passed, whatever became of the node's cards since."""
+    ids = units_by_card(held.ids)
+    try:
+        grant = read_grant(pod.annotations, held.container)
+    except RecordError:
+        return Passed(pod.pod.uid, None, is_older=True)
+    return Passed(pod.pod.uid, grant, is_older=ids is None, ids_differ=ids is not None and ids != dict(grant.units))
+
+
+def _asking(pod: LocalPod) -> set[str]:
+    return {each.name for each in pod.pod.ask.containers} if pod.pod.ask is not None else set()
+
+
+def _resolved(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:
+    """Units by uuid; cards of older records are named by index."""
+    by_index = {card.index: uuid for uuid, card in cards.items()}
+    units: Counter[str] = Counter()
+    for share in shares:
+        uuid = share.uuid if share.uuid is not None else by_index.get(-1 if share.index is None else share.index, "")
+        units[uuid] += share.units
+    return dict(units)
+
+
+def _by_ids(held: Iterable[Held]) -> Counter[str]:
+    units: Counter[str] = Counter()
+    for each in held:
+        units.update(seen_units(each.ids))
+    return units

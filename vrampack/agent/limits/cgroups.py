@@ -1,0 +1,159 @@
+"""Cgroup paths: from a pod or a container to its cgroup, and from a cgroup or a process back to them.
+
+    cgroupfs   kubepods/burstable/pod1d3a-../4f1e..
+    systemd    kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1d3a_...slice/cri-containerd-4f1e...scope
+    mixed      kubepods-burstable-pod1d3a_...slice:cri-containerd:4f1e..   (a systemd name given to a cgroupfs driver)
+
+Guaranteed pods have no class in their path. A `cgroupRoot`, kind and k3s put folders in front (`kubelet/kubepods`,
+`kubelet.slice/kubelet-kubepods.slice`), so the pods' folder is looked for and not assumed. Where kubelets are nested the
+outermost pod counts: it is the one of this node, and everything below it can be named as its containers please.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vrampack.agent.limits.errors import LimitError
+
+MOUNT = Path("/sys/fs/cgroup")
+DEPTH = 5
+"""How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
+
+_UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
+_ID = r"[0-9a-f]{64}"
+_KUBEPODS = re.compile(r"kubepods|(?:.+-)?kubepods\.slice")
+_POD = re.compile(rf"pod(?P<uid>{_UID})")
+_POD_SLICE = re.compile(
+    rf"(?:.+-)?kubepods(?:-burstable|-besteffort)?-pod(?P<uid>{_UID})\.slice(?::[\w.-]+:(?P<id>{_ID}))?"
+)
+_CONTAINER = re.compile(rf"(?:[a-z][a-z-]*-)?(?P<id>{_ID})(?:\.scope)?")
+_CLASSES = ("", "burstable", "besteffort")
+_FOLDERS = {"kubepods", "burstable", "besteffort", ".."}
+"""What stands before a pod's folder. `..`: seen from a cgroup namespace of the same class, as the agent's own may be."""
+_HELPER = "crio-conmon-"
+"""CRI-O's monitor of a container has a scope of its own beside it, with the same id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose cgroup it is."""
+
+    pod_uid: str
+    container_id: str = ""
+    """Empty for the pod's own cgroup, and for what is in it without being a container."""
+
+
+def owner(path: str) -> Owner | None:
+    """The pod and container that a cgroup path names; None outside of pods."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        match = _POD_SLICE.fullmatch(part)
+        if match is None and at and parts[at - 1] in _FOLDERS:
+            match = _POD.fullmatch(part)
+        if match is not None:
+            container_id = match.groupdict().get("id") or _container_id(parts[at + 1] if at + 1 < len(parts) else "")
+            return Owner(match["uid"].replace("_", "-"), container_id)
+    return None
+
+
+def owner_of_pid(pid: int, proc: Path = Path("/proc")) -> Owner | None:
+    """The pod and container of a process; None outside of pods, and for a process that is gone."""
+    try:
+        text = (proc / str(pid) / "cgroup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    paths = (line.split(":", 2)[-1] for line in text.splitlines())
+    return next((found for path in paths if (found := owner(path)) is not None), None)
+
+
+class Cgroups:
+    """A mounted tree of cgroups: `/sys/fs/cgroup` of the host, wherever it stands here."""
+
+    def __init__(self, mount: Path) -> None:
+        self._mount = mount
+        self.version = 2 if _is_unified(mount) else 1
+        """2 only where everything is unified; hybrid hosts count as 1, since their controllers are there."""
+        self._pods_folders: tuple[Path, ...] = ()
+
+    def at(self, hierarchy: str, path: str) -> Path:
+        """The folder of a cgroup: `unified`, or a v1 hierarchy's name, and the path from its root."""
+        parts = path.split("/")
+        if not path.startswith("/") or path == "/" or ".." in parts or "/" in hierarchy or hierarchy in {"", ".."}:
+            raise LimitError(f"{hierarchy}:{path} is no cgroup of a container")
+        folder = self._hierarchy(hierarchy).joinpath(*parts[1:])
+        if not folder.is_dir():
+            raise LimitError(f"{folder} is not there: is the host's cgroup tree mounted at {self._mount}?")
+        return folder
+
+    def pod(self, uid: str) -> Path | None:
+        """The pod's own cgroup; None while kubelet has made none."""
+        found = self._among_known(uid)
+        if found is None:
+            self._pods_folders = tuple(_pods_folders(self._pods_hierarchy()))
+            found = self._among_known(uid)
+        return found
+
+    def container(self, uid: str, container_id: str) -> Path | None:
+        """The container's own cgroup, below its pod's."""
+        pod = self.pod(uid)
+        if pod is None:
+            return None
+        return next((folder for folder in _folders(pod) if _container_id(folder.name) == container_id), None)
+
+    def _hierarchy(self, name: str) -> Path:
+        if self.version == 1:
+            return self._mount / name
+        if name != "unified":
+            raise LimitError(f"this node has cgroup v2 only, and no hierarchy {name}")
+        return self._mount
+
+    def _pods_hierarchy(self) -> Path:
+        """Of the v1 hierarchies, memory: kubelet needs it, so no node with pods is without."""
+        return self._mount if self.version == 2 else self._mount / "memory"  # noqa: PLR2004
+
+    def _among_known(self, uid: str) -> Path | None:
+        candidates = (name for folder in self._pods_folders for name in _pod_folders(folder, uid))
+        return next((folder for folder in candidates if folder.is_dir()), None)
+
+
+def _is_unified(mount: Path) -> bool:
+    return (mount / "cgroup.controllers").exists()
+
+
+def _container_id(name: str) -> str:
+    match = _CONTAINER.fullmatch(name)
+    return match["id"] if match is not None and not name.startswith(_HELPER) else ""
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Sorted, so that two who look see the same; a folder that goes meanwhile has none."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def _pods_folders(top: Path) -> Iterator[Path]:
+    """Every `kubepods`, level by level, and nothing below one."""
+    level = [top]
+    for _ in range(DEPTH):
+        below = [folder for parent in level for folder in _folders(parent)]
+        yield from (folder for folder in below if _KUBEPODS.fullmatch(folder.name))
+        level = [folder for folder in below if not _KUBEPODS.fullmatch(folder.name)]
+
+
+def _pod_folders(pods: Path, uid: str) -> Iterator[Path]:
+    """Where a pod of any class may be, below one `kubepods`."""
+    slice_name = pods.name.removesuffix(".slice")
+    for qos in _CLASSES:
+        if slice_name == pods.name:
+            yield pods / qos / f"pod{uid}"
+            continue
+        parent = f"{slice_name}-{qos}" if qos else slice_name
+        name = f"{parent}-pod{uid.replace('-', '_')}.slice"
+        yield pods / f"{parent}.slice" / name if qos else pods / name

@@ -1,0 +1,60 @@
+"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look.
+
+A module that is there and detached, or before another driver, is no reason to take something weaker: somebody exchanges the
+driver. Then `kmod` is chosen, and holds the node back until all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vrampack.agent.limits.kmod.errors import ModuleError
+from vrampack.agent.limits.kmod.identity import PROC, has_initial_pids
+from vrampack.agent.limits.kmod.nodes import DETACHED, NOT_LOADED, UNGUARDED, Nodes, State
+
+CAP_SYS_ADMIN = 21
+
+
+def why_not(nodes: Nodes, *, cgroup_version: int, proc: Path = PROC) -> str:
+    """Everything that an agent here lacks, in one sentence; empty when nothing is, or what passes."""
+    lacks = list(_lacks(cgroup_version, proc))
+    try:
+        state = nodes.state()
+        if state is None:
+            return NOT_LOADED
+        found = [*([UNGUARDED] if state.is_unguarded else ()), *lacks]
+        if not lacks:
+            nodes.check_writable()
+    except ModuleError as error:
+        found = lacks or [str(error)]  # what is lacking is why it cannot be read
+    return "; ".join(found)
+
+
+def amiss(state: State | None, driver_version: str) -> str:
+    """Why the module, as it is now, holds nobody who starts; empty when it does."""
+    return NOT_LOADED if state is None else "; ".join(_faults(state, driver_version))
+
+
+def _faults(state: State, driver_version: str) -> Iterator[str]:
+    if not state.is_attached:
+        yield DETACHED
+    elif state.driver_version != driver_version:
+        yield (
+            f"the kernel module stands before driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
+            "end what uses the card, vrampack shim detach, load the driver anew"
+        )
+    if state.is_unguarded:
+        yield UNGUARDED
+
+
+def _lacks(cgroup_version: int, proc: Path) -> Iterator[str]:
+    if not _has_capability(proc):
+        yield "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
+    if cgroup_version != 2 and not has_initial_pids(proc):  # noqa: PLR2004
+        yield "cgroup v1, and the agent does not see the node's own process ids (hostPID)"
+
+
+def _has_capability(proc: Path) -> bool:
+    (row,) = [line for line in (proc / "self/status").read_text().splitlines() if line.startswith("CapEff:")]
+    return bool(int(row.split()[1], 16) >> CAP_SYS_ADMIN & 1)

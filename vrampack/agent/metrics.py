@@ -1,0 +1,262 @@
+"""Every metric of the agent, with its help text. `docs/metrics.md` lists them; a test compares the two.
+
+Labels join with dcgm-exporter's: `UUID` and `gpu` name the card, `namespace`, `pod` and `container` who uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from vrampack.cards.node import CardFacts
+
+_BUCKETS = tuple(0.0005 * 2**power for power in range(14))
+"""0.5 ms doubling to 4 s."""
+_MIB = 1024 * 1024
+CARD = ("node", "UUID", "gpu")
+CONTAINER = (*CARD, "namespace", "pod", "container")
+PROCESSES = ("node", "namespace", "pod", "container")
+
+
+@dataclass(frozen=True, slots=True)
+class CardUse:
+    """One card now."""
+
+    card: CardFacts
+    held_units: int
+    used_bytes: int | None
+    """None: the driver does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """One container on one card now."""
+
+    uuid: str
+    gpu: int
+    namespace: str
+    pod: str
+    container: str
+    limit_bytes: int | None
+    used_bytes: int | None
+    peak_bytes: int | None = None
+    """With `refused`: of those whose processes ask before they allocate."""
+    refused: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """Processes of one container that ask before they allocate."""
+
+    namespace: str
+    pod: str
+    container: str
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the page of metrics shows of cards and containers."""
+
+    cards: tuple[CardUse, ...] = ()
+    containers: tuple[ContainerUse, ...] = ()
+    connected: tuple[Connected, ...] = ()
+    enforcement: str = ""
+    problem: str = ""
+    hook_answers: tuple[int, int] = (0, 0)
+    """Let through, and refused."""
+
+
+class Metrics:
+    """The registry of one agent."""
+
+    def __init__(self, version: str, *, node: str) -> None:
+        self._node = node
+        self.registry = CollectorRegistry()
+        self.allocate_seconds = self._histogram(
+            "vrampack_agent_allocate_duration_seconds", "Time of one Allocate, from kubelet's call to the answer."
+        )
+        self.start_seconds = self._histogram(
+            "vrampack_agent_start_duration_seconds", "Time of one PreStartContainer, whatever it ended in."
+        )
+        self.allocate_errors = self._counter(
+            "vrampack_agent_allocate_errors_total", "Allocate calls for devices that this node does not have."
+        )
+        self.starts = Counter(
+            "vrampack_agent_starts_total",
+            "Containers that were about to start: ok, older (of a previous plugin), or why they may not.",
+            ["result"],
+            registry=self.registry,
+        )
+        self.id_card_mismatch = self._counter(
+            "vrampack_agent_id_card_mismatch_total",
+            "Containers whose device ids name another card than they have; their environment is right.",
+        )
+        self.corrections = self._counter(
+            "vrampack_agent_record_corrections_total",
+            "Records that were made to say the card of the device ids; only with injection: ids.",
+        )
+        self.evictions = self._counter(
+            "vrampack_agent_evictions_total", "Pods evicted because they may not start here."
+        )
+        self.registrations = self._counter(
+            "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
+        )
+        self.unheard = self._counter(
+            "vrampack_agent_streams_closed_total",
+            "Streams that kubelet closed while it ran on; each led to another registration.",
+        )
+        self.unfenced = self._counter(
+            "vrampack_agent_unfenced_starts_total",
+            "Pods that were started while the agent was not registered, found and counted afterwards.",
+        )
+        self.xid_errors = Counter(
+            "vrampack_agent_xid_errors_total",
+            "Errors that the driver reported, by card and XID number.",
+            ["UUID", "xid"],
+            registry=self.registry,
+        )
+        self.driver_errors = self._counter(
+            "vrampack_agent_driver_errors_total", "Looks at the cards that the driver did not answer, or not in time."
+        )
+        self.node_writes = self._counter(
+            "vrampack_agent_node_writes_total", "Writes of this node's object: one per change of what it says."
+        )
+        self.events_dropped = Counter(
+            "vrampack_agent_events_dropped_total",
+            "Events that were not written: repeated, rate or failed.",
+            ["cause"],
+            registry=self.registry,
+        )
+        self.api_requests = Counter(
+            "vrampack_agent_apiserver_requests_total",
+            "Finished calls to the API server; code 0 is no answer.",
+            ["verb", "resource", "code"],
+            registry=self.registry,
+        )
+        Gauge(
+            "vrampack_agent_build_info", "Always 1; the version is the label.", ["version"], registry=self.registry
+        ).labels(version).set(1)
+
+    def show(self, look: Callable[[], Shown]) -> None:
+        """Let the page show what `look` returns when it is asked for."""
+        self.registry.register(_ShownCollector(look, self._node))
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def dropped_event(self, cause: str) -> None:
+        self.events_dropped.labels(cause).inc()
+
+    def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
+        self.api_requests.labels(verb, resource, str(code)).inc()
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=_BUCKETS, registry=self.registry)
+
+
+class _ShownCollector(Collector):
+    """Cards and containers, made when the page is: series of what is gone are gone with it."""
+
+    def __init__(self, look: Callable[[], Shown], node: str) -> None:
+        self._look = look
+        self._node = node
+
+    def describe(self) -> Iterable[Metric]:
+        return _families(Shown(), self._node)
+
+    def collect(self) -> Iterable[Metric]:
+        return _families(self._look(), self._node)
+
+
+def _families(shown: Shown, node: str) -> Iterable[Metric]:
+    yield from _card_families(shown, node)
+    yield from _container_families(shown, node)
+    enforcement = GaugeMetricFamily(
+        "vrampack_agent_enforcement_info", "Always 1; the label says who holds limits on this node.", labels=["mode"]
+    )
+    if shown.enforcement:
+        enforcement.add_metric([shown.enforcement], 1)
+    yield enforcement
+    answers = CounterMetricFamily(
+        "vrampack_agent_hook_answers",
+        "Containers that the runtime's createRuntime hook asked about: ok or refused.",
+        labels=["result"],
+    )
+    for result, count in zip(("ok", "refused"), shown.hook_answers, strict=True):
+        answers.add_metric([result], count)
+    yield answers
+    offered = GaugeMetricFamily(
+        "vrampack_agent_offered", "1 when this node's cards are offered, 0 when something keeps them back."
+    )
+    offered.add_metric([], 0 if shown.problem else 1)
+    yield offered
+
+
+def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
+    used = GaugeMetricFamily(
+        "vrampack_agent_container_memory_used_bytes", "GPU memory that a container uses on a card.", labels=CONTAINER
+    )
+    limit = GaugeMetricFamily(
+        "vrampack_agent_container_memory_limit_bytes",
+        "GPU memory that a container may use on a card.",
+        labels=CONTAINER,
+    )
+    peak = GaugeMetricFamily(
+        "vrampack_agent_container_memory_peak_bytes",
+        "The most that a container used on a card since it was counted; only with kmod and preload.",
+        labels=CONTAINER,
+    )
+    refused = CounterMetricFamily(
+        "vrampack_agent_container_refused_allocations",
+        "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
+        labels=CONTAINER,
+    )
+    families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused)
+    for each in shown.containers:
+        labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
+        values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused)
+        for family, value in zip(families, values, strict=True):
+            if value is not None:
+                family.add_metric(labels, value)
+    processes = GaugeMetricFamily(
+        "vrampack_agent_container_processes",
+        "Processes of a container that ask the agent before they allocate (preload), or hold memory (kmod).",
+        labels=PROCESSES,
+    )
+    for group in shown.connected:
+        processes.add_metric([node, group.namespace, group.pod, group.container], group.processes)
+    yield from (*families, processes)
+
+
+def _card_families(shown: Shown, node: str) -> Iterable[Metric]:
+    info = GaugeMetricFamily(
+        "vrampack_agent_card_info", "Always 1; model and parent are labels.", labels=[*CARD, "model", "mig_parent"]
+    )
+    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Memory of a card.", labels=CARD)
+    used = GaugeMetricFamily(
+        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by whomever.", labels=CARD
+    )
+    units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD)
+    held = GaugeMetricFamily(
+        "vrampack_agent_card_held_units", "Units of a card that pods which may start hold.", labels=CARD
+    )
+    healthy = GaugeMetricFamily("vrampack_agent_card_healthy", "1 for a card in good health, else 0.", labels=CARD)
+    for each in shown.cards:
+        card = each.card
+        labels = [node, card.uuid or "", str(card.index)]
+        info.add_metric([*labels, card.model, card.mig_parent or ""], 1)
+        total.add_metric(labels, card.memory_mib * _MIB)
+        units.add_metric(labels, card.units)
+        held.add_metric(labels, each.held_units)
+        healthy.add_metric(labels, int(card.healthy))
+        if each.used_bytes is not None:
+            used.add_metric(labels, each.used_bytes)
+    yield from (info, total, used, units, held, healthy)

@@ -1,0 +1,83 @@
+"""Runs what may block for ever: each call in a thread of its own, with a time-out.
+
+A thread that hangs in a driver cannot be ended. It is abandoned and remembered by the kind of its call: until it
+comes back, calls of that kind are refused at once, so there is never more than one hung thread per kind. The threads
+are daemons: a program with one of them still ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TypeVar
+
+from vrampack.agent.nvml.errors import DriverHungError
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Calls of one event loop."""
+
+    def __init__(self, *, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._abandoned: dict[str, asyncio.Future[object]] = {}
+
+    @property
+    def hung(self) -> int:
+        """Threads that did not come back yet, though nobody waits for them any more."""
+        return len(self._abandoned)
+
+    async def run(self, kind: str, function: Callable[[], T], *, extra_seconds: float = 0) -> T:
+        """The function's answer, or what it raises; `DriverHungError` after the time-out, which `extra_seconds` extends.
+
+        Calls of one kind take turns.
+        """
+        async with self._turns[kind]:
+            if kind in self._abandoned:
+                raise DriverHungError(f"{kind}: the driver has not answered an earlier call yet")
+            answer = _start(kind, function)
+            try:
+                return await asyncio.wait_for(asyncio.shield(answer), self._timeout_seconds + extra_seconds)
+            except TimeoutError as error:
+                if answer.done():  # the driver's own word, not ours
+                    raise
+                seconds = self._timeout_seconds + extra_seconds
+                raise DriverHungError(f"{kind}: no answer from the driver in {seconds:g} s") from error
+            finally:
+                if not answer.done():  # also when our caller was cancelled
+                    self._abandon(kind, answer)
+
+    def _abandon(self, kind: str, answer: asyncio.Future[T]) -> None:
+        def forget(_: asyncio.Future[T]) -> None:
+            del self._abandoned[kind]
+            answer.exception()  # looked at, so that the loop does not complain
+
+        self._abandoned[kind] = answer  # type: ignore[assignment]  # only counted and watched, never read
+        answer.add_done_callback(forget)
+
+
+def _start(kind: str, function: Callable[[], T]) -> asyncio.Future[T]:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def work() -> None:
+        try:
+            value = function()
+        except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+            _settle(loop, answer.set_exception, error)
+        else:
+            _settle(loop, answer.set_result, value)
+
+    threading.Thread(target=work, name=f"nvml {kind}", daemon=True).start()
+    return answer
+
+
+def _settle(loop: asyncio.AbstractEventLoop, settle: Callable[[T], None], value: T) -> None:
+    try:
+        loop.call_soon_threadsafe(settle, value)
+    except RuntimeError:
+        return  # the loop has ended, nobody waits

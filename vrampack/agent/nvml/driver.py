@@ -1,0 +1,113 @@
+"""What the agent asks of a driver, and the values that come back. Nothing here knows NVML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from vrampack.agent.nvml.errors import DriverError
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One card: a GPU, or a MIG instance, whose parent is then none."""
+
+    uuid: str
+    index: int
+    """NVML's; of an instance (parent's + 1) * 100 + its place on the parent, so that all of a node are distinct."""
+    minor: int
+    """N of /dev/nvidiaN; of an instance, its parent's."""
+    pci_bus_id: str
+    model: str
+    memory_mib: int
+    numa: int | None = None
+    mig_parent: str | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A card that the driver counts but does not describe: usually lost."""
+
+    index: int
+    error: DriverError
+    uuid: str | None = None
+    """As it was when it could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All cards of the node at one moment, by index."""
+
+    cards: tuple[Gpu, ...]
+    driver_version: str
+    cut: frozenset[str] = frozenset()
+    """GPUs in MIG mode, by uuid: no cards, whether they have instances or not."""
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One error that the driver reported of a GPU."""
+
+    number: int
+    uuid: str | None
+    """Of the GPU, never of an instance; None when the driver could not say, so it may be any."""
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process on a card; `pid` is the host's. None: this driver does not count per process."""
+
+    pid: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is in use on one card."""
+
+    uuid: str
+    used_bytes: int
+    total_bytes: int
+    processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a cgroup may use of a card, and uses."""
+
+    hard_bytes: int | None
+    """None: no limit is set."""
+    used_bytes: int
+
+
+class Driver(Protocol):
+    """Every method raises `DriverError` or one of its kinds, within the time-out, and nothing else."""
+
+    async def cards(self) -> Inventory:
+        """The cards that are there now."""
+        ...
+
+    async def check(self, uuid: str) -> None:
+        """Raises when the card does not answer as a card does."""
+        ...
+
+    async def events(self, timeout_seconds: float) -> tuple[Xid, ...]:
+        """Errors of the cards that `cards` found, each once; waits that long for the first."""
+        ...
+
+    async def usage(self) -> tuple[Usage, ...]:
+        """Memory in use per card of the last `cards`; a card that does not answer is left out."""
+        ...
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        """Let the processes of that cgroup use so much of the card; None lifts the limit. Driver 615 and newer."""
+        ...
+
+    async def limit(self, cgroup_path: str, uuid: str) -> Limit:
+        """What is in force for that cgroup."""
+        ...

@@ -1,0 +1,246 @@
+"""The calls of NVML that the agent makes, as `nvidia-ml-py` has them. Each may block; `library.py` calls them in threads.
+
+The library is opened once and stays open: it is also what keeps the driver loaded on machines without the persistence
+daemon. Errors leave here as `DriverError` with NVML's code.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pynvml
+
+from vrampack.agent.nvml.driver import Gpu, Inventory, Limit, Process, Unreadable, Usage, Xid
+from vrampack.agent.nvml.errors import DriverError, NoDriverError
+
+Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
+
+MIB = 1024 * 1024
+NO_INSTANCE = 0xFFFFFFFF
+"""An event that belongs to no MIG instance."""
+MOST_EVENTS = 64
+"""Told at once: a card that reports more than that is as unhealthy after the first."""
+_NOT_THERE = (
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+)
+_CLOSED = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, *_NOT_THERE)
+_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+class Reading:
+    """One open NVML. Safe to call from several threads: what they share is replaced whole."""
+
+    def __init__(self, *, pci_devices: Path) -> None:
+        self._pci_devices = pci_devices
+        self._opening = threading.Lock()
+        self._is_open = False
+        self._known: dict[str, Gpu] = {}
+        """What never changes of a card is read once."""
+        self._places: dict[int, str] = {}
+        """Which GPU was at which index when it could last be read."""
+        self._watchable: dict[str, Handle] = {}
+        self._inventory = Inventory((), "")
+        self._events: Handle | None = None
+        self._watched: frozenset[str] = frozenset()
+
+    def inventory(self) -> Inventory:
+        """Every card there is. One that cannot be described does not hide the others."""
+        with self._asking("the list of cards"):
+            version = pynvml.nvmlSystemGetDriverVersion()
+            cards: list[Gpu] = []
+            unreadable: list[Unreadable] = []
+            watchable: dict[str, Handle] = {}
+            cut: set[str] = set()
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                try:
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    gpu = self._gpu(handle, index)
+                    instances = self._instances(handle, gpu)
+                except pynvml.NVMLError as error:
+                    unreadable.append(Unreadable(index, DriverError(str(error), error.value), self._places.get(index)))
+                    continue
+                watchable[gpu.uuid] = handle
+                if instances is None:
+                    cards.append(gpu)
+                else:
+                    cut.add(gpu.uuid)
+                    cards += instances
+        self._watchable = watchable
+        self._inventory = Inventory(tuple(cards), version, frozenset(cut), tuple(unreadable))
+        return self._inventory
+
+    def check(self, uuid: str) -> None:
+        with self._asking(f"card {uuid}"):
+            pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def events(self, timeout_seconds: float) -> tuple[Xid, ...] | None:
+        """None when there is no card to wait for."""
+        with self._asking("events"):
+            self._watch()
+            if not self._watched:
+                return None
+            told: list[Xid] = []
+            timeout_ms = int(timeout_seconds * 1000)
+            while len(told) < MOST_EVENTS:
+                try:
+                    event = pynvml.nvmlEventSetWait_v2(self._events, 0 if told else timeout_ms)
+                except pynvml.NVMLError_Timeout:
+                    break
+                told.append(_xid(event))
+            return tuple(told)
+
+    def usage(self) -> tuple[Usage, ...]:
+        found = []
+        with self._asking("memory in use"):
+            for card in self._inventory.cards:
+                try:
+                    found.append(_usage(card.uuid, pynvml.nvmlDeviceGetHandleByUUID(card.uuid)))
+                except pynvml.NVMLError:
+                    continue  # its check says so, with the reason
+        return tuple(found)
+
+    def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        """The soft limit stays 0: one that is set and not lifted before the cgroup dies leaks to its parent."""
+        hard = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX if mib is None else mib * MIB
+        limits = pynvml.c_nvmlSetMemoryLimits_v1_t(cgroup_path.encode(), 0, hard)
+        with self._asking(f"a limit of card {uuid} for {cgroup_path}"):
+            pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
+
+    def limit(self, cgroup_path: str, uuid: str) -> Limit:
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t(cgroup_path.encode())
+        with self._asking(f"the limit of card {uuid} for {cgroup_path}"):
+            pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
+        hard = None if limits.hardLimit == pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX else int(limits.hardLimit)
+        return Limit(hard, int(limits.currentUsed))
+
+    @contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        try:
+            with self._opening:
+                if not self._is_open:
+                    pynvml.nvmlInit()
+                    self._events, self._watched = None, frozenset()
+                    self._is_open = True
+            yield
+        except pynvml.NVMLError as error:
+            if error.value in _CLOSED:
+                self._is_open = False
+            kind = NoDriverError if error.value in _NOT_THERE else DriverError
+            raise kind(f"{what}: {error}", error.value) from error
+
+    def _gpu(self, handle: Handle, index: int) -> Gpu:
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        self._places[index] = uuid
+        if uuid not in self._known:
+            pci_bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+            self._known[uuid] = Gpu(
+                uuid=uuid,
+                index=index,
+                minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+                pci_bus_id=pci_bus_id,
+                model=pynvml.nvmlDeviceGetName(handle),
+                memory_mib=_memory_mib(handle),
+                numa=_numa(self._pci_devices, pci_bus_id),
+            )
+        return replace(self._known[uuid], index=index)
+
+    def _instances(self, handle: Handle, gpu: Gpu) -> list[Gpu] | None:
+        """None: not in MIG mode, the GPU is a card itself."""
+        if not _is_cut(handle):
+            return None
+        found = []
+        for slot in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            try:
+                instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+            except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
+                continue  # a place that is not taken
+            found.append(self._instance(instance, gpu, slot))
+        return found
+
+    def _instance(self, handle: Handle, gpu: Gpu, slot: int) -> Gpu:
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        if uuid not in self._known:
+            self._known[uuid] = replace(
+                gpu,
+                uuid=uuid,
+                model=pynvml.nvmlDeviceGetName(handle),
+                memory_mib=_memory_mib(handle),
+                mig_parent=gpu.uuid,
+                gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(handle),
+                compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(handle),
+            )
+        return replace(self._known[uuid], index=(gpu.index + 1) * 100 + slot)
+
+    def _watch(self) -> None:
+        """Add cards that came since; a card whose events cannot be had is judged by its checks alone."""
+        if self._events is None:
+            self._events = pynvml.nvmlEventSetCreate()
+        watchable = self._watchable
+        watched = self._watched & watchable.keys()
+        for uuid in sorted(watchable.keys() - watched):
+            try:
+                pynvml.nvmlDeviceRegisterEvents(watchable[uuid], pynvml.nvmlEventTypeXidCriticalError, self._events)
+            except pynvml.NVMLError as error:
+                if error.value not in _NEVER:
+                    continue  # tried again at the next wait
+            watched |= {uuid}
+        self._watched = frozenset(watched)
+
+
+def _xid(event: Any) -> Xid:  # noqa: ANN401 - a ctypes structure
+    try:
+        uuid = pynvml.nvmlDeviceGetUUID(event.device)
+    except pynvml.NVMLError:
+        uuid = None
+    gpu_instance, compute_instance = int(event.gpuInstanceId), int(event.computeInstanceId)
+    return Xid(
+        number=int(event.eventData),
+        uuid=uuid,
+        gpu_instance=None if gpu_instance == NO_INSTANCE else gpu_instance,
+        compute_instance=None if compute_instance == NO_INSTANCE else compute_instance,
+    )
+
+
+def _usage(uuid: str, handle: Handle) -> Usage:
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError_FunctionNotFound:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    try:
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    except pynvml.NVMLError as error:
+        if error.value not in _NEVER:
+            raise
+        processes = []
+    shares = (Process(int(process.pid), process.usedGpuMemory) for process in processes)
+    return Usage(uuid, int(memory.used), int(memory.total), tuple(shares))
+
+
+def _memory_mib(handle: Handle) -> int:
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
+
+
+def _is_cut(handle: Handle) -> bool:
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError as error:
+        if error.value not in _NEVER:
+            raise
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _numa(pci_devices: Path, pci_bus_id: str) -> int | None:
+    """The CPUs' node that the card is wired to. NVML's own call means another thing: memory that is a node itself."""
+    domain, _, rest = pci_bus_id.lower().partition(":")
+    try:
+        node = int((pci_devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None

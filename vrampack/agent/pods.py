@@ -1,0 +1,120 @@
+"""The pods of this node, as the API server shows them: kept by a watch, asked for one by one where that may lag."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from vrampack.agent.localpod import LocalPod, local_pod
+from vrampack.cards import keys
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import UNDECODABLE, LocalPodObject
+from vrampack.kube.reflector import Identity
+
+log = logging.getLogger(__name__)
+
+GET_SECONDS = 5.0
+"""Of the 30 s that kubelet waits for an answer before a container starts."""
+REMEMBERED = 500
+"""As many pods as a node has; an answer of the API server is overtaken by a few at most."""
+
+
+class LocalPods:
+    """A reflector's sink. Pods that ask nothing of ours are not kept."""
+
+    def __init__(self, api: Api, *, resource: str, ended: Callable[[str], None]) -> None:
+        self._api = api
+        self._resource = resource
+        self._ended = ended
+        """Told the uid of each pod that holds nothing any more."""
+        self._pods: dict[str, LocalPod] = {}
+        self._gone: deque[str] = deque(maxlen=REMEMBERED)
+        """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
+        self._listed: set[str] | None = None
+        self._has_listed = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def listed_once(self) -> None:
+        """Wait for the first complete list."""
+        await self._has_listed.wait()
+
+    async def next_change(self) -> None:
+        """Wait until some pod of ours came, changed or went since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    @property
+    def is_listed(self) -> bool:
+        return self._has_listed.is_set()
+
+    def all(self) -> list[LocalPod]:
+        """Those that hold something, in the order of their names."""
+        return sorted((pod for pod in self._pods.values() if pod.holds), key=lambda each: str(each.pod))
+
+    def of(self, uid: str) -> LocalPod | None:
+        """The one of this uid, as far as the watch shows it."""
+        return self._pods.get(uid)
+
+    async def ask(self, namespace: str, name: str) -> LocalPod | None:
+        """The one of this name as the API server has it now, None when there is none.
+
+        Raises `NoAnswerError` or `RefusedError`.
+        """
+        body = await self._api.get_pod_bytes(namespace, name, timeout_seconds=GET_SECONDS)
+        if body is None:
+            return None
+        try:
+            obj = msgspec.json.decode(body, type=LocalPodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        return None if obj.metadata.uid in self._gone else local_pod(obj, self._resource)
+
+    async def correct(self, pod: Pod, record: Mapping[str, str]) -> None:
+        """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
+        await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_SECONDS)
+
+    def list_begins(self, reason: str) -> None:
+        log.debug("pods listed anew reason=%s", reason)
+        self._listed = set()
+
+    def listed(self, objects: Sequence[LocalPodObject]) -> None:
+        for obj in objects:
+            if self._listed is not None:
+                self._listed.add(obj.metadata.uid)
+            self.changed(obj)
+
+    def list_ends(self) -> None:
+        for uid in set(self._pods) - (self._listed or set()):
+            self._forget(uid)
+        self._listed = None
+        self._has_listed.set()
+
+    def changed(self, obj: LocalPodObject) -> None:
+        pod = local_pod(obj, self._resource)
+        if not pod.pod.is_ours and keys.ALLOCATION not in pod.annotations:
+            return
+        self._pods[pod.pod.uid] = pod
+        self._changed.set()
+        if not pod.holds:
+            self._ended(pod.pod.uid)
+
+    def gone(self, obj: LocalPodObject) -> None:
+        self._gone.append(obj.metadata.uid)
+        self._forget(obj.metadata.uid)
+
+    def heard(self) -> None:
+        """Nothing hangs on the age of what is known here: who starts is asked for anew."""
+
+    def malformed(self, who: Identity, text: str) -> None:
+        log.warning("pod not readable pod=%s error=%s", who, text)
+
+    def _forget(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None:
+            self._changed.set()
+            self._ended(uid)

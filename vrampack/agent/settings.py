@@ -1,0 +1,151 @@
+"""The agent's configuration: strict YAML that people type, every field with a bound and a sentence.
+
+`docs/configuration.md` lists the fields; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from vrampack.cards import keys
+from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
+from vrampack.config.addresses import OptionalAddress, ResourceName
+from vrampack.config.strict import Strict, load
+
+Units = Annotated[int, Field(ge=1, le=MAX_UNITS)]
+
+
+class AgentResources(Strict):
+    """What the cluster calls the memory of cards."""
+
+    memory: ResourceName = keys.MEMORY_RESOURCE
+    """The resource that is registered with kubelet; the extender's `resources.memory`."""
+
+
+class AgentListen(Strict):
+    """Where the agent answers people and probes."""
+
+    health: OptionalAddress = "0.0.0.0:12347"
+    """Health and metrics. Another port where 12347 is taken; empty for none, then take the probes away too."""
+
+
+class Cards(Strict):
+    """Which cards are ours, by uuid."""
+
+    include: tuple[str, ...] = Field(default=(), strict=False)
+    """Only these. Give it where NVIDIA's device plugin has the others: with it both may serve one node."""
+
+    exclude: tuple[str, ...] = Field(default=(), strict=False)
+    """All but these, for the same purpose."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Cards:
+        if self.include and self.exclude:
+            raise ValueError("give include or exclude, not both")
+        return self
+
+    @property
+    def are_named(self) -> bool:
+        """Whether somebody divided the cards between two plugins."""
+        return bool(self.include or self.exclude)
+
+
+class Xids(Strict):
+    """Which of the driver's errors make a card unhealthy."""
+
+    ignore: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
+    """XID numbers to leave out besides NVIDIA's own list of application errors (13, 31, 43, 45, 68, 109)."""
+
+    fatal: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
+    """XID numbers to take seriously although they stand in that list."""
+
+
+class Health(Strict):
+    """When a card is given up and when it comes back."""
+
+    check_seconds: float = Field(default=5.0, gt=0, le=600)
+    """Between two looks at all cards."""
+
+    call_seconds: float = Field(default=10.0, gt=0, le=120)
+    """After which a call of the driver counts as hung."""
+
+    recover_after_checks: int = Field(default=3, ge=1, le=1000)
+    """Clean looks in a row before an unhealthy card is offered again. Raise it for cards that come and go."""
+
+    xids: Xids = Xids()
+
+
+class Refused(Strict):
+    """What becomes of pods that may not start."""
+
+    action: Literal["evict", "keep"] = "evict"
+    """`evict`: pods of a controller are evicted, so that the replacement finds another place. `keep`: they wait here."""
+
+    after_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """How long a refusal lasts before that."""
+
+
+class Watch(Strict):
+    """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
+
+    slack_mib: int = Field(default=512, ge=0, le=1_048_576)
+    """MiB above the limit that are let pass: a process costs more than it allocates, about 450 MiB on a T4."""
+
+    evict_after_seconds: float | None = Field(default=None, gt=0, le=86_400)
+    """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
+
+
+class Standalone(Strict):
+    """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
+
+    overcommit: Literal["refuse", "allow"] = "refuse"
+    """`refuse`: the limits of running containers add up to a card's memory at most. `allow`: who comes late may find none."""
+
+
+class AgentConfiguration(Strict):
+    """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
+
+    apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
+    kind: Literal["AgentConfiguration"]
+
+    mode: Literal["kubernetes", "standalone"] = "kubernetes"
+    """`standalone`: a host without Kubernetes, where a container's own environment is its limit. So is `--standalone`."""
+
+    unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
+    """MiB per unit of the resource, the extender's `unit_mib`. A node that says another gets no pods."""
+
+    units_per_card: Mapping[str, Units] = {}
+    """Units by card model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`."""
+
+    injection: Literal["exact", "ids"] = "exact"
+    """How a container learns its card. `ids`: from kubelet's choice of devices, for clusters without admission policies and
+    webhooks only; it needs manifests/admission/ids."""
+
+    devices: Literal["auto", "uuid", "cdi"] = "auto"
+    """How a card is named to the container runtime. `auto`: by CDI where the node has specs of NVIDIA's kind for all cards."""
+
+    enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
+    """Who holds limits. `auto`: the strongest that this node can do."""
+
+    resources: AgentResources = AgentResources()
+    listen: AgentListen = AgentListen()
+    cards: Cards = Cards()
+    health: Health = Health()
+    refused: Refused = Refused()
+    watch: Watch = Watch()
+    standalone: Standalone = Standalone()
+
+    kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)
+    """Where kubelet's sockets are; its `--root-dir`. The DaemonSet mounts the same paths."""
+
+
+def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None) -> AgentConfiguration:
+    """The configuration of `path`, or the defaults without one. `overrides` are fields of `listen`.
+
+    Raises `SettingsError` naming the path of every fault.
+    """
+    return load(AgentConfiguration, "AgentConfiguration", path, overrides)

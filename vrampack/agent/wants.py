@@ -1,0 +1,50 @@
+"""Of which pods and containers of this node the kernel module ought to have an instance, and with which limits.
+
+On cgroup v2 a pod has one, for all its containers together; those of a pod with several are the hook's to add. On v1 only a
+container can be told from others, by its PID namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.kmod.backend import Wanted
+from vrampack.agent.localpod import LocalPod
+from vrampack.cards.grants import read_grant, read_pod_limits
+from vrampack.cards.records import Record, RecordError
+from vrampack.cards.request import Ask
+
+
+def wants(pods: Iterable[LocalPod], cgroups: Cgroups) -> Iterator[Wanted]:
+    """In the order of `pods`. One whose record cannot be read keeps what it has."""
+    for pod in pods:
+        record, ask = pod.pod.record, pod.pod.ask
+        if ask is None or not isinstance(record, Record) or not record.is_ours:
+            continue
+        try:
+            yield from _of_pod(pod, ask, cgroups)
+        except RecordError:
+            continue
+
+
+def only_asking(pod: LocalPod) -> str | None:
+    """The one container that asks, init containers too: while the status names nobody it can be no other with a card."""
+    names = [each.name for each in pod.pod.ask.containers] if pod.pod.ask is not None else []
+    return names[0] if len(names) == 1 else None
+
+
+def _of_pod(pod: LocalPod, ask: Ask, cgroups: Cgroups) -> Iterator[Wanted]:
+    uid, only = pod.pod.uid, only_asking(pod)
+    is_unified = cgroups.version == 2  # noqa: PLR2004
+    if is_unified:
+        yield Wanted(uid, read_pod_limits(pod.annotations, ask), partial(cgroups.pod, uid), shown=only or "")
+    if is_unified and only is not None:
+        return
+    for each in ask.containers:
+        found = pod.container_ids.get(each.name)
+        limits = read_grant(pod.annotations, each.name).limits_mib
+        if found is not None:
+            folder = partial(cgroups.container, uid, found.rpartition("/")[2])
+            yield Wanted(uid, limits, folder, each.name, each.name, is_refinement=is_unified)

@@ -1,0 +1,69 @@
+"""The cards of one pod: how many units it holds on each and what each container may use.
+
+An `Allocation` is decided once, at bind, and written down as the pod's record; see `records.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vrampack.cards.node import Card, Node, Share
+from vrampack.cards.request import Ask
+from vrampack.cards.units import limit_mib
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCard:
+    """Units the ledger counts on one card. `whole`: all of them, whatever was asked."""
+
+    index: int
+    units: int
+    uuid: str | None
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerShare:
+    """One container's own units on one card, and its limit there; `mib` is None where nobody can hold one."""
+
+    index: int
+    units: int
+    uuid: str | None
+    mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one pod gets on one node."""
+
+    cards: tuple[HeldCard, ...]
+    """By card index."""
+    containers: tuple[tuple[str, tuple[ContainerShare, ...]], ...]
+    """Every asking container by name, init ones too, with its shares by card index."""
+
+    def shares(self) -> tuple[Share, ...]:
+        """What the ledger counts."""
+        return tuple(Share(units=card.units, uuid=card.uuid, index=card.index) for card in self.cards)
+
+
+def allocate(node: Node, chosen: Sequence[Card], ask: Ask, *, reserve_mib: int = 0) -> Allocation:
+    """The allocation of `ask` on exactly these cards of `node`. That they fit is the caller's promise."""
+    chosen = sorted(chosen, key=lambda card: card.index)
+    request = ask.request
+    held = tuple(
+        HeldCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)
+        for card in chosen
+    )
+    containers = []
+    for container in ask.containers:
+        units = container.units // request.count
+        shares = tuple(_share(node, card, units, ask, reserve_mib) for card in chosen)
+        containers.append((container.name, shares))
+    return Allocation(held, tuple(containers))
+
+
+def _share(node: Node, card: Card, units: int, ask: Ask, reserve_mib: int) -> ContainerShare:
+    given = card.units if ask.request.whole else units
+    mib = None if node.legacy else limit_mib(card.memory_mib, given, card.units, reserve_mib)
+    return ContainerShare(card.index, units, card.uuid, mib)

@@ -1,0 +1,83 @@
+"""What is shown of nodes to people and tools: gpushare's inspect JSON, with what that one cannot say added.
+
+`nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
+The extender's inspect routes and the command line show this one form. `usedGPU` is what nobody else may have: a pod
+on no known card counts on every card. `heldGPU` counts every pod once: on a card the pods that are known to be there,
+on a node all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Card, Node
+from vrampack.cards.records import Record
+
+
+def inspection(node: Node, holds: Sequence[Hold]) -> dict[str, object]:
+    """One node and who holds what there; `holds` in the order in which they are shown."""
+    return {
+        "name": node.name,
+        "totalGPU": node.total_units,
+        "usedGPU": node.used_units,
+        "heldGPU": held_units(node, holds),
+        "devs": [_card(card, holds) for card in node.cards],
+        "address": node.address,
+        "unitMiB": node.unit_mib,
+        "legacy": node.legacy,
+        "problem": node.problem,
+        "unplaced": [_pod(hold, unplaced_units(node, hold)) for hold in holds if hold.unplaced],
+    }
+
+
+def held_units(node: Node, holds: Iterable[Hold]) -> int:
+    """Units of all these pods, each counted once."""
+    return sum(unplaced_units(node, hold) if hold.unplaced else sum(hold.units.values()) for hold in holds)
+
+
+def held_on_card(index: int, holds: Iterable[Hold]) -> int:
+    """Units of the pods that are known to be on this card."""
+    return sum(hold.units.get(index, 0) for hold in holds if not hold.unplaced)
+
+
+def unplaced_units(node: Node, hold: Hold) -> int:
+    """Units of a pod on no known card: what its record says or what it asks, whichever is more.
+
+    One that asks whole cards holds, wherever it is, no more than the largest ones of its node.
+    """
+    record, ask = hold.pod.record, hold.pod.ask
+    recorded = sum(share.units for share in record.shares) if isinstance(record, Record) else 0
+    if ask is None:
+        return recorded
+    asked = ask.request.units * ask.request.count
+    if ask.request.whole and not recorded:
+        asked = max(asked, sum(sorted((card.units for card in node.cards), reverse=True)[: ask.request.count]))
+    return max(recorded, asked)
+
+
+def _card(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
+    return {
+        "id": card.index,
+        "totalGPU": card.units,
+        "usedGPU": card.used_units,
+        "heldGPU": held_on_card(card.index, holds),
+        "pods": [_pod(hold, hold.units[card.index]) for hold in holds if card.index in hold.units],
+        "uuid": card.uuid,
+        "model": card.model,
+        "memoryMiB": card.memory_mib,
+        "healthy": card.healthy,
+        "cordoned": card.cordoned,
+        "overcommitted": card.is_overcommitted,
+    }
+
+
+def _pod(hold: Hold, units: int) -> dict[str, object]:
+    return {
+        "name": hold.pod.name,
+        "namespace": hold.pod.namespace,
+        "usedGPU": units,
+        "uid": hold.pod.uid,
+        "state": hold.state,
+        "unplaced": hold.unplaced,
+    }

@@ -1,0 +1,194 @@
+"""A node's own words: its cards, its cordoned cards, what its agent observed; and the legacy form.
+
+`read_node` never raises: an annotation that cannot be read becomes the node's `problem` (cards) or is
+reported beside the facts (observed), and no other node hears of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import cast, get_args
+
+from vrampack.cards import keys
+from vrampack.cards.node import CardFacts, Devices, Injection, NodeFacts, Share
+from vrampack.cards.records import MAX_INDEX, RecordError, load_json, read_int, read_shares
+from vrampack.cards.units import MAX_UNITS, parse_units
+
+MAX_CARDS = 256
+"""16 GPUs of 7 MIG instances are 112; a longer list is damaged."""
+MAX_MEMORY_MIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """The facts, and the problems of annotations that were left out of them."""
+
+    facts: NodeFacts
+    problems: tuple[str, ...] = ()
+
+
+def read_node(  # noqa: PLR0913 - the six things a Node object says to us
+    name: str,
+    annotations: Mapping[str, str],
+    allocatable: Mapping[str, str],
+    *,
+    unit_mib: int,
+    address: str = "",
+    resource: str = keys.MEMORY_RESOURCE,
+    count_resource: str = keys.COUNT_RESOURCE,
+) -> NodeReading:
+    """The node's facts from its annotations, or from `allocatable` where it has none of ours."""
+    text = annotations.get(keys.NODE_CARDS)
+    if text is None:
+        facts = _legacy_node(name, allocatable, resource, count_resource, unit_mib)
+    else:
+        try:
+            facts = _read_cards(name, text)
+        except RecordError as error:
+            facts = NodeFacts(name, problem=f'annotation "{keys.NODE_CARDS}": {error}')
+    problems: tuple[str, ...] = (facts.problem,) if facts.problem else ()
+    observed: Mapping[str, tuple[Share, ...]] | None = None
+    if keys.NODE_OBSERVED in annotations:
+        observed, unread = _read_observed(annotations[keys.NODE_OBSERVED])
+        problems += tuple(f'annotation "{keys.NODE_OBSERVED}": {problem}' for problem in unread)
+    cordoned = frozenset(part.strip() for part in annotations.get(keys.CORDONED_CARDS, "").split(",") if part.strip())
+    return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
+
+
+def write_cards(
+    cards: Iterable[CardFacts], *, unit_mib: int, injection: Injection = "exact", devices: Devices = "uuid"
+) -> str:
+    """The value of `vrampack.dev/cards`; equal cards give equal texts."""
+    listed = [
+        {
+            "uuid": card.uuid,
+            "index": card.index,
+            "model": card.model,
+            "memory_mib": card.memory_mib,
+            "units": card.units,
+            "healthy": card.healthy,
+            "numa": card.numa,
+            "mig_parent": card.mig_parent,
+        }
+        for card in sorted(cards, key=lambda card: card.index)
+    ]
+    return _dump({"v": 1, "unit_mib": unit_mib, "injection": injection, "devices": devices, "cards": listed})
+
+
+def write_observed(pods: Mapping[str, Iterable[Share]]) -> str:
+    """The value of `vrampack.dev/observed`: what pods without a readable record hold, by uid."""
+    listed = {
+        uid: [{"uuid": share.uuid, "units": share.units} for share in shares] for uid, shares in sorted(pods.items())
+    }
+    return _dump({"v": 1, "pods": listed})
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _read_cards(name: str, text: str) -> NodeFacts:
+    value = load_json(text)
+    if not isinstance(value, dict):
+        raise RecordError("not an object")
+    read_int(value.get("v"), "v", low=1, high=1)
+    cards = value.get("cards")
+    if not isinstance(cards, list) or len(cards) > MAX_CARDS:
+        raise RecordError(f"cards: not a list of at most {MAX_CARDS} cards")
+    read = tuple(sorted((_read_card(card, f"cards[{at}]") for at, card in enumerate(cards)), key=lambda c: c.index))
+    if len({card.uuid for card in read}) != len(read) or len({card.index for card in read}) != len(read):
+        raise RecordError("cards: a uuid or an index stands twice")
+    return NodeFacts(
+        name,
+        read,
+        unit_mib=read_int(value.get("unit_mib"), "unit_mib", low=1, high=MAX_MEMORY_MIB),
+        injection=cast("Injection", _one_of(value, "injection", get_args(Injection))),
+        devices=cast("Devices", _one_of(value, "devices", get_args(Devices))),
+    )
+
+
+def _read_card(value: object, path: str) -> CardFacts:
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: not an object")
+    uuid = value.get("uuid")
+    if not (isinstance(uuid, str) and uuid) or "," in uuid:
+        raise RecordError(f"{path}.uuid: not a uuid")
+    healthy = value.get("healthy", True)
+    if not isinstance(healthy, bool):
+        raise RecordError(f"{path}.healthy: neither true nor false")
+    numa = value.get("numa")
+    return CardFacts(
+        index=read_int(value.get("index"), f"{path}.index", low=0, high=MAX_INDEX),
+        units=read_int(value.get("units"), f"{path}.units", low=0, high=MAX_UNITS),
+        memory_mib=read_int(value.get("memory_mib"), f"{path}.memory_mib", low=0, high=MAX_MEMORY_MIB),
+        uuid=uuid,
+        model=_text(value.get("model"), f"{path}.model"),
+        healthy=healthy,
+        numa=None if numa is None else read_int(numa, f"{path}.numa", low=-1, high=MAX_INDEX),
+        mig_parent=_text(value.get("mig_parent"), f"{path}.mig_parent") or None,
+    )
+
+
+def _read_observed(text: str) -> tuple[dict[str, tuple[Share, ...]] | None, list[str]]:
+    """What can be read of it, pod by pod, and the problems of the rest: one pod never hides another."""
+    observed: dict[str, tuple[Share, ...]] = {}
+    problems: list[str] = []
+    try:
+        pods = _observed_pods(text)
+    except RecordError as error:
+        return None, [str(error)]
+    for uid, shares in pods.items():
+        try:
+            observed[uid] = read_shares(shares, f"pods.{uid[:60]}")
+        except RecordError as error:
+            problems.append(str(error))
+    return observed, problems
+
+
+def _observed_pods(text: str) -> dict[str, object]:
+    value = load_json(text)
+    if not isinstance(value, dict):
+        raise RecordError("not an object")
+    read_int(value.get("v"), "v", low=1, high=1)
+    pods = value.get("pods")
+    if not isinstance(pods, dict):
+        raise RecordError("pods: not an object")
+    return pods
+
+
+def _legacy_node(
+    name: str, allocatable: Mapping[str, str], resource: str, count_resource: str, unit_mib: int
+) -> NodeFacts:
+    """Equal cards from a plugin that advertises only totals; a part card left by the division is nobody's."""
+    try:
+        units, cards = _advertised(allocatable, resource), _advertised(allocatable, count_resource)
+    except RecordError as error:
+        return NodeFacts(name, legacy=True, problem=str(error))
+    if not units or not 0 < cards <= MAX_CARDS or units > MAX_UNITS * cards:
+        return NodeFacts(name, legacy=True)
+    each = units // cards
+    return NodeFacts(name, tuple(CardFacts(index, each, each * unit_mib) for index in range(cards)), legacy=True)
+
+
+def _advertised(allocatable: Mapping[str, str], resource: str) -> int:
+    try:
+        return parse_units(allocatable.get(resource) or "0")
+    except ValueError as error:
+        raise RecordError(f'status.allocatable["{resource}"]: {error}') from error
+
+
+def _one_of(value: Mapping[str, object], key: str, choices: tuple[str, ...]) -> str:
+    given = value.get(key, choices[0])
+    if given not in choices:
+        raise RecordError(f"{key}: {str(given)[:60]!r} is none of {', '.join(choices)}")
+    return str(given)
+
+
+def _text(value: object, path: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RecordError(f"{path}: not a text")
+    return value

@@ -1,0 +1,50 @@
+"""A pod as the ledger sees it: who it is, where it is, what it asks and what its record says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.request import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod of the API server, decoded. `node_name` is empty while it is not bound."""
+
+    uid: str
+    namespace: str
+    name: str
+    node_name: str = ""
+    ask: Ask | None = None
+    record: Record | Unreadable | None = None
+    is_leaving: bool = False
+    """It has a deletionTimestamp; it holds its memory until it is gone."""
+    is_finished: bool = False
+    """Succeeded or Failed: it holds nothing any more."""
+    priority: int = 0
+    nominated_node: str = ""
+    """Where the scheduler evicted others for it; it is bound there or not at all."""
+    created_at: str = ""
+    """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it can hold memory of a card at all."""
+        return self.ask is not None or self.record is not None
+
+    @property
+    def holds_memory(self) -> bool:
+        """Bound, not finished, and ours. One that is leaving still holds it."""
+        return bool(self.node_name) and self.is_ours and not self.is_finished
+
+    def is_older_than(self, known: Pod) -> bool:
+        """Whether `known` already shows something that never goes away again: bound, leaving, finished."""
+        return (
+            (bool(known.node_name) and not self.node_name)
+            or (known.is_leaving and not self.is_leaving)
+            or (known.is_finished and not self.is_finished)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,284 @@
+"""Records: the annotation strings in which allocations are written, ours and gpushare's.
+
+`write_record` gives everything one Binding carries. `read_record` accepts four generations: ours, then
+gpushare v3, v2 and v1; the first that is there wins, and what cannot be read is a value, not an exception.
+`docs/records.md` lists every key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vrampack.cards import keys
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.node import Node, Share
+from vrampack.cards.request import Ask
+from vrampack.cards.units import MAX_UNITS
+
+MAX_INDEX = 4096
+"""No node has as many cards; a larger index is a damaged record."""
+MAX_FRACTION_NAME = 63 - len("container.") - len(".gpu-memory.request")
+"""An annotation's name ends at 63 characters, and the API server takes no update of a pod that has a longer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a pod holds, as its annotations say."""
+
+    generation: str
+    """`vrampack`, `gpushare-v3`, `gpushare-v2` or `gpushare-v1`."""
+    shares: tuple[Share, ...]
+    disagreement: str = ""
+    """Set when another generation's annotation on the same pod names other cards, or cannot be read."""
+
+    @property
+    def is_ours(self) -> bool:
+        return self.generation == "vrampack"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record is there and cannot be read: the pod counts on every card of its node."""
+
+    key: str
+    problem: str
+
+
+class RecordError(ValueError):
+    """An annotation's text is not what it should be; the message names the path inside it."""
+
+
+def write_record(allocation: Allocation, ask: Ask, node: Node, *, now_ns: int) -> dict[str, str]:
+    """Every annotation of the Binding that puts the pod on `node` with this allocation."""
+    record = {keys.ALLOCATION: _allocation_json(allocation)}
+    for name, shares in allocation.containers:
+        record[keys.VISIBLE_DEVICES_PREFIX + name] = ",".join(
+            _device(share.uuid, share.index, node) for share in shares
+        )
+        limits = [share.mib for share in shares if share.mib is not None]
+        if limits:
+            record[keys.LIMIT_MIB_PREFIX + name] = str(min(limits))
+    return record | _gpushare_record(allocation, ask, node, now_ns)
+
+
+def write_fractions(allocation: Allocation) -> dict[str, str]:
+    """The annotations that NVIDIA's fractiond reads, for clusters where it runs; a setting adds them.
+
+    A container whose name leaves no room for its keys has none.
+    """
+    record: dict[str, str] = {}
+    for name, shares in allocation.containers:
+        limits = [share.mib for share in shares if share.mib is not None]
+        if limits and len(name) <= MAX_FRACTION_NAME:
+            prefix = f"nvidia.com/container.{name}"
+            record[f"{prefix}.gpu-memory.limit"] = record[f"{prefix}.gpu-memory.request"] = f"{min(limits)}Mi"
+            record[f"{prefix}.gpus.devices"] = ",".join(share.uuid for share in shares if share.uuid)
+    return record
+
+
+def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unreadable | None:
+    """The pod's record, or why it cannot be read, or None when there is none.
+
+    `ask` serves gpushare v1 records without a size: the pod's whole request is then on its card.
+    """
+    found: Record | None = None
+    for key, (generation, read) in _READERS.items():
+        text = annotations.get(key)
+        if text is None:
+            continue
+        try:
+            shares = read(text, annotations, ask)
+        except RecordError as error:
+            if found is None:
+                return Unreadable(key, str(error))
+            found = _disagreeing(found, f"{key} cannot be read: {error}")
+            continue
+        if found is None:
+            found = Record(generation, shares)
+        elif _disagree(found.shares, shares):
+            text = f"{key} names cards {_indices(shares)}, the {found.generation} record {_indices(found.shares)}"
+            found = _disagreeing(found, text)
+    return found
+
+
+def load_json(text: str) -> object:
+    """JSON in which no key stands twice, and whose texts can be written again. Raises `RecordError`."""
+    try:
+        value: object = _JSON.decode(text)
+        if "\\u" in text:  # half a surrogate pair is JSON, but nothing that shows it could encode it
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecordError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"not JSON: {error}") from error
+    return value
+
+
+def read_int(value: object, path: str, *, low: int, high: int) -> int:
+    """`value` when it is a whole number in range. Raises `RecordError` naming `path`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RecordError(f"{path}: {str(value)[:60]} is not a whole number from {low} to {high}")
+    return value
+
+
+def read_shares(value: object, path: str) -> tuple[Share, ...]:
+    """A non-empty list of `{"uuid","index","units"}` on distinct cards. Raises `RecordError` naming `path`."""
+    if not isinstance(value, list) or not value:
+        raise RecordError(f"{path}: not a list with at least one card")
+    shares = tuple(_read_share(item, f"{path}[{at}]") for at, item in enumerate(value))
+    if len({share.uuid if share.uuid is not None else share.index for share in shares}) != len(shares):
+        raise RecordError(f"{path}: names a card twice")
+    return shares
+
+
+def _read_share(value: object, path: str) -> Share:
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: not an object")
+    uuid = value.get("uuid")
+    if uuid is not None and not (isinstance(uuid, str) and uuid):
+        raise RecordError(f"{path}.uuid: neither a text nor null")
+    index = value.get("index")
+    if index is not None:
+        index = read_int(index, f"{path}.index", low=0, high=MAX_INDEX)
+    if uuid is None and index is None:
+        raise RecordError(f"{path}: names no card, neither uuid nor index")
+    return Share(read_int(value.get("units"), f"{path}.units", low=1, high=MAX_UNITS), uuid, index)
+
+
+def _read_ours(text: str, _annotations: Mapping[str, str], _ask: Ask | None) -> tuple[Share, ...]:
+    value = load_json(text)
+    if not isinstance(value, dict):
+        raise RecordError("not an object")
+    read_int(value.get("v"), "v", low=1, high=1)
+    return read_shares(value.get("cards"), "cards")
+
+
+def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: Ask | None) -> tuple[Share, ...]:
+    """`{"<container index>":{"<card index>":units}}`, summed per card."""
+    value = load_json(text)
+    if not isinstance(value, dict):
+        raise RecordError("not an object")
+    units: dict[int, int] = {}
+    for container, cards in value.items():
+        if not isinstance(cards, dict):
+            raise RecordError(f"{container[:60]}: not an object of card index and units")
+        for card, given in cards.items():
+            index = _card_index(card, container[:60])
+            units[index] = units.get(index, 0) + read_int(given, f"{container[:60]}.{card}", low=0, high=MAX_UNITS)
+    shares = tuple(Share(given, index=index) for index, given in sorted(units.items()) if given)
+    if not shares:
+        raise RecordError("names no card")
+    return shares
+
+
+def _read_gpushare_v1(text: str, annotations: Mapping[str, str], ask: Ask | None) -> tuple[Share, ...]:
+    index = _card_index(text, keys.GPUSHARE_IDX)
+    size = annotations.get(keys.GPUSHARE_POD)
+    if size is None:
+        if ask is None or not ask.request.units:
+            raise RecordError(f"{keys.GPUSHARE_POD} is missing and the pod asks nothing")
+        return (Share(ask.request.units * ask.request.count, index=index),)
+    if not (size.isascii() and size.isdecimal() and len(size) <= len(str(MAX_UNITS))):
+        raise RecordError(f"{keys.GPUSHARE_POD}: {size[:60]!r} is not a number of units")
+    return (Share(read_int(int(size), keys.GPUSHARE_POD, low=1, high=MAX_UNITS), index=index),)
+
+
+_READERS = {
+    keys.ALLOCATION: ("vrampack", _read_ours),
+    keys.GPUSHARE_V3_MEMORY: ("gpushare-v3", _read_gpushare_json),
+    keys.GPUSHARE_ALLOCATION: ("gpushare-v2", _read_gpushare_json),
+    keys.GPUSHARE_IDX: ("gpushare-v1", _read_gpushare_v1),
+}
+
+
+def _card_index(text: str, path: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_INDEX)) and int(text) <= MAX_INDEX):
+        raise RecordError(f"{path}: {text[:60]!r} is not a card index")
+    return int(text)
+
+
+def _allocation_json(allocation: Allocation) -> str:
+    cards = [
+        {"uuid": card.uuid, "index": card.index, "units": card.units, "whole": card.whole} for card in allocation.cards
+    ]
+    containers = {
+        name: [
+            {"uuid": share.uuid, "units": share.units} | ({} if share.mib is None else {"mib": share.mib})
+            for share in shares
+        ]
+        for name, shares in allocation.containers
+    }
+    return _dump({"v": 1, "cards": cards, "containers": containers})
+
+
+def _gpushare_record(allocation: Allocation, ask: Ask, node: Node, now_ns: int) -> dict[str, str]:
+    lowest = next(card for card in node.cards if card.index == allocation.cards[0].index)
+    record = {
+        keys.GPUSHARE_ALLOCATION: _dump(_gpushare_shares(allocation, ask)),
+        keys.GPUSHARE_POD: str(sum(card.units for card in allocation.cards)),
+        keys.GPUSHARE_DEV: str(lowest.units),
+        keys.GPUSHARE_ASSIGNED: "false" if node.legacy else "true",
+        keys.GPUSHARE_ASSUME_TIME: str(now_ns),
+    }
+    if len(allocation.cards) == 1:
+        record[keys.GPUSHARE_IDX] = str(lowest.index)
+    return record
+
+
+def _gpushare_shares(allocation: Allocation, ask: Ask) -> dict[str, dict[str, int]]:
+    """Per container and card, summing to what is held: what init containers or a whole card add goes to one container."""
+    main = [container for container in ask.containers if container.kind == "main"]
+    shares = {
+        str(container.index): {str(card.index): container.units // ask.request.count for card in allocation.cards}
+        for container in main
+    }
+    lowest = shares.setdefault(str(min((container.index for container in main), default=0)), {})
+    for card in allocation.cards:
+        given = sum(cards.get(str(card.index), 0) for cards in shares.values())
+        if card.units > given:
+            lowest[str(card.index)] = lowest.get(str(card.index), 0) + card.units - given
+    return shares
+
+
+def _device(uuid: str | None, index: int, node: Node) -> str:
+    if uuid is None:
+        return str(index)
+    return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
+
+
+def _disagreeing(record: Record, text: str) -> Record:
+    """The first disagreement is the one that is told."""
+    return record if record.disagreement else Record(record.generation, record.shares, text)
+
+
+def _disagree(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
+    """Whether they name other cards. One that names a card by uuid alone says nothing about indices."""
+    if len(shares) == len(others) == 1 and shares[0].index == others[0].index:
+        return False
+    mine, theirs = _indices(shares), _indices(others)
+    return None not in (*mine, *theirs) and mine != theirs
+
+
+def _indices(shares: tuple[Share, ...]) -> list[int | None]:
+    return sorted((share.index for share in shares), key=lambda index: -1 if index is None else index)
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise RecordError("a key stands twice")
+    return value
+
+
+def _refuse_constant(text: str) -> object:
+    raise RecordError(f"{text} is not a number")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+"""Made once: `json.loads` would make one for every record of a list of thousands."""

@@ -1,0 +1,166 @@
+"""What a pod asks for: units per card, how many cards, which ones. Made from the pod alone.
+
+`Ask` keeps every container, because limits and records are per container; `Request` is the part that
+decides where the pod fits, and equal requests share every cached answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vrampack.cards import keys
+from vrampack.cards.units import MAX_UNITS, parse_units
+
+ContainerKind = Literal["main", "init", "sidecar"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One container as the API server shows it. `quantity` is the text of its gpu-mem ask, None without one."""
+
+    name: str
+    kind: ContainerKind
+    index: int
+    """Position in `spec.containers` or `spec.initContainers`."""
+    quantity: str | None = None
+    has_reference: bool = False
+    """Whether its NVIDIA_VISIBLE_DEVICES comes from the pod's own annotation."""
+
+    @property
+    def field(self) -> str:
+        where = "containers" if self.kind == "main" else "initContainers"
+        return f"spec.{where}[{self.index}].resources.limits"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What must fit: `units` on each of `count` distinct cards of one node."""
+
+    units: int
+    count: int = 1
+    whole: bool = False
+    """Only empty cards, each held entirely."""
+    models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    problem: str = ""
+    """Field, value and fix when the request can never be served; empty when it is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """One container and its own units, all cards together."""
+
+    name: str
+    kind: ContainerKind
+    index: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Everything a pod of ours asks. Pods that ask nothing have no `Ask`."""
+
+    request: Request
+    containers: tuple[ContainerAsk, ...]
+    """The asking ones, init containers first, in the order of the spec."""
+    policy: str | None = None
+    has_references: bool = True
+    """Whether admission wired every asking container to its annotation."""
+
+
+def read_ask(
+    containers: Sequence[ContainerSpec],
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    *,
+    resource: str = keys.MEMORY_RESOURCE,
+) -> Ask | None:
+    """What the pod asks, or None when it asks nothing of ours (`gpu-mem: 0` is nothing).
+
+    Never raises: whatever cannot be read becomes `Request.problem`.
+    """
+    asks, problem = _container_asks(containers, resource)
+    if not asks and not problem:
+        return None
+    count, count_problem = _card_count(labels, asks)
+    whole, whole_problem = _placement(labels)
+    request = Request(
+        units=held_units(asks) // count,
+        count=count,
+        whole=whole,
+        models=_wishes(annotations, keys.CARD_MODEL),
+        uuids=_wishes(annotations, keys.CARD_UUID),
+        problem=problem or count_problem or whole_problem,
+    )
+    asking = {(ask.kind, ask.index) for ask in asks}
+    references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in asking)
+    return Ask(request, tuple(asks), annotations.get(keys.POLICY) or None, references)
+
+
+def held_units(asks: Sequence[ContainerAsk]) -> int:
+    """Units a pod holds for life: the scheduler's own sum.
+
+    `max(sum(main) + sum(sidecars), max over init i of (own + sidecars declared before it))`, see
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+    """
+    running = sum(ask.units for ask in asks if ask.kind == "main")
+    peak = sidecars = 0
+    for ask in asks:
+        if ask.kind == "sidecar":
+            sidecars += ask.units
+            peak = max(peak, sidecars)
+        elif ask.kind == "init":
+            peak = max(peak, ask.units + sidecars)
+    return max(running + sidecars, peak)
+
+
+def _container_asks(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerAsk], str]:
+    asks: list[ContainerAsk] = []
+    problem = ""
+    for spec in containers:
+        if spec.quantity is None:
+            continue
+        try:
+            units = parse_units(spec.quantity)
+        except ValueError as error:
+            problem = problem or f'{spec.field}["{resource}"]: {error}; give a whole number of units, e.g. "4"'
+            continue
+        if units > MAX_UNITS:
+            problem = problem or (
+                f'{spec.field}["{resource}"]: {spec.quantity[:60]!r} is {units} units, more than {MAX_UNITS}; '
+                'give units of the resource, e.g. "10" for 10 GiB'
+            )
+        if units > 0:
+            asks.append(ContainerAsk(spec.name, spec.kind, spec.index, units))
+    return asks, problem
+
+
+def _card_count(labels: Mapping[str, str], asks: Sequence[ContainerAsk]) -> tuple[int, str]:
+    """The number of cards and what is wrong with it. A count that cannot be used counts as one card."""
+    text = labels.get(keys.COUNT_LABEL)
+    if text is None:
+        return 1, ""
+    field = f'metadata.labels["{keys.COUNT_LABEL}"]'
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) > 0):  # noqa: PLR2004 - no node has 10,000 cards
+        return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
+    count = int(text)
+    for ask in asks:
+        if ask.units % count:
+            return 1, f"{field}: {ask.units} units of container {ask.name} do not divide by {count} cards"
+    return count, ""
+
+
+def _placement(labels: Mapping[str, str]) -> tuple[bool, str]:
+    text = labels.get(keys.PLACEMENT_LABEL)
+    if text is None:
+        return False, ""
+    if text != keys.WHOLE_DEVICE:
+        return False, f'metadata.labels["{keys.PLACEMENT_LABEL}"]: {text!r} is not known; only "{keys.WHOLE_DEVICE}" is'
+    return True, ""
+
+
+def _wishes(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+    text = annotations.get(key)
+    return tuple(sorted({wish for part in text.split(",") if (wish := part.strip())})) if text else ()

@@ -1,0 +1,128 @@
+"""What the demo's API server says: read over HTTP at every step, so that nothing shown is only believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import aiohttp
+
+from extender.settings import load_settings
+from vrampack.cards import keys
+from vrampack.cards.records import Record, read_record
+from vrampack.cli.explain.main import explain_pod
+from vrampack.cli.explain.text import ROWS, render
+from vrampack.cli.inspect.gather import Cluster, gather
+from vrampack.cli.version import VERSION
+from vrampack.kube.client import Api, load_credentials
+
+Json = Mapping[str, Any]  # Any: one field of an API object, checked where it is used
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One pod that has its place."""
+
+    pod: str
+    node: str
+    cards: Mapping[int, int]
+    """Units by card index."""
+    limit_mib: int
+    """What its container may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One pod that has none, and what the scheduler says of it."""
+
+    pod: str
+    units: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The cluster at one step."""
+
+    name: str
+    cluster: Cluster
+    placed: tuple[Placed, ...]
+    waiting: tuple[Waiting, ...]
+    took_ms: float
+    """From the change to the state that was waited for."""
+
+    @property
+    def used_cards(self) -> int:
+        return sum(card.used_units > 0 for view in self.cluster.nodes for card in view.node.cards)
+
+    @property
+    def total_cards(self) -> int:
+        return sum(len(view.node.cards) for view in self.cluster.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """Both lists, fetched: what `gather` reads."""
+
+    nodes: bytes
+    pods: bytes
+
+    def pages(self, resource: Literal["nodes", "pods"]) -> Iterable[bytes]:
+        return [self.nodes if resource == "nodes" else self.pods]
+
+
+async def read_stage(name: str, url: str, *, took_ms: float) -> Stage:
+    """Everything the API server at `url` holds now."""
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        lists = _Lists(*[await _get(session, f"{url}/api/v1/{resource}") for resource in ("nodes", "pods")])
+    pods: list[Json] = sorted(json.loads(lists.pods)["items"], key=_name)
+    return Stage(
+        name,
+        gather(lists),
+        tuple(_placed(pod) for pod in pods if pod["spec"].get("nodeName")),
+        tuple(_waiting(pod) for pod in pods if not pod["spec"].get("nodeName")),
+        took_ms,
+    )
+
+
+async def read_explanation(kubeconfig: Path, namespace: str, name: str) -> str:
+    """What `vrampack explain` says of a pod."""
+    api = Api(await load_credentials(kubeconfig), user_agent=f"vrampack-demo/{VERSION}")
+    try:
+        return render(await explain_pod(api, load_settings(None), namespace, name), rows=ROWS)
+    finally:
+        await api.close()
+
+
+def refusal(pod: Json) -> str | None:
+    """Why no node takes the pod, in the scheduler's words; None while it has not said so."""
+    for condition in pod["status"].get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
+            return str(condition["message"])
+    return None
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
+    async with session.get(url) as answer:
+        return await answer.read()
+
+
+def _name(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _placed(pod: Json) -> Placed:
+    annotations = pod["metadata"].get("annotations") or {}
+    record = read_record(annotations, None)
+    shares = record.shares if isinstance(record, Record) else ()
+    limit = annotations.get(keys.LIMIT_MIB_PREFIX + pod["spec"]["containers"][0]["name"], "0")
+    cards = {share.index: share.units for share in shares if share.index is not None}
+    return Placed(_name(pod), pod["spec"]["nodeName"], cards, int(limit))
+
+
+def _waiting(pod: Json) -> Waiting:
+    limits = pod["spec"]["containers"][0]["resources"].get("limits") or {}
+    return Waiting(_name(pod), int(limits.get(keys.MEMORY_RESOURCE, "0")), refusal(pod) or "")

@@ -1,0 +1,167 @@
+"""Every node and card judged for one pod: by the engine that answers the scheduler, and card by card by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from policies import judging
+from policies.judging import in_order
+from policies.policy import Demand, Ranked
+from policies.tuning import PolicyTuning
+from vrampack.cards.fit import Reason, Unfit, card_reason, missing_units
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Card, Node
+from vrampack.cards.request import Ask, Request
+from vrampack.cli.explain.cluster import Cluster, CountedNode
+from vrampack.cli.explain.form import HeldPod
+from vrampack.cli.explain.pod import PodWords, obstacles
+
+NEVER_FREED = (Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.MODEL, Reason.UUID, Reason.NOT_VALID)
+"""Reasons of a card that no freed memory changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCard:
+    """One card, why the pod may not take it (None: it may), and who is there."""
+
+    card: Card
+    reason: Reason | None
+    missing: int | None
+    """Units to be freed; None where no freeing helps."""
+    pods: tuple[HeldPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedNode:
+    """One node, why the filter refuses it (None: it does not), and its cards by index."""
+
+    node: Node
+    reason: Reason | None
+    obstacles: tuple[str, ...]
+    cards: tuple[JudgedCard, ...]
+    chosen: tuple[Card, ...] = ()
+    """Where the policy would put the pod."""
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def has_no_memory(self) -> bool:
+        """Nothing to show of it: no cards, and nothing wrong."""
+        return self.reason is Reason.NO_MEMORY and not self.node.problem
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """All nodes, the nearest first, and those that fit in the order in which the policy prefers them."""
+
+    nodes: tuple[JudgedNode, ...]
+    fitting: tuple[JudgedNode, ...]
+
+    @property
+    def choice(self) -> JudgedNode | None:
+        """The best of those that nothing else keeps the pod from; the best of all where there is none."""
+        unhindered = (node for node in self.fitting if not node.obstacles)
+        return next(unhindered, self.fitting[0] if self.fitting else None)
+
+
+def judge(cluster: Cluster, tuning: PolicyTuning, ask: Ask, words: PodWords) -> Judgement:
+    """What the extender's filter and prioritize would say of every node of the cluster."""
+    policy = tuning.chosen(ask.policy)
+    answers = {name: judging.judge(seen.node, ask.request, policy, Demand()) for name, seen in cluster.nodes.items()}
+    judged = {name: _judged(cluster.nodes[name], answer, ask, words) for name, answer in answers.items()}
+    nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.request), each.name))
+    return Judgement(tuple(nearest), tuple(judged[name] for name in in_order(answers)))
+
+
+def cards_to_free(judged: JudgedNode, count: int, *, only_usable: bool) -> list[JudgedCard]:
+    """The cards of the node that lack least, as many as are asked: where something must be freed or healed. Else empty."""
+    possible = [each for each in judged.cards if each.missing is not None]
+    if only_usable:
+        possible = [each for each in possible if each.card.is_usable]
+    possible.sort(key=lambda each: (each.missing or 0, not each.card.is_usable, each.card.index))
+    return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
+
+
+def units_to_free(cards: Iterable[JudgedCard]) -> int:
+    return sum(each.missing or 0 for each in cards)
+
+
+def why(judged: JudgedNode, card: JudgedCard, request: Request) -> str:
+    """The card's reason in words that need no other line."""
+    texts = {
+        Reason.NO_MEMORY: "no shareable GPU memory",
+        Reason.TOO_LARGE: "smaller than asked",
+        Reason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
+        Reason.UUID: "its uuid is not asked for",
+        Reason.NOT_VALID: "request not valid",
+        Reason.NO_ROOM: "not enough free memory",
+        Reason.NO_EMPTY_CARD: "not empty",
+    }
+    said = [] if card.reason is None or card.reason is Reason.UNHEALTHY else [texts[card.reason]]
+    if card.reason not in NEVER_FREED:
+        said += health(card.card)
+    if card.card.is_overcommitted:
+        said.append(f"overcommitted by {card.card.used_units - card.card.units}")
+    if card.reason is None:
+        said.append("fits" if judged.reason is None else _alone(judged, request))
+    return "; ".join([*said, *judged.obstacles])
+
+
+def health(card: Card) -> list[str]:
+    """What keeps pods from the card besides memory."""
+    return [word for word, applies in (("unhealthy", not card.healthy), ("cordoned", card.cordoned)) if applies]
+
+
+def _alone(judged: JudgedNode, request: Request) -> str:
+    """A card that would do, on a node that does not."""
+    if judged.reason is Reason.KEPT_FREE:
+        return Reason.KEPT_FREE.value
+    return f"has room, but {request.count} such cards are asked for"
+
+
+def _judged(counted: CountedNode, answer: Ranked | Unfit, ask: Ask, words: PodWords) -> JudgedNode:
+    node, request = counted.node, ask.request
+    reason = answer.reason if isinstance(answer, Unfit) else None
+    found = obstacles(words, counted.seen.words, counted.seen.labels)
+    cards: tuple[JudgedCard, ...] = ()
+    if node.total_units and not node.problem:
+        cards = tuple(_judged_card(card, request, counted.holds) for card in node.cards)
+    if reason is None:
+        found += _not_offered(counted, request)
+    return JudgedNode(node, reason, found, cards, answer.cards if isinstance(answer, Ranked) else ())
+
+
+def _judged_card(card: Card, request: Request, holds: Sequence[Hold]) -> JudgedCard:
+    reason = card_reason(card, request)
+    missing = None if reason in NEVER_FREED else missing_units(card, request)
+    pods = tuple(
+        HeldPod(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced)
+        for hold in holds
+        if hold.units.get(card.index)
+    )
+    return JudgedCard(card, reason, missing, pods)
+
+
+def _not_offered(counted: CountedNode, request: Request) -> tuple[str, ...]:
+    """The scheduler's own sum: it never asks about a node that lacks the resource in `status.allocatable`."""
+    asks = [hold.pod.ask.request for hold in counted.holds if hold.pod.ask is not None]
+    free = counted.seen.advertised_units - sum(each.units * each.count for each in asks)
+    if free >= request.units * request.count:
+        return ()
+    if counted.seen.advertised_units < counted.node.total_units:
+        offered = f"{counted.seen.advertised_units} of its {counted.node.total_units} units"
+        return (f"kubelet offers {offered} (is the node's agent registered with it?)",)
+    return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
+
+
+def _distance(judged: JudgedNode, request: Request) -> tuple[int, int]:
+    """How far the node is from taking the pod: what kind of step it needs, then how many units."""
+    if judged.reason is None:
+        return (1 if judged.obstacles else 0), 0
+    for step, only_usable in ((2, True), (3, False)):
+        if chosen := cards_to_free(judged, request.count, only_usable=only_usable):
+            return (4 if judged.obstacles else step), units_to_free(chosen)
+    return (6 if judged.node.problem else 5), 0

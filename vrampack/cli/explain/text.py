@@ -1,0 +1,77 @@
+"""An explanation for a terminal: a headline, a table of cards, what was found, the next step."""
+
+from __future__ import annotations
+
+from vrampack.cli.explain.form import CardView, Explanation, NodeView, Placement
+from vrampack.cli.inspect.tables import aligned, printable
+
+ROWS = 20
+"""Rows without `--all`: what fits a screen together with the rest."""
+
+Row = tuple[str, ...]
+
+
+def render(explanation: Explanation, *, rows: int | None = ROWS) -> str:
+    """The whole text. `rows` None is every row."""
+    blocks = [[explanation.headline]]
+    if explanation.placement is not None:
+        blocks.append(_placement(explanation.placement))
+    blocks.append(_nodes(explanation, rows))
+    last = list(explanation.findings)
+    if explanation.next:
+        last.append(f"Next: {explanation.next.removesuffix('.')}.")
+    blocks.append(last)
+    return "\n\n".join("\n".join(map(printable, block)) for block in blocks if block) + "\n"
+
+
+def _placement(placement: Placement) -> list[str]:
+    rows = [(placement.node, str(card.index), str(card.units), card.uuid or "-") for card in placement.cards]
+    lines = aligned([("NODE", "CARD", "UNITS", "UUID"), *rows], right=(1, 2)).splitlines() if rows else []
+    if placement.limits_mib:
+        limits = [(name, str(mib)) for name, mib in placement.limits_mib.items()]
+        lines += ["", *aligned([("CONTAINER", "LIMIT(MiB)"), *limits], right=(1,)).splitlines()]
+    return lines
+
+
+def _nodes(explanation: Explanation, limit: int | None) -> list[str]:
+    rows = [(node, card) for node in explanation.nodes for card in (node.cards or (None,))]
+    shown = _nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
+    heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
+    table = [heading, *(_row(node, card) for node, card in shown)]
+    lines = aligned(table, right=(1, 2, 3)).splitlines() if shown else []
+    if len(shown) < len(rows):
+        lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
+    without = explanation.nodes_without_memory
+    if without:
+        lines.append(f"{without} {'node has' if without == 1 else 'nodes have'} no shareable GPU memory.")
+    return lines
+
+
+_NodeRow = tuple[NodeView, CardView | None]
+
+
+def _nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
+    """The rows worth a place, in the order of the nodes, which come nearest first.
+
+    Where one card is asked the nearest cards are taken from all nodes; a pod on several needs whole nodes.
+    """
+    if limit is None or len(rows) <= limit:
+        return rows
+    order = range(len(rows))
+    if is_one_card:
+        order = sorted(order, key=lambda at: (_distance(*rows[at]), at))  # type: ignore[assignment]  # any sequence
+    return [rows[at] for at in sorted(order[:limit])]
+
+
+def _distance(node: NodeView, card: CardView | None) -> tuple[int, int]:
+    if card is None or card.missing_units is None:
+        return 2, 0
+    is_usable = card.healthy and not card.cordoned and not node.obstacles
+    return (0 if is_usable else 1), card.missing_units
+
+
+def _row(node: NodeView, card: CardView | None) -> Row:
+    if card is None:
+        return node.name, "-", "-", "-", node.problem or node.reason or ""
+    missing = "-" if card.missing_units is None else str(card.missing_units)
+    return node.name, str(card.index), f"{card.free_units}/{card.total_units}", missing, card.why

@@ -1,0 +1,62 @@
+"""`vrampack`: finds the command that was asked for. Exit 0 is fine, 1 is no, 2 is misuse.
+
+Each command is a module with `main(arguments)`, imported only when it is asked for: `inspect` must not wait for the
+web framework that `serve` needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import cast
+
+from vrampack.cli.version import VERSION
+
+COMMANDS = {
+    "agent": ("vrampack.cli.agent", "run the agent of a GPU node"),
+    "card": ("vrampack.cli.card.main", "take one card of a node out of use, or back"),
+    "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),
+    "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
+    "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
+    "inspect": ("vrampack.cli.reading", "show who holds how much of which card"),
+    "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
+    "shim": ("vrampack.cli.shim.main", "show who holds what of this node's cards, process by process"),
+}
+"""Name: module, one line of help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name = given[0] if given else ""
+    if name in COMMANDS:
+        module, _ = COMMANDS[name]
+        run = cast("Callable[[Sequence[str]], int]", import_module(module).main)  # each module of the table has one
+        return run(given[1:])
+    if name in ("version", "--version"):
+        sys.stdout.write(f"vrampack {VERSION}\n")
+        return 0
+    if name in ("help", "-h", "--help"):
+        sys.stdout.write(_help())
+        return 0
+    problem = f"there is no command {name!r}" if name else "which command?"
+    sys.stderr.write(f"vrampack: {problem}\n\n{_help()}")
+    return 2
+
+
+def _help() -> str:
+    table = {**{name: text for name, (_, text) in COMMANDS.items()}, "version": "print the version"}
+    lines = [f"  {name:<14}{text}" for name, text in table.items()]
+    return "\n".join(
+        [
+            "vrampack packs pods onto GPU cards by memory.",
+            "",
+            "usage: vrampack COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "`vrampack COMMAND --help` has the options of a command.",
+            "",
+        ]
+    )

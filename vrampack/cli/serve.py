@@ -1,0 +1,101 @@
+"""`vrampack serve`: the extender, beside a scheduler, or on a file of objects."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import uvloop
+from prometheus_client import disable_created_metrics
+
+from extender.app import Options, serve
+from extender.settings import load_settings
+from vrampack.cli.refusal import refuse
+from vrampack.cli.version import VERSION
+from vrampack.config.errors import SettingsError
+from vrampack.kube.errors import CredentialsError
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.files import FileError, read_objects
+from vrampack.simulator.kubeconfig import write_kubeconfig
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until SIGTERM; returns the exit code."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
+    try:
+        overrides = _overrides(options)
+        started = Options(
+            load_settings(options.config, overrides),
+            VERSION,
+            options.kubeconfig,
+            options.context,
+            config=options.config,
+            overrides=overrides,
+            scheduler_config=options.scheduler_config,
+        )
+        uvloop.run(serve(started) if options.embedded is None else _serve_file(options.embedded, started))
+    except (SettingsError, FileError) as error:
+        return refuse(str(error), 2)
+    except (CredentialsError, OSError) as error:
+        return refuse(str(error), 1)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
+    made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
+    made.add_argument(
+        "--scheduler-config",
+        type=Path,
+        metavar="FILE",
+        help="KubeSchedulerConfiguration of the scheduler beside it, to be checked at the start",
+    )
+    made.add_argument(
+        "--embedded",
+        type=Path,
+        metavar="FILE",
+        help="no cluster: the Node and Pod objects of this YAML or JSON file, as `kubectl get -o yaml` writes them",
+    )
+    made.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        default=os.environ.get("KUBECONFIG") or None,
+        help="instead of the pod's service account; $KUBECONFIG without it",
+    )
+    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    made.add_argument("--listen", metavar="HOST:PORT", help="verbs, inspect and health (127.0.0.1:12345)")
+    made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics only (127.0.0.1:12346)")
+    made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
+    made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return made
+
+
+async def _serve_file(file: Path, options: Options) -> None:
+    """The extender on an API server of its own that holds what the file says."""
+    objects = read_objects(file)
+    with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
+        async with ApiServer() as api:
+            for item in objects:
+                api.restore(item)
+            kubeconfig = write_kubeconfig(Path(folder), api.url)
+            log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
+            await serve(replace(options, kubeconfig=kubeconfig, context=None))
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
+    flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
+    return {field: text for field, text in flags.items() if text is not None}

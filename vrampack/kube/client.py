@@ -1,0 +1,359 @@
+"""One API server, called raw: paths and bytes. Every status is checked, every call has a time-out."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+import yaml
+from aiohttp.http_exceptions import LineTooLong
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from vrampack.kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
+
+Resource = Literal["pods", "nodes"]
+
+CONNECT_TIMEOUT_SECONDS = 3.0
+DEFAULT_TIMEOUT_SECONDS = 30.0
+MERGE = "application/merge-patch+json"
+BY_NAME = "application/strategic-merge-patch+json"
+"""Lists are merged by name, so that one webhook of several can be changed."""
+TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
+
+
+_SPOILED = (TypeError, ValueError, KeyError, AttributeError)
+"""What the client's loader raises where a kubeconfig has another form than it takes for granted."""
+
+
+class CallObserver(Protocol):
+    """Told of every finished call; `code` is the HTTP status, or `0` when there was no answer."""
+
+    def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
+
+
+def unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
+    """For programs that count nothing: a command asks a few times and ends."""
+
+
+async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
+    """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account. Raises `CredentialsError`."""
+    configuration = Configuration()
+    if kubeconfig is not None and not _exists(kubeconfig):
+        raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
+    try:
+        if kubeconfig is not None:
+            await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
+        else:
+            kube_config.load_incluster_config(configuration)
+    except (kube_config.ConfigException, OSError, yaml.YAMLError, *_SPOILED) as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
+        raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
+    return _with_proxy(configuration)
+
+
+class Api:
+    """The calls that this project makes, and no others."""
+
+    def __init__(
+        self, configuration: Configuration, *, observe: CallObserver = unobserved, user_agent: str = "vrampack"
+    ) -> None:
+        self._configuration = configuration
+        self._client = ApiClient(configuration)
+        self._client.user_agent = user_agent
+        self._observe = observe
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
+        """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _selected(field_selector)
+        return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
+
+    async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
+        """One page of the cluster's device classes. 404: this API server has no such kind."""
+        query = {"limit": str(limit)} | ({"continue": token} if token else {})
+        path = "/apis/resource.k8s.io/v1/deviceclasses"
+        body = await self._call(
+            "GET", path, verb="list", resource="deviceclasses", query=query, seconds=timeout_seconds
+        )
+        try:
+            return msgspec.json.decode(body, type=DeviceClassList)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"list deviceclasses: {error}") from error
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        server_seconds: int,
+        silence_seconds: float,
+        field_selector: str = "",
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
+
+        The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
+        because a half-open connection looks exactly like a quiet one. That is a `SilentError`.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(server_seconds),
+        } | _selected(field_selector)
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
+        started = time.monotonic()
+        code = 0
+        try:
+            response = await self._send("GET", f"/api/v1/{resource}", query, None, timeout)
+            try:
+                code = response.status
+                if code != 200:  # noqa: PLR2004 - HTTP's own number
+                    raise _error(code, await response.read())
+                yield response.content
+            finally:
+                response.close()
+        except aiohttp.SocketTimeoutError as error:
+            raise SilentError(f"watch {resource}: no word for {silence_seconds:g} s") from error
+        except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError) as error:
+            raise NoAnswerError(f"watch {resource}: {_say(error)}") from error
+        finally:
+            self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
+
+    async def get_pod(self, namespace: str, name: str, *, timeout_seconds: float) -> PodObject | None:
+        """One pod as the API server has it now; None when there is none."""
+        body = await self.get_pod_bytes(namespace, name, timeout_seconds=timeout_seconds)
+        if body is None:
+            return None
+        try:
+            return msgspec.json.decode(body, type=PodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+
+    async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
+        """The same pod undecoded, for who needs more of it than `PodObject` has."""
+        return await self._look_up(_pod_path(namespace, name), "pods", timeout_seconds)
+
+    async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
+        """One node as the API server has it now; None when there is none."""
+        body = await self._look_up(_node_path(name), "nodes", timeout_seconds)
+        if body is None:
+            return None
+        try:
+            return msgspec.json.decode(body, type=NodeObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get node {name}: {error}") from error
+
+    async def patch_node(self, name: str, body: Mapping[str, object], *, timeout_seconds: float) -> None:
+        """Merge `body` into the node; a `metadata.resourceVersion` in it makes a 409 of a node that changed since.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node_name: str,
+        annotations: Mapping[str, str],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        """Bind the pod of this uid to the node and give it these annotations, in one step or not at all.
+
+        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        """
+        metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
+        }
+        path = _pod_path(namespace, name) + "/binding"
+        await self._call("POST", path, verb="create", resource="pods/binding", body=binding, seconds=timeout_seconds)
+
+    async def patch_pod_status(
+        self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
+    ) -> None:
+        """Set annotations of the pod of this uid through its status, which needs no right on the pod itself.
+
+        Raises `RefusedError` when nothing was written (422 for a pod of another uid), `NoAnswerError` when that is
+        not known.
+        """
+        body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+        path = _pod_path(namespace, name) + "/status"
+        await self._call("PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds)
+
+    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
+        """Ask for the pod of this uid to be evicted; 429 when a disruption budget does not allow it now.
+
+        Raises `RefusedError` when nothing was written (409 for a pod of another uid), `NoAnswerError` when that is
+        not known.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = _pod_path(namespace, name) + "/eviction"
+        await self._call("POST", path, verb="create", resource="pods/eviction", body=eviction, seconds=timeout_seconds)
+
+    async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+        await self._call("POST", path, verb="create", resource="events", body=event, seconds=timeout_seconds)
+
+    async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
+        """One Secret; None when there is none."""
+        body = await self._look_up(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
+        if body is None:
+            return None
+        try:
+            return msgspec.json.decode(body, type=SecretObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get secret {namespace}/{name}: {error}") from error
+
+    async def write_secret(
+        self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
+    ) -> None:
+        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: somebody was faster."""
+        metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
+        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}
+        path = _secrets_path(namespace) + (f"/{quote(name, safe='')}" if version else "")
+        method, verb = ("PUT", "update") if version else ("POST", "create")
+        await self._call(method, path, verb=verb, resource="secrets", body=body, seconds=timeout_seconds)
+
+    async def trust_webhook(self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float) -> None:
+        """Tell the API server which authorities (PEM) sign the server of one mutating webhook."""
+        trusted = {"name": webhook, "clientConfig": {"caBundle": base64.b64encode(bundle).decode()}}
+        resource = "mutatingwebhookconfigurations"
+        path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{quote(configuration, safe='')}"
+        body = {"webhooks": [trusted]}
+        await self._call(
+            "PATCH", path, verb="patch", resource=resource, body=body, seconds=timeout_seconds, patch=BY_NAME
+        )
+
+    async def _look_up(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
+        """One object as the API server has it now; None when there is none."""
+        try:
+            return await self._call("GET", path, verb="get", resource=resource, seconds=timeout_seconds)
+        except RefusedError as error:
+            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+                return None
+            raise
+
+    async def _call(  # noqa: PLR0913 - an HTTP call
+        self,
+        method: str,
+        path: str,
+        *,
+        verb: str,
+        resource: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+        seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        patch: str = MERGE,
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+        started = time.monotonic()
+        code = 0
+        try:
+            response = await self._send(method, path, query or {}, body, timeout, patch)
+            async with response:
+                code = response.status
+                answer = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            code = 0
+            raise NoAnswerError(f"{verb} {resource}: {_say(error)}") from error
+        finally:
+            self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
+        if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers
+            raise _error(code, answer)
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, object] | None,
+        limits: aiohttp.ClientTimeout,
+        patch: str = MERGE,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
+        for setting in (await self._configuration.auth_settings()).values():
+            headers["Authorization"] = setting["value"]  # type: ignore[index]  # the client's own type says object
+        if method == "PATCH":
+            headers["Content-Type"] = patch
+        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        answer = await self._client.rest_client.request(
+            method, url, headers=headers, body=body, _request_timeout=limits
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+def _with_proxy(configuration: Configuration) -> Configuration:
+    """Read the environment's proxy once: the session would read it, and ~/.netrc, in a thread for every call, 0.3 ms each."""
+    host = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
+        configuration.proxy = getproxies().get(host.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
+    return configuration
+
+
+def _exists(kubeconfig: Path) -> bool:
+    """Whether any of the files is there: `$KUBECONFIG` may name several."""
+    return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
+
+
+def _selected(field_selector: str) -> dict[str, str]:
+    return {"fieldSelector": field_selector} if field_selector else {}
+
+
+def _secrets_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{quote(name, safe='')}"
+
+
+def _error(code: int, body: bytes) -> Exception:
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except UNDECODABLE:
+        status = Status(message=body[:200].decode(errors="replace"))
+    if code == 410:  # noqa: PLR2004 - HTTP's own number
+        return ExpiredError(code, status.reason, status.message)
+    if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers
+        return RefusedError(code, status.reason, status.message)
+    return NoAnswerError(f"{code} {status.reason}: {status.message}")
+
+
+def _say(error: BaseException) -> str:
+    """Time-outs have no text of their own."""
+    return str(error) or type(error).__name__

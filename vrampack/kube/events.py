@@ -1,0 +1,144 @@
+"""Events on pods and nodes: few, never repeated soon, and nobody waits for them.
+
+Whoever has one only puts it into a queue; a task writes it. One per object and reason per five minutes (and per card,
+where it is about one), at most ten a second in all; what is left out is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cachetools import TTLCache
+
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError, RefusedError
+
+log = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 300
+PER_SECOND = 10
+KEPT_FOR_WARNINGS = 5
+"""Of those ten: a burst of successful binds must not drown the one that failed."""
+QUEUE_LENGTH = 1000
+REMEMBERED = 50_000
+CALL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    text: str
+    is_warning: bool
+    card: int | None = None
+    """The one that it is about."""
+
+    @property
+    def key(self) -> tuple[str, str, int | None]:
+        """Two of one key say the same, whatever their texts."""
+        return self.uid, self.reason, self.card
+
+
+class EventWriter:
+    """Queues events and writes them in the background."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        component: str,
+        dropped: Callable[[str], None],
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        """`dropped` is told of each event that is left out: `failed`, `repeated` or `rate`."""
+        self._api = api
+        self._component = component
+        self._dropped = dropped
+        self._now = now
+        self._clock = clock
+        self._queue: asyncio.Queue[_Event] = asyncio.Queue(QUEUE_LENGTH)
+        self._recent: TTLCache[tuple[str, str, int | None], bool] = TTLCache(REMEMBERED, REPEAT_SECONDS, timer=clock)
+        self._tokens = float(PER_SECOND)
+        self._filled_at = clock()
+        self._written = 0
+
+    def on_pod(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
+        self._put(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
+
+    def on_node(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:
+        self._put(_Event("Node", "default", name, name, reason, text, is_warning=True, card=card))
+
+    async def run(self) -> None:
+        """Write what is queued, until cancelled."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create_event(event.namespace, self._body(event), timeout_seconds=CALL_SECONDS)
+            except (RefusedError, NoAnswerError) as error:
+                self._dropped("failed")
+                log.warning(
+                    "event not written reason=%s object=%s/%s error=%s",
+                    event.reason,
+                    event.namespace,
+                    event.name,
+                    error,
+                )
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is written or given up; needs `run` to run."""
+        await self._queue.join()
+
+    def _put(self, event: _Event) -> None:
+        if event.key in self._recent:
+            self._dropped("repeated")
+        elif not self._take_token(kept_back=0 if event.is_warning else KEPT_FOR_WARNINGS):
+            self._dropped("rate")
+        else:
+            self._recent[event.key] = True
+            self._queue.put_nowait(event)
+
+    def _take_token(self, *, kept_back: int) -> bool:
+        """A bucket of one second's worth, of which `kept_back` are for others; a full queue is an empty bucket."""
+        now = self._clock()
+        self._tokens = min(float(PER_SECOND), self._tokens + (now - self._filled_at) * PER_SECOND)
+        self._filled_at = now
+        if self._tokens < 1 + kept_back or self._queue.full():
+            return False
+        self._tokens -= 1
+        return True
+
+    def _body(self, event: _Event) -> dict[str, object]:
+        self._written += 1
+        at = self._now()
+        stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        involved = {"apiVersion": "v1", "kind": event.kind, "name": event.name, "uid": event.uid}
+        if event.kind == "Pod":
+            involved["namespace"] = event.namespace
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{event.name[:200]}.{int(at * 1e9):x}.{self._written:x}",
+                "namespace": event.namespace,
+            },
+            "involvedObject": involved,
+            "reason": event.reason,
+            "message": event.text[:1000],
+            "type": "Warning" if event.is_warning else "Normal",
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }

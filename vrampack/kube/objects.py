@@ -1,0 +1,256 @@
+"""The fields we read of API objects, and how they become values of `cards`.
+
+Unknown fields are skipped, missing ones and nulls are empty. Quantities and environments stay undecoded until a
+container turns out to name our resource.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from vrampack.cards import keys
+from vrampack.cards.node_annotations import NodeReading, read_node
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import read_record
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_ask
+
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding may raise: bytes that are no UTF-8, and nesting without end, come as Python's own errors."""
+
+_NULL = msgspec.Raw(b"null")
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Resources(msgspec.Struct, frozen=True):
+    limits: dict[str, msgspec.Raw] | None = None
+    requests: dict[str, msgspec.Raw] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str | None = None
+    env: msgspec.Raw = _NULL
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    priority: int | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str | None = None
+    nominated_node_name: str | None = None
+
+
+class SecretObject(msgspec.Struct, frozen=True):
+    """A v1.Secret."""
+
+    metadata: Metadata = Metadata()
+    data: dict[str, bytes] | None = None
+
+
+class PodObject(msgspec.Struct, frozen=True):
+    """A v1.Pod."""
+
+    metadata: Metadata = Metadata()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+    controller: bool = False
+
+
+class OwnedMetadata(Metadata, frozen=True, rename="camel"):
+    owner_references: list[Owner] | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    """Empty until the container was made; from then on that of the last one."""
+
+
+class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
+    container_statuses: list[ContainerState] | None = None
+    init_container_statuses: list[ContainerState] | None = None
+
+
+class LocalPodObject(PodObject, frozen=True):
+    """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
+
+    metadata: OwnedMetadata = OwnedMetadata()
+    status: LocalPodStatus = LocalPodStatus()
+
+
+class Address(msgspec.Struct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, msgspec.Raw] | None = None
+    addresses: list[Address] | None = None
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """A v1.Node."""
+
+    metadata: Metadata = Metadata()
+    status: NodeStatus = NodeStatus()
+
+
+class LocalNodeStatus(NodeStatus, frozen=True):
+    capacity: dict[str, msgspec.Raw] | None = None
+
+
+class LocalNodeObject(NodeObject, frozen=True):
+    """A v1.Node as its own agent wants it: with what every plugin on it offers."""
+
+    status: LocalNodeStatus = LocalNodeStatus()
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
+    extended_resource_name: str | None = None
+
+
+class DeviceClassObject(msgspec.Struct, frozen=True):
+    """A resource.k8s.io/v1.DeviceClass."""
+
+    metadata: Metadata = Metadata()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class DeviceClassList(msgspec.Struct, frozen=True):
+    """A page of them."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[DeviceClassObject] | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A v1.Status, the API server's answer to what it refuses."""
+
+    code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch; what `object` is depends on the resource and on `type`."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class FieldRef(msgspec.Struct, frozen=True, rename="camel"):
+    field_path: str = ""
+
+
+class EnvSource(msgspec.Struct, frozen=True, rename="camel"):
+    field_ref: FieldRef | None = None
+
+
+class Env(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    value_from: EnvSource | None = None
+
+
+_ENV = msgspec.json.Decoder(list[Env] | None)
+_TEXT = msgspec.json.Decoder(str)
+
+
+def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
+    """The pod as the ledger sees it."""
+    annotations = pod.metadata.annotations or {}
+    specs = container_specs(pod.spec, resource)
+    ask = read_ask(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
+    return Pod(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        node_name=pod.spec.node_name or "",
+        ask=ask,
+        record=read_record(annotations, ask),
+        is_leaving=pod.metadata.deletion_timestamp is not None,
+        is_finished=pod.status.phase in ("Succeeded", "Failed"),
+        priority=pod.spec.priority or 0,
+        nominated_node=pod.status.nominated_node_name or "",
+        created_at=pod.metadata.creation_timestamp or "",
+    )
+
+
+def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: str) -> NodeReading:
+    """The node's facts and what could not be read of them."""
+    allocatable = node.status.allocatable or {}
+    addresses = node.status.addresses or []
+    return read_node(
+        node.metadata.name,
+        node.metadata.annotations or {},
+        {name: _text(allocatable[name]) for name in (resource, count_resource) if name in allocatable},
+        unit_mib=unit_mib,
+        address=next((each.address for each in addresses if each.type == "InternalIP"), ""),
+        resource=resource,
+        count_resource=count_resource,
+    )
+
+
+def container_specs(spec: PodSpec, resource: str) -> list[ContainerSpec]:
+    """The containers that name the resource, init containers first, in the order of the spec."""
+    init = [_container_spec(each, at, resource, is_init=True) for at, each in enumerate(spec.init_containers or ())]
+    main = [_container_spec(each, at, resource, is_init=False) for at, each in enumerate(spec.containers or ())]
+    return [each for each in init + main if each is not None]
+
+
+def _container_spec(container: Container, index: int, resource: str, *, is_init: bool) -> ContainerSpec | None:
+    resources = container.resources
+    if resources is None:
+        return None
+    quantity = (resources.requests or {}).get(resource) or (resources.limits or {}).get(resource)
+    if quantity is None:
+        return None
+    kind: ContainerKind = "main"
+    if is_init:
+        kind = "sidecar" if container.restart_policy == "Always" else "init"
+    return ContainerSpec(container.name, kind, index, _text(quantity), _has_reference(container))
+
+
+def _has_reference(container: Container) -> bool:
+    """Whether admission wired the container's visible devices to the pod's annotation of its name.
+
+    Of several entries of one name the last is the one that the container gets.
+    """
+    try:
+        env = _ENV.decode(container.env) or []
+    except UNDECODABLE:
+        return False
+    source = next((each.value_from for each in reversed(env) if each.name == "NVIDIA_VISIBLE_DEVICES"), None)
+    path = f"metadata.annotations['{keys.VISIBLE_DEVICES_PREFIX}{container.name}']"
+    return source is not None and source.field_ref is not None and source.field_ref.field_path == path
+
+
+def _text(quantity: msgspec.Raw) -> str:
+    """A quantity as written: a text, or a number as older writers send it. Anything else will be no quantity."""
+    try:
+        return _TEXT.decode(quantity)
+    except UNDECODABLE:
+        return bytes(quantity).decode(errors="replace")

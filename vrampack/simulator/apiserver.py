@@ -1,0 +1,151 @@
+"""The embedded API server: a real HTTP server on loopback for `vrampack/kube/` and for kubectl, and for tests a handle.
+
+    async with ApiServer() as api:
+        api.create({"kind": "Node", "metadata": {"name": "gpu-0"}, "status": {...}})
+        ...  # point a client, or kubectl --server, at api.url
+
+Pods, nodes, events, StatefulSets and Deployments: `surface.py` lists every call, `tests/contract` says what each
+answers, here and on the real API server. No login, no namespaces to create. What is not served is refused, never
+ignored. By itself it starts no controller: `workloads.py` and `kubelet.py` run on its `store` if somebody lets them.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from vrampack.simulator.kinds import EVENT, KINDS, NODE, POD, Kind, Object
+from vrampack.simulator.merge import merge
+from vrampack.simulator.routes import application
+from vrampack.simulator.store import LOG_LENGTH, Clock, Store
+from vrampack.simulator.watches import BOOKMARK_SECONDS, Watches
+
+LOOPBACK = "127.0.0.1"
+
+
+class ApiServer:
+    """One API server and its state. Given a clock and a source of uids, the same calls make the same objects.
+
+    Entered again after it was left, it is the same cluster at the same address: an API server that was restarted.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        now: Clock = lambda: datetime.now(UTC),
+        new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
+        bookmark_seconds: float = BOOKMARK_SECONDS,
+        log_length: int = LOG_LENGTH,
+    ) -> None:
+        self._port = port
+        self._store = Store(now=now, new_uid=new_uid, log_length=log_length)
+        self._watches = Watches(self._store, bookmark_seconds=bookmark_seconds)
+
+    async def __aenter__(self) -> Self:
+        # A client that goes away ends its watch at once, not at the next change.
+        self._runner = web.AppRunner(
+            application(self._store, self._watches), handler_cancellation=True, access_log=None
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, LOOPBACK, self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watches.cut()
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self._port}"
+
+    @property
+    def store(self) -> Store:
+        """For controllers that live in this process: `vrampack.simulator.workloads`, `vrampack.simulator.kubelet`."""
+        return self._store
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the newest change."""
+        return self._store.version
+
+    def create(self, body: Object) -> Object:
+        """As POST does; `kind` says what it is, the namespace is `default` where metadata names none."""
+        kind = _kind_of(body)
+        return self._answer(kind, self._store.create(kind, _namespace_of(body), copy.deepcopy(body)))
+
+    def restore(self, body: Object) -> Object:
+        """Put in an object as it is, with uid, nodeName and status: a recorded one, or one from before a restart."""
+        kind = _kind_of(body)
+        return self._answer(kind, self._store.restore(kind, _namespace_of(body), copy.deepcopy(body)))
+
+    def get(self, plural: str, name: str, *, namespace: str = "default") -> Object:
+        return self._answer(KINDS[plural], self._store.get(KINDS[plural], namespace, name))
+
+    def patch(
+        self, plural: str, name: str, patch: Object, *, namespace: str = "default", is_status: bool = False
+    ) -> Object:
+        """A merge patch of the object, or of its status."""
+        kind, change = KINDS[plural], copy.deepcopy(patch)
+        new = self._store.patch(kind, namespace, name, change, merge=merge, is_status=is_status)
+        return self._answer(kind, new)
+
+    def delete(self, plural: str, name: str, *, namespace: str = "default", grace_seconds: int | None = None) -> None:
+        """As DELETE does: a bound pod lingers unless `grace_seconds` is 0."""
+        self._store.delete(KINDS[plural], namespace, name, {"gracePeriodSeconds": grace_seconds})
+
+    def pods(self) -> list[Object]:
+        return self._all(POD)
+
+    def nodes(self) -> list[Object]:
+        return self._all(NODE)
+
+    def events(self) -> list[Object]:
+        return self._all(EVENT)
+
+    def compact(self) -> None:
+        """Forget all versions but the newest: older watches and pages get 410."""
+        self._store.compact()
+
+    def cut_watches(self) -> None:
+        """Tear the connection of every open watch."""
+        self._watches.cut()
+
+    def freeze_watches(self) -> None:
+        """Let every watch, open or new, stall with its connection up until `thaw_watches`."""
+        self._watches.freeze()
+
+    def thaw_watches(self) -> None:
+        self._watches.thaw()
+
+    def send_bookmarks(self) -> None:
+        """Send one to every watch that asked for them, now."""
+        self._watches.send_bookmarks()
+
+    def _all(self, kind: Kind) -> list[Object]:
+        return [self._answer(kind, item) for item in self._store.page(kind, None).items]
+
+    def _answer(self, kind: Kind, item: Object) -> Object:
+        """A copy: what the store holds is shared with every reader and never changes."""
+        return kind.tagged(copy.deepcopy(item))
+
+
+def _kind_of(body: Object) -> Kind:
+    for kind in KINDS.values():
+        if kind.name == body.get("kind"):
+            return kind
+    raise ValueError(f"kind {body.get('kind')!r} is not one of {', '.join(kind.name for kind in KINDS.values())}")
+
+
+def _namespace_of(body: Object) -> str:
+    return str((body.get("metadata") or {}).get("namespace") or "default")

@@ -1,0 +1,97 @@
+"""What a Deployment wants of its pods: so many of the newest template, whichever they are.
+
+The real one has a ReplicaSet make them; here it owns them itself, and after a change of the template it deletes
+all old pods before it makes new ones, as `strategy: Recreate` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vrampack.simulator.kinds import DEPLOYMENT, Object
+from vrampack.simulator.owned import Plan, is_finished, is_leaving, is_ready, label, new_pod, template_hash
+
+HASH = "pod-template-hash"
+
+
+def plan(owner: Object, pods: Sequence[Object], *, now: str) -> Plan:
+    """What to create and delete now, of the pods that the deployment owns. `now` dates its conditions."""
+    revision = template_hash(owner)
+    live = [pod for pod in pods if not is_finished(pod)]
+    updated = [pod for pod in live if label(pod, HASH) == revision and not is_leaving(pod)]
+    made = Plan(_status(owner, live, updated, now))
+    old = [pod for pod in live if label(pod, HASH) != revision]
+    current = [*updated, *(pod for pod in old if not is_leaving(pod))]
+    if old and not owner["spec"].get("paused"):
+        made.delete.extend(pod for pod in old if not is_leaving(pod))
+        return made
+    missing = owner["spec"]["replicas"] - len(current)
+    prefix = f"{owner['metadata']['name']}-{revision}-"
+    made.create.extend(new_pod(DEPLOYMENT, owner, prefix, {HASH: revision}) for _ in range(missing))
+    if missing < 0:
+        made.delete.extend(_most_dispensable_first(current)[:-missing])
+    return made
+
+
+def _most_dispensable_first(pods: Sequence[Object]) -> list[Object]:
+    """Unbound before bound, not ready before ready, then the newest."""
+    newest = sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), reverse=True)
+    return sorted(newest, key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
+
+
+def _status(owner: Object, live: Sequence[Object], updated: Sequence[Object], now: str) -> Object:
+    staying = [pod for pod in live if not is_leaving(pod)]
+    active, ready = len(staying), sum(is_ready(pod) for pod in staying)
+    counts = {
+        "replicas": active,
+        "updatedReplicas": len(updated),
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "unavailableReplicas": max(owner["spec"]["replicas"], active) - ready,
+    }
+    return {
+        "observedGeneration": owner["metadata"]["generation"],
+        **{key: count for key, count in counts.items() if count},
+        "terminatingReplicas": len(live) - active,
+        "conditions": _conditions(
+            owner, is_complete=active == len(updated) == ready == owner["spec"]["replicas"], ready=ready, now=now
+        ),
+    }
+
+
+def _conditions(owner: Object, *, is_complete: bool, ready: int, now: str) -> list[Object]:
+    if ready >= owner["spec"]["replicas"] - _may_be_missing(owner):
+        available = ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    else:
+        available = ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    pods = "All pods are of the newest template and ready."
+    progressing = (
+        ("True", "NewReplicaSetAvailable", pods)
+        if is_complete
+        else ("True", "ReplicaSetUpdated", "Pods are being made, deleted or started.")
+    )
+    return [_condition(owner, "Available", available, now), _condition(owner, "Progressing", progressing, now)]
+
+
+def _condition(owner: Object, kind: str, content: tuple[str, str, str], now: str) -> Object:
+    """Dated by the last change, and by the last change of its status."""
+    status, reason, message = content
+    known = next((each for each in owner["status"].get("conditions") or [] if each["type"] == kind), None)
+    since = known["lastTransitionTime"] if known and known["status"] == status else now
+    updated = known["lastUpdateTime"] if known and known["reason"] == reason else now
+    return {
+        "type": kind,
+        "status": status,
+        "lastUpdateTime": updated,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _may_be_missing(owner: Object) -> int:
+    """`maxUnavailable`, a number or a share rounded down; nothing may be missing under `Recreate`."""
+    share = (owner["spec"]["strategy"].get("rollingUpdate") or {}).get("maxUnavailable", 0)
+    if isinstance(share, str):
+        return int(owner["spec"]["replicas"] * int(share.rstrip("%") or 0) // 100)
+    return int(share)

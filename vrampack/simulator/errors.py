@@ -1,0 +1,156 @@
+"""What the API server refuses with: one exception, and one function per form the real server uses.
+
+Messages follow the real ones (1.36) where a person or a program reads them; the contract tests hold `code`,
+`reason` and `details` to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from vrampack.simulator.kinds import Kind, Object
+
+
+class StatusError(Exception):
+    """A refusal, as the body that goes over the wire."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, object] | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self._details = details
+        self._metadata = dict(metadata or {})
+
+    def status(self) -> Object:
+        """The body, its keys in the real server's order; what is not there is left out, not null."""
+        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": self._metadata, "status": "Failure"}
+        body["message"] = self.message
+        if self.reason:
+            body["reason"] = self.reason
+        if self._details is not None:
+            body["details"] = dict(self._details)
+        return body | {"code": self.code}
+
+
+def not_found(kind: Kind, name: str) -> StatusError:
+    message = f'{kind.qualified_plural} "{name}" not found'
+    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(kind, name, kind.plural))
+
+
+def no_such_resource() -> StatusError:
+    message = "the server could not find the requested resource"
+    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
+
+
+def method_not_allowed() -> StatusError:
+    message = "the server does not allow this method on the requested resource"
+    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
+
+
+def unsupported_media_type() -> StatusError:
+    message = "415: Unsupported Media Type"
+    return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, details={})
+
+
+def unknown_body_form() -> StatusError:
+    message = (
+        "the body of the request was in an unknown format - accepted media types include: application/json "
+        "(the embedded API server reads no other)"
+    )
+    return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+
+
+def not_acceptable(accepted: str) -> StatusError:
+    message = f"only the following media types are accepted: {accepted}"
+    return StatusError(HTTPStatus.NOT_ACCEPTABLE, "NotAcceptable", message)
+
+
+def too_large(limit_bytes: int) -> StatusError:
+    message = f"Request entity too large: limit is {limit_bytes}"
+    return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message, details={})
+
+
+def already_exists(kind: Kind, name: str) -> StatusError:
+    message = f'{kind.qualified_plural} "{name}" already exists'
+    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(kind, name, kind.plural))
+
+
+def conflict(what: str, name: str, why: str, *, group: str = "") -> StatusError:
+    """`what` is `pods`, `pods/binding` or, for a delete, `Pod`: the real server is not of one mind either."""
+    message = f'Operation cannot be fulfilled on {what}{"." * bool(group)}{group} "{name}": {why}'
+    details = {"name": name, "group": group, "kind": what} if group else {"name": name, "kind": what}
+    return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details=details)
+
+
+def bad_request(message: str) -> StatusError:
+    return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+
+
+def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
+    """`causes` are (reason, message, field), e.g. `("FieldValueRequired", "Required value", "spec.containers")`."""
+    listed = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
+    told = [f"{field}: {message}" for _, message, field in causes]
+    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    return StatusError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{kind.qualified_name} "{name}" is invalid: {text}',
+        details={**_about(kind, name, kind.name), "causes": listed},
+    )
+
+
+def invalid_option(options: str, field: str, given: str, supported: str) -> StatusError:
+    """Of the query or of the body, of the kinds `CreateOptions`, `ListOptions`, ..."""
+    return _wrong_option(
+        options, field, "FieldValueNotSupported", f"Unsupported value: {given}: supported values: {supported}"
+    )
+
+
+def forbidden_option(options: str, field: str, why: str) -> StatusError:
+    return _wrong_option(options, field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _wrong_option(options: str, field: str, reason: str, message: str) -> StatusError:
+    causes = [{"reason": reason, "message": message, "field": field}]
+    return StatusError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "Invalid",
+        f'{options}.meta.k8s.io "" is invalid: {field}: {message}',
+        details={"group": "meta.k8s.io", "kind": options, "causes": causes},
+    )
+
+
+def expired(message: str) -> StatusError:
+    return StatusError(HTTPStatus.GONE, "Expired", message)
+
+
+def version_too_large(asked: int, current: int) -> StatusError:
+    """A list that must be at least as new as a version that does not exist yet."""
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return StatusError(
+        HTTPStatus.GATEWAY_TIMEOUT,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={"causes": causes, "retryAfterSeconds": 1},
+    )
+
+
+def internal(message: str) -> StatusError:
+    """The real server's answer where a validation error was not wrapped: 500 without a reason."""
+    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+
+
+def _about(kind: Kind, name: str, called: str) -> Object:
+    """The core group is left out, as everywhere."""
+    group = {"group": kind.group} if kind.group else {}
+    return {"name": name, **group, "kind": called}

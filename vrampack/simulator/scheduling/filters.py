@@ -1,0 +1,78 @@
+"""The filters that a scheduler runs itself before it asks the extender, and what of a pod is not modelled here.
+
+A node is refused by the first filter that objects, in the scheduler's order and words: unschedulable, taints,
+nodeSelector, and last resources (`resources.shortages`). Affinity, spread, host ports, claims and volumes that bear on the node are not modelled:
+a pod that states them is refused as unschedulable and told which field it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vrampack.simulator.kinds import Object
+from vrampack.simulator.scheduling.resources import unreadable
+
+UNMODELLED_SPEC = (
+    "affinity",
+    "topologySpreadConstraints",
+    "resourceClaims",
+    "resources",
+    "schedulingGroup",
+    "workloadRef",
+)
+HARMLESS_VOLUMES = frozenset(
+    ("name", "configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret")
+)
+"""Volumes that no filter of the scheduler looks at."""
+UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+REFUSING_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def unmodelled(pod: Object) -> str:
+    """The first field of the pod that would bear on its node and cannot be followed here; empty when there is none."""
+    return next(_unmodelled_fields(pod["spec"]), "")
+
+
+def refusals(pod: Object, node: Object) -> list[str]:
+    """Why this node is refused before its resources are looked at; empty when it is not."""
+    spec, tolerations = node.get("spec") or {}, pod["spec"].get("tolerations") or []
+    if spec.get("unschedulable") and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
+        return ["node(s) were unschedulable"]
+    refusing = (taint for taint in spec.get("taints") or [] if taint.get("effect") in REFUSING_EFFECTS)
+    if not all(_is_tolerated(taint, tolerations) for taint in refusing):
+        return ["node(s) had untolerated taint(s)"]
+    labels = node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return ["node(s) didn't match Pod's node affinity/selector"]
+    return []
+
+
+def _unmodelled_fields(spec: Object) -> Iterator[str]:
+    for name in UNMODELLED_SPEC:
+        if spec.get(name):
+            yield f"spec.{name}"
+    for volume in spec.get("volumes") or []:
+        for kind in volume.keys() - HARMLESS_VOLUMES:
+            yield f"spec.volumes[{volume.get('name')}].{kind}"
+    for group in ("containers", "initContainers"):
+        for container in spec.get(group) or []:
+            if any(port.get("hostPort") for port in container.get("ports") or []):
+                yield f"spec.{group}[{container.get('name')}].ports.hostPort"
+            if name := unreadable(container):
+                yield f"spec.{group}[{container.get('name')}].resources.requests[{name}]"
+
+
+def _is_tolerated(taint: Object, tolerations: list[Object]) -> bool:
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    """An empty effect tolerates all effects, an empty key with `Exists` all keys."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return bool(operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or ""))

@@ -1,0 +1,105 @@
+"""What a pod asks of a node and what a node has, in the scheduler's own whole numbers (cpu in thousandths).
+
+The formula is the scheduler's: main containers run together, init containers one after another before them, and
+a sidecar (an init container with `restartPolicy: Always`) from its turn on until the end.
+https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from vrampack.cards.units import parse_quantity
+from vrampack.simulator.kinds import Object
+
+Amounts: TypeAlias = Mapping[str, int]
+
+CPU, PODS = "cpu", "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has, and what of it the pods on it take. It may be overdrawn: allocatable can shrink."""
+
+    allocatable: Amounts
+    used: Amounts
+
+    def free(self, name: str) -> int:
+        return self.allocatable.get(name, 0) - self.used.get(name, 0)
+
+
+def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
+    """A resource list as numbers: cpu in thousandths, all else in whole units, rounded up as the scheduler does.
+
+    What is no quantity counts for nothing; `unreadable` finds it in a pod.
+    """
+    return {name: _amount(name, str(quantity)) or 0 for name, quantity in (quantities or {}).items()}
+
+
+def unreadable(container: Object) -> str:
+    """The first resource of a container whose request is no quantity; a real API server would not have let it in."""
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return next((name for name, quantity in requests.items() if _amount(name, str(quantity)) is None), "")
+
+
+def requested(pod: Object) -> dict[str, int]:
+    """What the scheduler reserves on a node for this pod; the pod itself is one of `pods`."""
+    spec = pod["spec"]
+    running: dict[str, int] = {}
+    for container in spec.get("containers") or []:
+        running = _sum(running, _requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or []:
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, own)
+            peak = _largest(peak, sidecars)
+        else:
+            peak = _largest(peak, _sum(sidecars, own))
+    total = _largest(_sum(running, sidecars), peak)
+    return _sum(_sum(total, amounts(spec.get("overhead"))), {PODS: 1})
+
+
+def shortages(request: Amounts, room: Room, *, ignored: Collection[str] = ()) -> list[str]:
+    """Why the pod does not fit on the node, in the scheduler's words. `ignored` are counted by the extender alone."""
+    found = ["Too many pods"] if room.free(PODS) < 1 else []
+    for name, amount in request.items():
+        if amount > max(0, room.free(name)) and name != PODS and name not in ignored:
+            found.append(f"Insufficient {name}")
+    return found
+
+
+def names_any(pod: Object, resources: Collection[str]) -> bool:
+    """Whether requests or limits of a container or init container name one of these; its amount does not matter."""
+    return not resources or any(name in resources for name in _named(pod["spec"]))
+
+
+def _named(spec: Object) -> Iterator[str]:
+    for group in ("containers", "initContainers"):
+        for container in spec.get(group) or []:
+            resources = container.get("resources") or {}
+            yield from resources.get("requests") or ()
+            yield from resources.get("limits") or ()
+
+
+def _requests(container: Object) -> dict[str, int]:
+    return amounts((container.get("resources") or {}).get("requests"))
+
+
+def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}
+
+
+def _largest(one: Amounts, other: Amounts) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in [*one, *other]}
+
+
+def _amount(name: str, text: str) -> int | None:
+    try:
+        return math.ceil(parse_quantity(text) * (1000 if name == CPU else 1))
+    except ValueError:
+        return None

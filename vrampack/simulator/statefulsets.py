@@ -1,0 +1,106 @@
+"""What a StatefulSet wants of its pods: `<name>-0`, `<name>-1`, ... each with a name and a place of its own.
+
+`OrderedReady` makes a pod only when all before it are ready, and takes them away one by one from the end;
+`Parallel` does everything at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from vrampack.simulator.kinds import STATEFUL_SET, Object
+from vrampack.simulator.owned import Plan, is_finished, is_leaving, is_ready, label, new_pod, template_hash
+
+REVISION = "controller-revision-hash"
+
+
+def plan(owner: Object, pods: Sequence[Object]) -> Plan:
+    """What to create and delete now, of the pods that the set owns."""
+    revision = f"{owner['metadata']['name']}-{template_hash(owner)}"
+    made = Plan(_status(owner, pods, revision))
+    if outdated := [pod for pod in pods if _is_outdated(owner, pod, revision)]:
+        made.delete.extend(outdated)
+        return made
+    places = {ordinal(owner, pod): pod for pod in pods}
+    if _fill(owner, places, revision, made):
+        _shrink(owner, places, made)
+    return made
+
+
+def ordinal(owner: Object, pod: Object) -> int | None:
+    """The pod's place by its name; None for a name that no pod of the set has."""
+    found = re.fullmatch(re.escape(owner["metadata"]["name"]) + r"-(0|[1-9]\d*)", pod["metadata"]["name"])
+    return int(found.group(1)) if found else None
+
+
+def _wanted(owner: Object) -> range:
+    start = (owner["spec"].get("ordinals") or {}).get("start", 0)
+    return range(start, start + owner["spec"]["replicas"])
+
+
+def _is_ordered(owner: Object) -> bool:
+    return bool(owner["spec"]["podManagementPolicy"] == "OrderedReady")
+
+
+def _is_outdated(owner: Object, pod: Object, revision: str) -> bool:
+    """Of an old template, and one that the strategy would have replaced."""
+    strategy = owner["spec"]["updateStrategy"]
+    partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
+    is_replaced = strategy["type"] == "RollingUpdate" and (ordinal(owner, pod) or 0) >= partition
+    return is_replaced and not is_leaving(pod) and label(pod, REVISION) != revision
+
+
+def _fill(owner: Object, places: dict[int | None, Object], revision: str, made: Plan) -> bool:
+    """Make what is missing; false while an ordered set must wait for one of its pods."""
+    for place in _wanted(owner):
+        pod = places.get(place)
+        if pod is None:
+            made.create.append(_pod(owner, place, revision))
+        elif is_finished(pod) and not is_leaving(pod):
+            made.delete.append(pod)
+        elif is_ready(pod) and not is_leaving(pod):
+            continue
+        if _is_ordered(owner):
+            return False
+    return True
+
+
+def _shrink(owner: Object, places: dict[int | None, Object], made: Plan) -> None:
+    excess = sorted((place for place in places if place is not None and place not in _wanted(owner)), reverse=True)
+    for place in excess:
+        if not is_leaving(places[place]):
+            made.delete.append(places[place])
+        if _is_ordered(owner):
+            return
+
+
+def _pod(owner: Object, place: int, revision: str) -> Object:
+    name = f"{owner['metadata']['name']}-{place}"
+    labels = {
+        "apps.kubernetes.io/pod-index": str(place),
+        REVISION: revision,
+        "statefulset.kubernetes.io/pod-name": name,
+    }
+    pod = new_pod(STATEFUL_SET, owner, f"{owner['metadata']['name']}-", labels)
+    pod["metadata"]["name"] = name
+    pod["spec"]["hostname"] = name
+    if owner["spec"]["serviceName"]:
+        pod["spec"]["subdomain"] = owner["spec"]["serviceName"]
+    return pod
+
+
+def _status(owner: Object, pods: Sequence[Object], revision: str) -> Object:
+    staying = [pod for pod in pods if not is_leaving(pod)]
+    updated = sum(label(pod, REVISION) == revision for pod in staying)
+    ready = sum(is_ready(pod) for pod in pods)
+    counts = {"readyReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated}
+    return {
+        "observedGeneration": owner["metadata"]["generation"],
+        "replicas": len(pods),
+        **{key: count for key, count in counts.items() if count},
+        "currentRevision": revision,
+        "updateRevision": revision,
+        "collisionCount": 0,
+        "availableReplicas": ready,
+    }
