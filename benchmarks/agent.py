@@ -25,7 +25,7 @@ from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.nvml.profiles import PROFILES, StubGpu
 from vrampack.agent.kubelet import deviceplugin_pb2 as wire
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
-from vrampack.cards.node import Card, Node, NodeFacts, snapshot
+from vrampack.cards.node import Card, Node, NodeFacts, build_node
 
 PROFILE = "h200x8"
 UNIT_MIB = 1024
@@ -120,7 +120,7 @@ def _node(gpus: tuple[StubGpu, ...]) -> Node:
         Card(index=index, units=gpu.memory_mib // UNIT_MIB, memory_mib=gpu.memory_mib, uuid=gpu.uuid, model=gpu.name)
         for index, gpu in enumerate(gpus)
     )
-    return snapshot(NodeFacts(NODE, unit_mib=UNIT_MIB), cards, unit_mib=UNIT_MIB)
+    return build_node(NodeFacts(NODE, unit_mib=UNIT_MIB), cards, unit_mib=UNIT_MIB)
 
 
 def _resident_mb(pid: int) -> float:

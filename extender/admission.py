@@ -15,9 +15,17 @@ from typing import Literal
 
 import msgspec
 
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from vrampack.cards.environment import Container, Operation, Wiring, asks, debugger_patch, is_mirror, new_pod_patch
+from vrampack.cards.environment import (
+    AdmissionContainer,
+    InjectionNames,
+    PatchOperation,
+    build_ephemeral_patch,
+    build_pod_patch,
+    has_memory_request,
+    is_mirror_pod,
+)
 from vrampack.kube.objects import UNDECODABLE
 
 log = logging.getLogger(__name__)
@@ -26,7 +34,7 @@ API_VERSION = "admission.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
+class ReviewResponse:
     """What is sent back, and how it is counted."""
 
     body: bytes
@@ -34,39 +42,39 @@ class Reviewed:
     status: int = HTTPStatus.OK
 
 
-class Reviewer:
+class AdmissionReviewer:
     """Answers calls of the API server, timed; a fault of ours is an answer too, and refuses the pod."""
 
-    def __init__(self, settings: ExtenderConfiguration, metrics: Metrics) -> None:
-        self._wiring = Wiring(settings.resources.memory, settings.admission.scheduler_name)
+    def __init__(self, settings: ExtenderConfiguration, metrics: ExtenderMetrics) -> None:
+        self._names = InjectionNames(settings.resources.memory, settings.admission.scheduler_name)
         self._seconds = metrics.admission_seconds
 
-    def __call__(self, body: bytes) -> Reviewed:
+    def __call__(self, body: bytes) -> ReviewResponse:
         started = time.perf_counter()
         try:
-            answer = review(body, self._wiring)
+            answer = review_admission(body, self._names)
         except Exception:
             log.exception("admission failed bytes=%d", len(body))
-            answer = _not_reviewed("internal error of vrampack; its log has the cause", "error")
+            answer = _build_error_response("internal error of vrampack; its log has the cause", "error")
         self._seconds.labels(answer.result).observe(time.perf_counter() - started)
         return answer
 
 
-def review(body: bytes, wiring: Wiring) -> Reviewed:
+def review_admission(body: bytes, names: InjectionNames) -> ReviewResponse:
     """The answer to one call; 400 with the reason for what is no review of a pod."""
     try:
         request = msgspec.json.decode(body, type=_Review).request
     except UNDECODABLE as error:
-        return _not_reviewed(f"no AdmissionReview of a pod ({API_VERSION}): {error}", "malformed")
+        return _build_error_response(f"no AdmissionReview of a pod ({API_VERSION}): {error}", "malformed")
     try:
-        patch = _patch(request, wiring)
+        patch = _build_patch(request, names)
     except ValueError as error:
-        refusal = {"code": HTTPStatus.UNPROCESSABLE_ENTITY, "message": f"{wiring.resource}: {error}"}
-        return _reviewed(request.uid, "refused", {"allowed": False, "status": refusal})
+        refusal = {"code": HTTPStatus.UNPROCESSABLE_ENTITY, "message": f"{names.resource}: {error}"}
+        return _build_review_response(request.uid, "refused", {"allowed": False, "status": refusal})
     if not patch:
-        return _reviewed(request.uid, "unchanged", {"allowed": True})
+        return _build_review_response(request.uid, "unchanged", {"allowed": True})
     encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
-    return _reviewed(request.uid, "changed", {"allowed": True, "patchType": "JSONPatch", "patch": encoded})
+    return _build_review_response(request.uid, "changed", {"allowed": True, "patchType": "JSONPatch", "patch": encoded})
 
 
 class _Metadata(msgspec.Struct):
@@ -74,9 +82,9 @@ class _Metadata(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    containers: list[Container] = []
-    init_containers: list[Container] = []
-    ephemeral_containers: list[Container] = []
+    containers: list[AdmissionContainer] = []
+    init_containers: list[AdmissionContainer] = []
+    ephemeral_containers: list[AdmissionContainer] = []
     scheduler_name: str = ""
 
 
@@ -104,26 +112,28 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request
 
 
-def _patch(request: _Request, wiring: Wiring) -> list[Operation]:
+def _build_patch(request: _Request, names: InjectionNames) -> list[PatchOperation]:
     pod = request.object
     if (request.operation, request.sub_resource) == ("CREATE", ""):
-        if is_mirror(pod.metadata.annotations, request.user_info.groups):
+        if is_mirror_pod(pod.metadata.annotations, request.user_info.groups):
             return []
         spec = pod.spec
-        return new_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, wiring=wiring)
+        return build_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, names=names)
     if (request.operation, request.sub_resource) == ("UPDATE", "ephemeralcontainers"):
         before = request.old_object.spec.ephemeral_containers if request.old_object is not None else []
-        if asks([*pod.spec.containers, *pod.spec.init_containers], wiring):
-            return debugger_patch(pod.spec.ephemeral_containers, before)
+        if has_memory_request([*pod.spec.containers, *pod.spec.init_containers], names):
+            return build_ephemeral_patch(pod.spec.ephemeral_containers, before)
     return []
 
 
-def _reviewed(uid: str, result: Literal["changed", "unchanged", "refused"], response: dict[str, object]) -> Reviewed:
+def _build_review_response(
+    uid: str, result: Literal["changed", "unchanged", "refused"], response: dict[str, object]
+) -> ReviewResponse:
     answer = {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": {"uid": uid, **response}}
-    return Reviewed(msgspec.json.encode(answer), result)
+    return ReviewResponse(msgspec.json.encode(answer), result)
 
 
-def _not_reviewed(text: str, result: Literal["malformed", "error"]) -> Reviewed:
+def _build_error_response(text: str, result: Literal["malformed", "error"]) -> ReviewResponse:
     """The API server takes any status but 200 for a webhook that failed, and refuses the pod."""
     status = HTTPStatus.BAD_REQUEST if result == "malformed" else HTTPStatus.INTERNAL_SERVER_ERROR
-    return Reviewed(msgspec.json.encode({"error": text}), result, status)
+    return ReviewResponse(msgspec.json.encode({"error": text}), result, status)

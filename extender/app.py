@@ -24,32 +24,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from extender.admission import Reviewer
-from extender.certificates import Certificates
-from extender.events import EventWriter
+from extender.admission import AdmissionReviewer
+from extender.certificates import CertWatcher
+from extender.events import ExtenderEventRecorder
 from extender.ledger import Ledger
-from extender.metrics import Metrics, View
-from extender.parts import assemble
-from extender.reload import Reloader
-from extender.routes import Service, admission_app, health_app, verbs_app
-from extender.scheduler_config import check_scheduler
-from extender.server import Server, listen, make_server
+from extender.metrics import ExtenderMetrics, LedgerSnapshot
+from extender.parts import build_components
+from extender.reload import ConfigReloader
+from extender.routes import RouteDependencies, build_admission_app, build_health_app, build_verbs_app
+from extender.scheduler_config import check_scheduler_config
+from extender.server import DeadlineServer, build_server, open_listener
 from extender.settings import ExtenderConfiguration
-from extender.straight import straight
-from extender.surroundings import DeviceClasses
-from extender.sync import RESOURCES, Freshness, Recount, Watcher, follow, reflectors
+from extender.straight import build_protocol
+from extender.surroundings import DeviceClassCheck
+from extender.sync import RESOURCES, DriftCheck, Freshness, ProblemReporter, build_reflectors, run_reflectors
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials
 
 log = logging.getLogger(__name__)
 
-COLLECT_AFTER = (10_000, 20, 50)
+GC_THRESHOLDS = (10_000, 20, 50)
 """Objects, and rounds of younger generations, before garbage is looked for. Nearly all that we make is freed by counting
 references; Python's own 700 spent a fifth of a start on walking pods that stay."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ExtenderOptions:
     """How the service was started."""
 
     settings: ExtenderConfiguration
@@ -68,62 +68,68 @@ class Options:
 class Extender:
     """One running service."""
 
-    def __init__(self, options: Options, api: Api, metrics: Metrics) -> None:
+    def __init__(self, options: ExtenderOptions, api: Api, metrics: ExtenderMetrics) -> None:
         self._settings = settings = options.settings
         self._metrics = metrics
         self._stopping = asyncio.Event()
-        self._events = EventWriter(api, metrics, clock=time.monotonic, now=time.time)
-        watcher = Watcher(metrics, self._events)
-        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic, report=watcher.notice)
+        self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
+        watcher = ProblemReporter(metrics, self._events)
+        self._ledger = Ledger(
+            unit_mib=settings.unit_mib, clock=time.monotonic, report_problem=watcher.report_ledger_problem
+        )
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
-        self._recount = Recount(self._ledger)
-        self._device_classes = DeviceClasses(api, metrics, resource=settings.resources.memory)
-        self._reflectors = reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
-        self._parts = parts = assemble(
+        self._drift_check = DriftCheck(self._ledger)
+        self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
+        self._reflectors = build_reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
+        self._components = parts = build_components(
             ledger=self._ledger,
             api=api,
             events=self._events,
             metrics=metrics,
             settings=settings,
-            problem=self._problem,
+            find_unready_reason=self._find_unready_reason,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self._service = Service(
+        self._service = RouteDependencies(
             parts.verbs,
             parts.preemption,
-            parts.places,
+            parts.placements_view,
             self._ledger,
             metrics,
-            self._problem,
-            self._view,
+            self._find_unready_reason,
+            self._take_snapshot,
             options.version,
         )
-        self._certificates = (
-            Certificates(settings.admission, metrics, now=time.time) if settings.listen.admission else None
+        self._cert_watcher = (
+            CertWatcher(settings.admission, metrics, now=time.time) if settings.listen.admission else None
         )
-        self._reloader = None
+        self._config_reloader = None
         if options.config is not None:
-            self._reloader = Reloader(
-                options.config, options.overrides, settings=settings, metrics=metrics, apply=self._reload
+            self._config_reloader = ConfigReloader(
+                options.config,
+                options.overrides,
+                settings=settings,
+                metrics=metrics,
+                apply_settings=self._apply_settings,
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health` and `admission`."""
         settings = self._settings
         receive = settings.deadlines.receive_seconds
-        verbs = verbs_app(self._service, settings.listen.url_prefix)
-        server = make_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=straight(verbs.verbs))
+        verbs = build_verbs_app(self._service, settings.listen.url_prefix)
+        server = build_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=build_protocol(verbs.verbs))
         servers = [(server, listeners["verbs"])]
         if "health" in listeners:
-            server = make_server(health_app(self._service), tls=None, receive_seconds=receive)
+            server = build_server(build_health_app(self._service), tls=None, receive_seconds=receive)
             servers.append((server, listeners["health"]))
-        if self._certificates is not None:
-            app = admission_app(Reviewer(settings, self._metrics))
-            server = make_server(app, tls=self._certificates.context, receive_seconds=receive)
+        if self._cert_watcher is not None:
+            app = build_admission_app(AdmissionReviewer(settings, self._metrics))
+            server = build_server(app, tls=self._cert_watcher.context, receive_seconds=receive)
             servers.append((server, listeners["admission"]))
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(task) for task in self._background()]
+            background = [group.create_task(task) for task in self._build_background_tasks()]
             serving = [group.create_task(server.serve(sockets=[at])) for server, at in servers]
             await self._stopping.wait()
             await self._stop([server for server, _ in servers], serving)
@@ -134,64 +140,69 @@ class Extender:
         """Begin a clean stop; a second call changes nothing."""
         self._stopping.set()
 
-    def _background(self) -> list[Coroutine[Any, Any, None]]:
+    def _build_background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
-        own = [self._events.run(), self._parts.binder.settle_forever(), self._parts.kicker.run(), self._recount.run()]
-        if self._reloader is not None:
-            own.append(self._reloader.run())
-        if self._certificates is not None:
-            own.append(self._certificates.run())
-        return [follow(pods, nodes, self._freshness), self._tidy(), self._device_classes.run(), *own]
+        own = [
+            self._events.run(),
+            self._components.binder.run(),
+            self._components.activator.run(),
+            self._drift_check.run(),
+        ]
+        if self._config_reloader is not None:
+            own.append(self._config_reloader.run())
+        if self._cert_watcher is not None:
+            own.append(self._cert_watcher.run())
+        return [run_reflectors(pods, nodes, self._freshness), self._freeze_garbage(), self._device_classes.run(), *own]
 
-    async def _tidy(self) -> None:
+    async def _freeze_garbage(self) -> None:
         """Spare the collector the thousands of objects that stay: walking them held a verb up for 60 ms at 20,000 pods."""
         for resource in RESOURCES:
-            await self._freshness.listed(resource)
+            await self._freshness.wait_until_listed(resource)
         gc.freeze()
 
-    def _reload(self, settings: ExtenderConfiguration) -> None:
+    def _apply_settings(self, settings: ExtenderConfiguration) -> None:
         """Every field of `reload.RELOADABLE` goes to whoever uses it."""
-        self._parts.engine.retune(settings.policy)
-        self._ledger.policy_changed()
+        self._components.engine.set_tuning(settings.policy)
+        self._ledger.apply_policy_change()
 
-    async def _stop(self, servers: list[Server], serving: list[asyncio.Task[None]]) -> None:
+    async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")
-        await self._parts.binder.drain(self._settings.deadlines.drain_seconds)
+        await self._components.binder.drain_binds(self._settings.deadlines.drain_seconds)
         for server in servers:
             server.should_exit = True
         await asyncio.wait(serving)
         log.info("stopped")
 
-    def _problem(self) -> str:
-        return "stopping" if self._stopping.is_set() else self._freshness.problem()
+    def _find_unready_reason(self) -> str:
+        return "stopping" if self._stopping.is_set() else self._freshness.find_unready_reason()
 
-    def _view(self) -> View:
-        return View(
-            nodes=tuple(self._ledger.nodes()),
-            pods=tuple(self._ledger.pods()),
-            reservations=tuple(self._ledger.reservations()),
-            drift_units=dict(self._recount.drift_units),
-            heard_at=dict(self._freshness.heard_at),
-            is_synced=not self._freshness.problem(),
+    def _take_snapshot(self) -> LedgerSnapshot:
+        return LedgerSnapshot(
+            nodes=tuple(self._ledger.list_nodes()),
+            pods=tuple(self._ledger.list_pods()),
+            reservations=tuple(self._ledger.list_reservations()),
+            drift_units=dict(self._drift_check.drift_units),
+            last_activity_at=dict(self._freshness.last_activity_at),
+            is_synced=not self._freshness.find_unready_reason(),
             now=time.monotonic(),
         )
 
 
-async def serve(options: Options) -> None:
+async def run_extender(options: ExtenderOptions) -> None:
     """Run the service until SIGTERM or SIGINT.
 
     Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
     """
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     settings = options.settings
-    metrics = Metrics(options.version)
+    metrics = ExtenderMetrics(options.version)
     _check_scheduler(options, metrics)
     configuration = await load_credentials(options.kubeconfig, options.context)
-    listeners = {"verbs": listen(settings.listen.verbs)}
+    listeners = {"verbs": open_listener(settings.listen.verbs)}
     if settings.listen.health:
-        listeners["health"] = listen(settings.listen.health)
+        listeners["health"] = open_listener(settings.listen.health)
     if settings.listen.admission:
-        listeners["admission"] = listen(settings.listen.admission)
+        listeners["admission"] = open_listener(settings.listen.admission)
     api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
     try:
         extender = Extender(options, api, metrics)
@@ -212,12 +223,12 @@ async def serve(options: Options) -> None:
         await api.close()
 
 
-def _check_scheduler(options: Options, metrics: Metrics) -> None:
+def _check_scheduler(options: ExtenderOptions, metrics: ExtenderMetrics) -> None:
     path, settings = options.scheduler_config, options.settings
     if path is None:
         log.info("scheduler configuration not checked: give --scheduler-config FILE")
         return
-    found = check_scheduler(path, settings, decides_in_filter=settings.decide.may_be_filter)
+    found = check_scheduler_config(path, settings, decides_in_filter=settings.decide.can_decide_in_filter)
     fatal = [finding.text for finding in found if finding.is_fatal]
     if fatal:
         raise SettingsError("\n".join(f"{path}: {text}" for text in fatal))

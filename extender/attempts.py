@@ -12,59 +12,59 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-FIRST_AVOIDED_SECONDS = 30.0
+INITIAL_BACKOFF_SECONDS = 30.0
 """The scheduler's own back-off ends at 10 s: three further attempts go elsewhere."""
-LONGEST_AVOIDED_SECONDS = 300.0
-MOST_PODS = 65_536
+MAX_BACKOFF_SECONDS = 300.0
+MAX_PODS = 65_536
 """Of whom this is remembered; whoever calls filter with made-up pods must not fill the memory."""
 
 
 @dataclass(slots=True)
-class _Avoided:
+class _NodeBackoffEntry:
     until: float = 0.0
     failures: int = 0
 
 
 @dataclass(slots=True)
-class _Tries:
-    named: str = ""
+class _PodBackoff:
+    target_node: str = ""
     """The node named last, until it is known what came of it."""
-    avoided: dict[str, _Avoided] = field(default_factory=dict)
+    avoided_nodes: dict[str, _NodeBackoffEntry] = field(default_factory=dict)
 
 
-class Attempts:
+class NodeBackoff:
     """What came of the nodes that were named, by pod uid."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._tries: LRUCache[str, _Tries] = LRUCache(maxsize=MOST_PODS)
+        self._pods: LRUCache[str, _PodBackoff] = LRUCache(maxsize=MAX_PODS)
 
-    def asked(self, uid: str) -> None:
+    def back_off_target(self, uid: str) -> None:
         """Filter is called for the pod: it was not bound where it was sent last."""
-        tries = self._tries.get(uid)
-        if tries is None or not tries.named:
+        tries = self._pods.get(uid)
+        if tries is None or not tries.target_node:
             return
-        avoided = tries.avoided.setdefault(tries.named, _Avoided())
-        seconds = min(FIRST_AVOIDED_SECONDS * 2.0 ** min(avoided.failures, 6), LONGEST_AVOIDED_SECONDS)
+        avoided = tries.avoided_nodes.setdefault(tries.target_node, _NodeBackoffEntry())
+        seconds = min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(avoided.failures, 6), MAX_BACKOFF_SECONDS)
         avoided.until = self._clock() + seconds
         avoided.failures += 1
-        tries.named = ""
+        tries.target_node = ""
 
-    def named(self, uid: str, node_name: str) -> None:
+    def record_target(self, uid: str, node_name: str) -> None:
         """The pod is sent to this node."""
-        tries = self._tries.get(uid)
+        tries = self._pods.get(uid)
         if tries is None:
-            tries = self._tries[uid] = _Tries()
-        tries.named = node_name
+            tries = self._pods[uid] = _PodBackoff()
+        tries.target_node = node_name
 
-    def bound(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         """Nothing failed."""
-        self._tries.pop(uid, None)
+        self._pods.pop(uid, None)
 
-    def avoided(self, uid: str) -> frozenset[str]:
+    def list_avoided_nodes(self, uid: str) -> frozenset[str]:
         """The nodes on which the pod failed lately."""
-        tries = self._tries.get(uid)
-        if tries is None or not tries.avoided:
+        tries = self._pods.get(uid)
+        if tries is None or not tries.avoided_nodes:
             return frozenset()
         now = self._clock()
-        return frozenset(name for name, each in tries.avoided.items() if now < each.until)
+        return frozenset(name for name, each in tries.avoided_nodes.items() if now < each.until)

@@ -13,9 +13,9 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from extender.metrics import Metrics
-from extender.verbs import Answer
-from extender.wire import BindingResult, FilterResult, encode
+from extender.metrics import ExtenderMetrics
+from extender.verbs import VerbResponse
+from extender.wire import BindingResult, FilterResult, encode_json
 
 log = logging.getLogger(__name__)
 
@@ -23,63 +23,67 @@ RESULTS = ("ok", "no", "error")
 """Of `Answer.result`."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
-TOO_LARGE = Answer(
-    encode({"error": f"the body is larger than {MAX_BODY_BYTES} bytes"}), "error", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+TOO_LARGE = VerbResponse(
+    encode_json({"error": f"the body is larger than {MAX_BODY_BYTES} bytes"}),
+    "error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 )
 
 
-NOT_A_POST = Answer(encode({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
+NOT_POST = VerbResponse(encode_json({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-class Decision:
+class SyncVerb:
     """A verb that never waits, timed, with a fault of ours made into an answer."""
 
-    def __init__(self, verb: str, decide: Callable[[bytes], Answer], metrics: Metrics) -> None:
+    def __init__(self, verb: str, answer_call: Callable[[bytes], VerbResponse], metrics: ExtenderMetrics) -> None:
         self._verb = verb
-        self._decide = decide
+        self._answer_call = answer_call
         self._seconds = {result: metrics.request_seconds.labels(verb, result) for result in RESULTS}
 
-    def __call__(self, body: bytes) -> Answer:
+    def __call__(self, body: bytes) -> VerbResponse:
         started = time.perf_counter()
         try:
-            answer = self._decide(body)
+            answer = self._answer_call(body)
         except Exception:
             # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
             log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
-            answer = _broken(self._verb)
+            answer = _build_internal_error(self._verb)
         self._seconds[answer.result].observe(time.perf_counter() - started)
         return answer
 
 
-class Deliberation:
+class AsyncVerb:
     """The same for a verb that waits for the API server, or for other verbs to have their turn."""
 
-    def __init__(self, verb: str, decide: Callable[[bytes], Awaitable[Answer]], metrics: Metrics) -> None:
+    def __init__(
+        self, verb: str, answer_call: Callable[[bytes], Awaitable[VerbResponse]], metrics: ExtenderMetrics
+    ) -> None:
         self._verb = verb
-        self._decide = decide
+        self._answer_call = answer_call
         self._seconds = metrics.request_seconds
-        self._in_flight = metrics.in_flight.labels(verb)
+        self._in_flight = metrics.requests_in_flight.labels(verb)
 
-    async def __call__(self, body: bytes) -> Answer:
+    async def __call__(self, body: bytes) -> VerbResponse:
         started = time.perf_counter()
         self._in_flight.inc()
         result = "error"
         try:
-            answer = await self._decide(body)
+            answer = await self._answer_call(body)
             result = answer.result
         except Exception:
             log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
-            answer = _broken(self._verb)
+            answer = _build_internal_error(self._verb)
         finally:
             self._in_flight.dec()
             self._seconds.labels(self._verb, result).observe(time.perf_counter() - started)
         return answer
 
 
-class VerbDoor:
+class VerbMiddleware:
     """ASGI middleware: POST to the path of a verb is answered here."""
 
-    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, Decision | Deliberation]) -> None:
+    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, SyncVerb | AsyncVerb]) -> None:
         self._app = app
         self.verbs = verbs
         """By path."""
@@ -90,19 +94,19 @@ class VerbDoor:
             await self._app(scope, receive, send)
             return
         if scope["method"] != "POST":
-            await _send(send, NOT_A_POST, (b"allow", b"POST"))
+            await _send_response(send, NOT_POST, (b"allow", b"POST"))
             return
-        body = await _body(scope, receive)
+        body = await _read_body(scope, receive)
         if body is None:
             log.debug("caller hung up path=%s", scope["path"])
         elif len(body) > MAX_BODY_BYTES:
-            await _send(send, TOO_LARGE)
+            await _send_response(send, TOO_LARGE)
         else:
             answer = decide(body)
-            await _send(send, answer if isinstance(answer, Answer) else await answer)
+            await _send_response(send, answer if isinstance(answer, VerbResponse) else await answer)
 
 
-async def _body(scope: Scope, receive: Receive) -> bytes | None:
+async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
     """The whole body, or as much of it as is too much; None when the caller is gone."""
     announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
@@ -121,16 +125,16 @@ async def _body(scope: Scope, receive: Receive) -> bytes | None:
     return b"".join(chunks)
 
 
-async def _send(send: Send, answer: Answer, *more: tuple[bytes, bytes]) -> None:
+async def _send_response(send: Send, answer: VerbResponse, *more: tuple[bytes, bytes]) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body)), *more]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def _broken(verb: str) -> Answer:
+def _build_internal_error(verb: str) -> VerbResponse:
     text = "internal error of vrampack; its log has the cause"
     if verb == "filter":
-        return Answer(encode(FilterResult(error=text)), "error")
+        return VerbResponse(encode_json(FilterResult(error=text)), "error")
     if verb == "bind":
-        return Answer(encode(BindingResult(f"bind outcome unknown: {text}")), "error")
-    return Answer(encode({"error": text}), "error", HTTPStatus.INTERNAL_SERVER_ERROR)
+        return VerbResponse(encode_json(BindingResult(f"bind outcome unknown: {text}")), "error")
+    return VerbResponse(encode_json({"error": text}), "error", HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from vrampack.kube import events
 from vrampack.kube.client import Api
 
@@ -23,11 +23,13 @@ class EventReason(StrEnum):
     REQUEST_NOT_VALID = "GPUMemoryRequestNotValid"
 
 
-class EventWriter(events.EventWriter):
+class ExtenderEventRecorder(events.EventRecorder):
     """Queues events and writes them in the background; what it leaves out is counted."""
 
-    def __init__(self, api: Api, metrics: Metrics, *, clock: Callable[[], float], now: Callable[[], float]) -> None:
+    def __init__(
+        self, api: Api, metrics: ExtenderMetrics, *, clock: Callable[[], float], now: Callable[[], float]
+    ) -> None:
         def dropped(cause: str) -> None:
             metrics.events_dropped.labels(cause).inc()
 
-        super().__init__(api, component="vrampack-extender", dropped=dropped, clock=clock, now=now)
+        super().__init__(api, component="vrampack-extender", on_dropped=dropped, clock=clock, now=now)

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from vrampack.cards.pod import Pod
 
-EXPECTED_SECONDS = 5.0
+PENDING_SECONDS = 5.0
 """Deletions and nomination are written within milliseconds; an API server that takes longer has other troubles."""
-MOST_EXPECTED = 64
+MAX_PENDING = 64
 """Answers: the scheduler tries one pod at a time, and 64 in 5 s is more than it does."""
-NODES_AT_ONCE = 32
+MAX_IMMEDIATE_NODES = 32
 """Nodes that count from the answer on, of all answers: what is kept on each is found anew for every pod, at 80 us."""
 
 
 @dataclass(slots=True)
-class Expected:
+class PendingPreemption:
     """One answer."""
 
     pod: Pod
@@ -31,93 +31,93 @@ class Expected:
     """Uids by node."""
     nominated_before: frozenset[str]
     """What scheduler and ledger knew of it: no outcome of this answer, except to the same node again."""
-    until: float
-    is_at_once: bool
+    expires_at: float
+    is_immediate: bool
     """All its nodes count; else those where a victim is going."""
     is_known: bool
     """The ledger has shown the pod."""
 
 
-class Evictions:
+class PendingPreemptions:
     """At most one answer for each pod, the oldest first."""
 
-    def __init__(self, *, pod_of: Callable[[str], Pod | None], clock: Callable[[], float]) -> None:
-        self._pod_of = pod_of
+    def __init__(self, *, get_pod: Callable[[str], Pod | None], clock: Callable[[], float]) -> None:
+        self._get_pod = get_pod
         self._clock = clock
-        self._expected: dict[str, Expected] = {}
-        self._kept: set[str] = set()
+        self._pending: dict[str, PendingPreemption] = {}
+        self._reported_nodes: set[str] = set()
         """Nodes that were named since `ended` was asked."""
 
-    def expect(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
+    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
         """Preempt answered these uids by node for the pod, which is as the call shows it."""
-        self._expected.pop(pod.uid, None)
-        known = self._pod_of(pod.uid)
-        self._expected[pod.uid] = Expected(
+        self._pending.pop(pod.uid, None)
+        known = self._get_pod(pod.uid)
+        self._pending[pod.uid] = PendingPreemption(
             pod,
             victims={name: frozenset(uids) for name, uids in victims.items()},
             nominated_before=frozenset({"", pod.nominated_node, known.nominated_node if known is not None else ""}),
-            until=self._clock() + EXPECTED_SECONDS,
-            is_at_once=len(victims) + self._count_at_once() <= NODES_AT_ONCE,
+            expires_at=self._clock() + PENDING_SECONDS,
+            is_immediate=len(victims) + self._count_immediate_nodes() <= MAX_IMMEDIATE_NODES,
             is_known=known is not None,
         )
-        if len(self._expected) > MOST_EXPECTED:
-            del self._expected[next(iter(self._expected))]
+        if len(self._pending) > MAX_PENDING:
+            del self._pending[next(iter(self._pending))]
 
     def __len__(self) -> int:
-        return len(self._expected)
+        return len(self._pending)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._expected
+        return uid in self._pending
 
-    def pods(self) -> dict[str, list[Pod]]:
+    def list_pods_by_node(self) -> dict[str, list[Pod]]:
         """For whom others may be evicted, by node."""
         found: dict[str, list[Pod]] = {}
-        for each, pod in self._live(list(self._expected.values())):
+        for each, pod in self._drop_ended(list(self._pending.values())):
             for name in self._nodes_of(each, pod):
                 found.setdefault(name, []).append(pod)
-        self._kept |= found.keys()
+        self._reported_nodes |= found.keys()
         return found
 
-    def pods_at(self, node_name: str) -> list[Pod]:
+    def list_pods_on_node(self, node_name: str) -> list[Pod]:
         """For whom others may be evicted from this node."""
-        answers = [each for each in self._expected.values() if node_name in each.victims]
-        return [pod for each, pod in self._live(answers) if node_name in self._nodes_of(each, pod)]
+        answers = [each for each in self._pending.values() if node_name in each.victims]
+        return [pod for each, pod in self._drop_ended(answers) if node_name in self._nodes_of(each, pod)]
 
-    def victims(self, uid: str, node_name: str) -> frozenset[str]:
+    def list_victims(self, uid: str, node_name: str) -> frozenset[str]:
         """Who may be evicted from this node for that pod."""
-        each = self._expected.get(uid)
+        each = self._pending.get(uid)
         return each.victims.get(node_name, frozenset()) if each is not None else frozenset()
 
-    def ended(self) -> set[str]:
+    def take_ended_nodes(self) -> set[str]:
         """Nodes that were named since the last time and are no more."""
-        before, self._kept = self._kept, set()
-        return before - self.pods().keys()
+        before, self._reported_nodes = self._reported_nodes, set()
+        return before - self.list_pods_by_node().keys()
 
-    def _live(self, answers: Iterable[Expected]) -> Iterator[tuple[Expected, Pod]]:
+    def _drop_ended(self, answers: Iterable[PendingPreemption]) -> Iterator[tuple[PendingPreemption, Pod]]:
         """Those of them that still count, with the pod as it is now."""
         now = self._clock()
         for each in answers:
             uid = each.pod.uid
-            known = self._pod_of(uid)
+            known = self._get_pod(uid)
             each.is_known |= known is not None
             pod = known if each.is_known else each.pod
-            if pod is None or pod.node_name or pod.is_leaving or now >= each.until:
-                del self._expected[uid]
+            if pod is None or pod.node_name or pod.is_terminating or now >= each.expires_at:
+                del self._pending[uid]
             else:
                 yield each, pod
 
-    def _count_at_once(self) -> int:
-        answers = [each for each in self._expected.values() if each.is_at_once]
-        return sum(len(self._nodes_of(each, pod)) for each, pod in self._live(answers))
+    def _count_immediate_nodes(self) -> int:
+        answers = [each for each in self._pending.values() if each.is_immediate]
+        return sum(len(self._nodes_of(each, pod)) for each, pod in self._drop_ended(answers))
 
-    def _nodes_of(self, each: Expected, pod: Pod) -> Collection[str]:
+    def _nodes_of(self, each: PendingPreemption, pod: Pod) -> Collection[str]:
         if pod.nominated_node not in each.nominated_before:
             return each.victims.keys() & {pod.nominated_node}
-        if each.is_at_once:
+        if each.is_immediate:
             return each.victims.keys()
-        return [name for name, uids in each.victims.items() if any(self._is_leaving(uid) for uid in uids)]
+        return [name for name, uids in each.victims.items() if any(self._is_terminating(uid) for uid in uids)]
 
-    def _is_leaving(self, uid: str) -> bool:
+    def _is_terminating(self, uid: str) -> bool:
         """Whether the pod is going; one that is gone, or not ours, is not known."""
-        pod = self._pod_of(uid)
-        return pod is None or pod.is_leaving
+        pod = self._get_pod(uid)
+        return pod is None or pod.is_terminating

@@ -13,10 +13,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.ledger import Reservation
-from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 BIND_RESULTS = (
     "ok",
@@ -33,13 +33,13 @@ BIND_RESULTS = (
 )
 PREEMPT_RESULTS = ("ok", "added", "no", "unready", "malformed")
 VERBS = ("filter", "prioritize", "bind", "preempt")
-KICK_RESULTS = ("bound", "refused", "expired", "gone", "failed")
+ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 _MIB = 1024 * 1024
 
 
-class Metrics:
+class ExtenderMetrics:
     """The registry of one service."""
 
     def __init__(self, version: str) -> None:
@@ -51,7 +51,7 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.in_flight = Gauge(
+        self.requests_in_flight = Gauge(
             "vrampack_extender_requests_in_flight", "Verb calls being answered now.", ["verb"], registry=self.registry
         )
         self.rejected_nodes = Counter(
@@ -74,18 +74,18 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
-        self.kicks = Counter(
-            "vrampack_kicks_total",
+        self.activations = Counter(
+            "vrampack_pod_activations_total",
             "Waiting pods woken because room for them appeared, by what came of it.",
             ["result"],
             registry=self.registry,
         )
         self.bound_after_flush = Counter(
             "vrampack_bound_after_flush_total",
-            "Refused pods let in more than 290 s after there was room for them, without a kick; must be 0.",
+            "Refused pods let in more than 290 s after there was room for them, without an activation; must be 0.",
             registry=self.registry,
         )
-        self.violations = Counter(
+        self.annotation_violations = Counter(
             "vrampack_annotation_violations_total",
             "Annotations that could not be read or contradict each other, and objects that could not be decoded, by kind.",
             ["kind"],
@@ -155,11 +155,11 @@ class Metrics:
         )
         Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
         for verb in VERBS:
-            self.in_flight.labels(verb)
-        for reason in Reason:
+            self.requests_in_flight.labels(verb)
+        for reason in UnfitReason:
             self.rejected_nodes.labels(reason.value)
-        for result in KICK_RESULTS:
-            self.kicks.labels(result)
+        for result in ACTIVATION_RESULTS:
+            self.activations.labels(result)
         for result in BIND_RESULTS:
             self.binds.labels(result)
         for result in PREEMPT_RESULTS:
@@ -171,41 +171,41 @@ class Metrics:
         if verb != "watch":
             self.api_seconds.labels(verb, resource).observe(seconds)
 
-    def page(self, view: View) -> bytes:
+    def render_page(self, snapshot: LedgerSnapshot) -> bytes:
         """The text of /metrics. Touches nothing that changes: call it in a thread, it may take 100 ms."""
         state = CollectorRegistry()
-        state.register(_ViewCollector(view))
+        state.register(_LedgerCollector(snapshot))
         return generate_latest(self.registry) + generate_latest(state)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LedgerSnapshot:
     """The ledger at one moment: values that never change, so that another thread may render them."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
     reservations: tuple[Reservation, ...]
     drift_units: Mapping[str, int]
-    heard_at: Mapping[str, float]
+    last_activity_at: Mapping[str, float]
     """Unix seconds by resource."""
     is_synced: bool
     now: float
     """Seconds of the ledger's clock."""
 
 
-class _ViewCollector(Collector):
+class _LedgerCollector(Collector):
     """Renders a `View`. Nothing is kept between scrapes, so no series outlives its node."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, snapshot: LedgerSnapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        view = self._view
+        view = self._snapshot
         nodes = [node for node in view.nodes if node.cards]
         oldest = max((view.now - each.made_at for each in view.reservations), default=0.0)
         over = sum(card.is_overcommitted for node in nodes for card in node.cards)
-        yield from _per_node(nodes, view.drift_units)
-        yield _pending(nodes, view.pods)
+        yield from _build_node_metrics(nodes, view.drift_units)
+        yield _count_pending_pods(nodes, view.pods)
         yield GaugeMetricFamily(
             "vrampack_reservations", "Places whose Binding is not yet seen.", len(view.reservations)
         )
@@ -217,20 +217,20 @@ class _ViewCollector(Collector):
         heard = GaugeMetricFamily(
             "vrampack_watch_last_event_timestamp_seconds", "When the API server last spoke.", labels=["resource"]
         )
-        for resource, at in sorted(view.heard_at.items()):
+        for resource, at in sorted(view.last_activity_at.items()):
             heard.add_metric([resource], at)
         yield heard
 
 
-def _pending(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
+def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
     """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
     counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0}
-    verdicts: dict[Request, str] = {}
+    verdicts: dict[CardRequest, str] = {}
     for pod in pods:
-        if pod.ask is not None and not pod.node_name and not pod.is_leaving:
-            request = pod.ask.request
+        if pod.request is not None and not pod.node_name and not pod.is_terminating:
+            request = pod.request.card_request
             if request not in verdicts:
-                verdicts[request] = _why_pending(nodes, request)
+                verdicts[request] = _find_pending_reason(nodes, request)
             counts[verdicts[request]] += 1
     pending = GaugeMetricFamily(
         "vrampack_pending_pods",
@@ -242,16 +242,16 @@ def _pending(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
     return pending
 
 
-def _why_pending(nodes: list[Node], request: Request) -> str:
-    answers = [fitting_cards(node, request) for node in nodes]
+def _find_pending_reason(nodes: list[Node], request: CardRequest) -> str:
+    answers = [find_fitting_cards(node, request) for node in nodes]
     if any(not isinstance(answer, Unfit) for answer in answers):
         return "fits"
-    if all(isinstance(answer, Unfit) and answer.reason.is_never for answer in answers):
+    if all(isinstance(answer, Unfit) and answer.reason.is_unresolvable for answer in answers):
         return "never"
     return "fragmented" if any(node.free_units >= request.units * request.count for node in nodes) else "full"
 
 
-def _per_node(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
+def _build_node_metrics(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
     capacity = GaugeMetricFamily(
         "vrampack_node_memory_capacity_bytes", "GPU memory of the node's cards.", labels=["node"]
     )
@@ -266,6 +266,6 @@ def _per_node(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Met
         unit_bytes = node.unit_mib * _MIB
         capacity.add_metric([node.name], sum(card.memory_mib for card in node.cards) * _MIB)
         allocated.add_metric([node.name], node.used_units * unit_bytes)
-        fragmented.add_metric([node.name], (node.free_units - node.largest_free) * unit_bytes)
+        fragmented.add_metric([node.name], (node.free_units - node.largest_free_units) * unit_bytes)
         drift.add_metric([node.name], drift_units.get(node.name, 0) * unit_bytes)
     yield from (capacity, allocated, fragmented, drift)

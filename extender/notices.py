@@ -9,11 +9,11 @@ from typing import Literal
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.records import Record, UnreadableRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class LedgerProblem:
     """Something a human may have to see: becomes an event, a counter and a log line."""
 
     kind: Literal["record_missing", "record_unreadable", "card_unknown", "records_disagree", "overcommitted"]
@@ -29,22 +29,24 @@ class Notice:
         return self.pod.uid if self.pod is not None else self.text
 
 
-def notices(node: Node, holds: Iterable[Hold]) -> Iterable[Notice]:
+def find_problems(node: Node, holds: Iterable[Hold]) -> Iterable[LedgerProblem]:
     """All that is wrong on one node now."""
     for hold in holds:
-        if hold.state in ("bound", "leaving"):
+        if hold.state in ("bound", "terminating"):
             record = hold.pod.record
-            if hold.unplaced:
-                yield Notice(_kind(record), node.name, hold.unplaced, hold.pod)
+            if hold.unplaced_reason:
+                yield LedgerProblem(_get_kind(record), node.name, hold.unplaced_reason, hold.pod)
             if isinstance(record, Record) and record.disagreement:
-                yield Notice("records_disagree", node.name, record.disagreement, hold.pod)
+                yield LedgerProblem("records_disagree", node.name, record.disagreement, hold.pod)
     for card in node.cards:
         if card.is_overcommitted:
             text = f"card {card.index} holds {card.used_units} of {card.units} units"
-            yield Notice("overcommitted", node.name, text, card=card.index)
+            yield LedgerProblem("overcommitted", node.name, text, card=card.index)
 
 
-def _kind(record: Record | Unreadable | None) -> Literal["record_missing", "record_unreadable", "card_unknown"]:
+def _get_kind(
+    record: Record | UnreadableRecord | None,
+) -> Literal["record_missing", "record_unreadable", "card_unknown"]:
     if record is None:
         return "record_missing"
-    return "record_unreadable" if isinstance(record, Unreadable) else "card_unknown"
+    return "record_unreadable" if isinstance(record, UnreadableRecord) else "card_unknown"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from extender.attempts import Attempts
+from extender.attempts import NodeBackoff
 from extender.binding import Binder
-from extender.events import EventWriter
-from extender.evictions import Evictions
-from extender.kicks import Kicker
+from extender.events import ExtenderEventRecorder
+from extender.evictions import PendingPreemptions
+from extender.kicks import PodActivator
 from extender.ledger import Ledger
-from extender.metrics import Metrics
-from extender.nominations import Nominations
-from extender.places import Places
+from extender.metrics import ExtenderMetrics
+from extender.nominations import Nominator
+from extender.places import PlacementsView
 from extender.preemption import Preemption
-from extender.promises import Promises
+from extender.promises import SoftReservations
 from extender.settings import ExtenderConfiguration
 from extender.verbs import Verbs
 from policies.engine import Engine
@@ -23,37 +23,37 @@ from vrampack.kube.client import Api
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """See `assemble`."""
 
     engine: Engine
-    promises: Promises
+    soft_reservations: SoftReservations
     binder: Binder
-    kicker: Kicker
+    activator: PodActivator
     verbs: Verbs
     preemption: Preemption
-    places: Places
+    placements_view: PlacementsView
 
 
-def assemble(  # noqa: PLR0913 - what the parts share
+def build_components(  # noqa: PLR0913 - what the parts share
     *,
     ledger: Ledger,
     api: Api,
-    events: EventWriter,
-    metrics: Metrics,
+    events: ExtenderEventRecorder,
+    metrics: ExtenderMetrics,
     settings: ExtenderConfiguration,
-    problem: Callable[[], str],
+    find_unready_reason: Callable[[], str],
     clock: Callable[[], float],
     now_ns: Callable[[], int],
-) -> Parts:
+) -> Components:
     """All verbs over this ledger. `problem` says why they may not answer, `clock` counts seconds, `now_ns` is Unix time."""
-    promises = Promises(clock)
-    nominations = Nominations(ledger, Evictions(pod_of=ledger.pod, clock=clock))
-    engine = Engine(nominations, settings.policy, promised=promises)
+    promises = SoftReservations(clock)
+    nominations = Nominator(ledger, PendingPreemptions(get_pod=ledger.get_pod, clock=clock))
+    engine = Engine(nominations, settings.policy, soft_reservations=promises)
     binder = Binder(
         ledger=ledger,
         engine=engine,
-        promises=promises,
+        soft_reservations=promises,
         api=api,
         events=events,
         metrics=metrics,
@@ -61,38 +61,38 @@ def assemble(  # noqa: PLR0913 - what the parts share
         clock=clock,
         now_ns=now_ns,
     )
-    kicker = Kicker(
+    kicker = PodActivator(
         ledger=ledger,
         engine=engine,
-        nominations=nominations,
+        nominator=nominations,
         api=api,
         metrics=metrics,
-        problem=problem,
+        find_unready_reason=find_unready_reason,
         clock=clock,
         started_ns=now_ns(),
     )
-    ledger.listen(kicker)
-    ledger.on_settled(promises.end)
+    ledger.set_listener(kicker)
+    ledger.set_resolved_callback(promises.release_pod)
     resource = settings.resources.memory
     verbs = Verbs(
         engine=engine,
-        room=ledger,
+        capacity=ledger,
         binder=binder,
-        promises=promises,
-        attempts=Attempts(clock),
+        soft_reservations=promises,
+        node_backoff=NodeBackoff(clock),
         listener=kicker,
         metrics=metrics,
-        problem=problem,
+        find_unready_reason=find_unready_reason,
         resource=resource,
-        deciding=settings.decide,
+        decision=settings.decide,
     )
     preemption = Preemption(
         ledger=ledger,
-        nominations=nominations,
+        nominator=nominations,
         listener=kicker,
         metrics=metrics,
-        problem=problem,
+        find_unready_reason=find_unready_reason,
         resource=resource,
     )
-    places = Places(ledger, promises, nominations)
-    return Parts(engine, promises, binder, kicker, verbs, preemption, places)
+    places = PlacementsView(ledger, promises, nominations)
+    return Components(engine, promises, binder, kicker, verbs, preemption, places)

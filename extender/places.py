@@ -8,41 +8,45 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from extender.ledger import Ledger
-from extender.nominations import Nominations
-from extender.promises import Promises
+from extender.nominations import Nominator
+from extender.promises import SoftReservations
 from vrampack.cards.pod import Pod
 
-Shown = dict[str, object]
+PlacementJson = dict[str, object]
 
 
-class Places:
+class PlacementsView:
     """Reservations, promises and what is kept for nominated pods."""
 
-    def __init__(self, ledger: Ledger, promises: Promises, nominations: Nominations) -> None:
+    def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, nominator: Nominator) -> None:
         self._ledger = ledger
-        self._promises = promises
-        self._nominations = nominations
+        self._soft_reservations = soft_reservations
+        self._nominator = nominator
 
-    def shown(self) -> dict[str, list[Shown]]:
+    def build_json(self) -> dict[str, list[PlacementJson]]:
         """All of them, as JSON shows them; ages are seconds."""
         return {
             "reservations": [
-                self._place(each.pod.uid, each.node_name, (card.index for card in each.allocation.cards), each.pod)
-                | {"ageSeconds": self._ledger.age_seconds(each), "unsettled": each.is_unsettled}
-                for each in self._ledger.reservations()
+                self._build_placement_json(
+                    each.pod.uid, each.node_name, (card.index for card in each.allocation.cards), each.pod
+                )
+                | {"ageSeconds": self._ledger.get_age_seconds(each), "unconfirmed": each.is_unconfirmed}
+                for each in self._ledger.list_reservations()
             ],
             "promises": [
-                self._place(each.uid, each.laid.node_name, each.laid.cards, self._ledger.pod(each.uid))
-                | {"ageSeconds": self._promises.age_seconds(each)}
-                for each in self._promises.live()
+                self._build_placement_json(
+                    each.uid, each.placement.node_name, each.placement.cards, self._ledger.get_pod(each.uid)
+                )
+                | {"ageSeconds": self._soft_reservations.get_age_seconds(each)}
+                for each in self._soft_reservations.list_active()
             ],
             "nominations": [
-                self._place(each.pod.uid, each.laid.node_name, each.laid.cards, each.pod)
-                for each in self._nominations.all_kept()
+                self._build_placement_json(each.pod.uid, each.placement.node_name, each.placement.cards, each.pod)
+                for each in self._nominator.list_placements()
             ],
         }
 
     @staticmethod
-    def _place(uid: str, node_name: str, cards: Iterable[int], pod: Pod | None) -> Shown:
+    def _build_placement_json(uid: str, node_name: str, cards: Iterable[int], pod: Pod | None) -> PlacementJson:
         known = {"namespace": pod.namespace, "name": pod.name} if pod is not None else {}
         return {"uid": uid, **known, "node": node_name, "cards": sorted(cards)}

@@ -11,81 +11,84 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.beside import Place
-from policies.layout import Laid
-from vrampack.cards.request import Request
+from policies.beside import ReservedCards
+from policies.layout import Placement
+from vrampack.cards.request import CardRequest
 
-PROMISE_SECONDS = 2.0
+SOFT_RESERVATION_SECONDS = 2.0
 """A bind follows within milliseconds; one that waits longer for its volumes or its gang decides anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class SoftReservation:
     """A place named for one pod."""
 
     uid: str
-    request: Request
-    laid: Laid
+    request: CardRequest
+    placement: Placement
     made_at: float
     """Seconds of the clock."""
 
 
-class Promises:
+class SoftReservations:
     """At most one for each pod. `policies.engine.Promised` for ranking."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._promises: dict[str, Promise] = {}
+        self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
-        self._places: dict[str, tuple[Place, ...]] = {}
+        self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
         """By node; another tuple whenever one of them changes."""
 
-    def make(self, uid: str, request: Request, laid: Laid) -> None:
+    def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
         """Remember the place that was just named for the pod."""
-        self.end(uid)
-        self._promises[uid] = Promise(uid, request, laid, self._clock())
-        self._places[laid.node_name] = (*self._places.get(laid.node_name, ()), (laid.cards, request))
+        self.release_pod(uid)
+        self._reservations[uid] = SoftReservation(uid, request, placement, self._clock())
+        self._cards_by_node[placement.node_name] = (
+            *self._cards_by_node.get(placement.node_name, ()),
+            (placement.cards, request),
+        )
 
-    def end(self, uid: str) -> None:
+    def release_pod(self, uid: str) -> None:
         """The pod is bound, leaving or gone, or asked about again."""
-        promise = self._promises.pop(uid, None)
+        promise = self._reservations.pop(uid, None)
         if promise is None:
             return
-        name, places = promise.laid.node_name, list(self._places[promise.laid.node_name])
-        places.remove((promise.laid.cards, promise.request))
+        name, places = promise.placement.node_name, list(self._cards_by_node[promise.placement.node_name])
+        places.remove((promise.placement.cards, promise.request))
         if places:
-            self._places[name] = tuple(places)
+            self._cards_by_node[name] = tuple(places)
         else:
-            del self._places[name]
+            del self._cards_by_node[name]
 
-    def own(self, uid: str) -> Laid | None:
+    def get_placement(self, uid: str) -> Placement | None:
         """The place that was promised to this pod."""
-        self._forget_old()
-        promise = self._promises.get(uid)
-        return promise.laid if promise is not None else None
+        self._expire_old()
+        promise = self._reservations.get(uid)
+        return promise.placement if promise is not None else None
 
-    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:
+    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
         """What is promised to other pods, by node: cards by index, and the request."""
-        self._forget_old()
-        own = self._promises.get(uid)
+        self._expire_old()
+        own = self._reservations.get(uid)
         if own is None:
-            return self._places
-        node_name, places = own.laid.node_name, list(self._places[own.laid.node_name])
-        places.remove((own.laid.cards, own.request))
-        others = {name: each for name, each in self._places.items() if name != node_name}
+            return self._cards_by_node
+        node_name, places = own.placement.node_name, list(self._cards_by_node[own.placement.node_name])
+        places.remove((own.placement.cards, own.request))
+        others = {name: each for name, each in self._cards_by_node.items() if name != node_name}
         return {**others, node_name: tuple(places)} if places else others
 
-    def live(self) -> list[Promise]:
+    def list_active(self) -> list[SoftReservation]:
         """All that hold now, the oldest first."""
-        self._forget_old()
-        return list(self._promises.values())
+        self._expire_old()
+        return list(self._reservations.values())
 
-    def age_seconds(self, promise: Promise) -> float:
-        return self._clock() - promise.made_at
+    def get_age_seconds(self, reservation: SoftReservation) -> float:
+        return self._clock() - reservation.made_at
 
-    def _forget_old(self) -> None:
-        while self._promises:
-            oldest = next(iter(self._promises.values()))
-            if self.age_seconds(oldest) < PROMISE_SECONDS:
+    def _expire_old(self) -> None:
+        while self._reservations:
+            oldest = next(iter(self._reservations.values()))
+            if self.get_age_seconds(oldest) < SOFT_RESERVATION_SECONDS:
                 return
-            self.end(oldest.uid)
+            self.release_pod(oldest.uid)

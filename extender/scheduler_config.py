@@ -22,12 +22,12 @@ from extender.settings import ExtenderConfiguration
 from vrampack.config.addresses import parse_address
 from vrampack.config.errors import SettingsError
 
-WEIGHT = 10
+MIN_WEIGHT = 10
 """Of our scores, at least: 0-10 times 10 times this, against 100 times a small weight of each plugin."""
-DEFAULT_SECONDS = 5.0
+DEFAULT_TIMEOUT_SECONDS = 5.0
 """The scheduler's own `httpTimeout`."""
 VERBS = ("filter", "prioritize", "bind")
-HINT = "--scheduler-config names the KubeSchedulerConfiguration that the scheduler beside the extender runs with"
+CONFIG_HINT = "--scheduler-config names the KubeSchedulerConfiguration that the scheduler beside the extender runs with"
 
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _DURATION = re.compile(rf"({_PART.pattern})+|0", re.ASCII)
@@ -43,24 +43,28 @@ class Finding:
     """The service must not start."""
 
 
-def check_scheduler(path: Path, settings: ExtenderConfiguration, *, decides_in_filter: bool) -> list[Finding]:
+def check_scheduler_config(path: Path, settings: ExtenderConfiguration, *, decides_in_filter: bool) -> list[Finding]:
     """Everything amiss in the scheduler's configuration. `decides_in_filter`: filter leaves one node for some scheduler.
 
     Raises `SettingsError` when the file cannot be read as one.
     """
     configuration = _read(path)
     entries = configuration.extenders
-    at = _ours(entries, settings)
+    at = _find_own_entry(entries, settings)
     if at is None:
         text = f"extenders: no urlPrefix ends in {settings.listen.url_prefix}, the extender's listen.url_prefix"
-        port = f", and has its port {_port_of(settings)}" if len(_alike(entries, settings)) > 1 else ""
+        port = (
+            f", and has its port {_port_of(settings)}" if len(_find_entries_with_prefix(entries, settings)) > 1 else ""
+        )
         missing = f"{text}{port}: the extender is never called; add its entry, or correct the urlPrefix"
-        return [Finding(missing), *_profiles(configuration)]
-    found = chain(_filters_last(entries, at, decides_in_filter=decides_in_filter), _entry(entries[at], at, settings))
-    return [*found, *_profiles(configuration)]
+        return [Finding(missing), *_check_profiles(configuration)]
+    found = chain(
+        _check_order(entries, at, decides_in_filter=decides_in_filter), _check_entry(entries[at], at, settings)
+    )
+    return [*found, *_check_profiles(configuration)]
 
 
-class _Read(BaseModel):
+class _SchedulerModel(BaseModel):
     """Unknown fields are the scheduler's business; null is absent, as it is for the scheduler."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, alias_generator=to_camel)
@@ -71,12 +75,12 @@ class _Read(BaseModel):
         return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
 
 
-class _Managed(_Read):
+class _ManagedResource(_SchedulerModel):
     name: str = ""
     ignored_by_scheduler: bool = False
 
 
-class _Entry(_Read):
+class _ExtenderEntry(_SchedulerModel):
     url_prefix: str = ""
     filter_verb: str = ""
     prioritize_verb: str = ""
@@ -84,47 +88,47 @@ class _Entry(_Read):
     weight: int = 0
     http_timeout: str = "5s"
     node_cache_capable: bool = False
-    managed_resources: list[_Managed] = Field(default=[])
+    managed_resources: list[_ManagedResource] = Field(default=[])
     ignorable: bool = False
 
 
-class _Profile(_Read):
+class _Profile(_SchedulerModel):
     scheduler_name: str = "default-scheduler"
     percentage_of_nodes_to_score: int | None = None
 
 
-class _SchedulerConfiguration(_Read):
+class _SchedulerConfiguration(_SchedulerModel):
     api_version: Literal["kubescheduler.config.k8s.io/v1"]
     kind: Literal["KubeSchedulerConfiguration"]
     percentage_of_nodes_to_score: int | None = None
     profiles: list[_Profile] = Field(default=[])
-    extenders: list[_Entry] = Field(default=[])
+    extenders: list[_ExtenderEntry] = Field(default=[])
 
 
 def _read(path: Path) -> _SchedulerConfiguration:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict):
-            raise SettingsError(f"{path}: not a mapping; {HINT}")
+            raise SettingsError(f"{path}: not a mapping; {CONFIG_HINT}")
         return _SchedulerConfiguration.model_validate(document)
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; {HINT}") from error
+        raise SettingsError(f"{path}: {error.strerror}; {CONFIG_HINT}") from error
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".removeprefix(": ") for fault in error.errors())
-        raise SettingsError("\n".join(f"{path}: {fault}; {HINT}" for fault in faults)) from error
+        raise SettingsError("\n".join(f"{path}: {fault}; {CONFIG_HINT}" for fault in faults)) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise SettingsError(f"{path}: not YAML: {error}; {HINT}") from error
+        raise SettingsError(f"{path}: not YAML: {error}; {CONFIG_HINT}") from error
 
 
-def _ours(entries: list[_Entry], settings: ExtenderConfiguration) -> int | None:
+def _find_own_entry(entries: list[_ExtenderEntry], settings: ExtenderConfiguration) -> int | None:
     """Where our entry stands. Between several with our path the port decides, as there may be a proxy before one."""
-    alike = _alike(entries, settings)
+    alike = _find_entries_with_prefix(entries, settings)
     if len(alike) > 1:
         alike = [at for at in alike if _path_and_port(entries[at])[1] == _port_of(settings)]
     return alike[0] if alike else None
 
 
-def _alike(entries: list[_Entry], settings: ExtenderConfiguration) -> list[int]:
+def _find_entries_with_prefix(entries: list[_ExtenderEntry], settings: ExtenderConfiguration) -> list[int]:
     wanted = settings.listen.url_prefix
     return [at for at, entry in enumerate(entries) if _path_and_port(entry)[0].endswith(wanted)]
 
@@ -133,7 +137,7 @@ def _port_of(settings: ExtenderConfiguration) -> int:
     return parse_address(settings.listen.verbs)[1]
 
 
-def _path_and_port(entry: _Entry) -> tuple[str, int | None]:
+def _path_and_port(entry: _ExtenderEntry) -> tuple[str, int | None]:
     try:
         url = urlsplit(entry.url_prefix)
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -142,7 +146,7 @@ def _path_and_port(entry: _Entry) -> tuple[str, int | None]:
     return url.path.rstrip("/"), port
 
 
-def _filters_last(entries: list[_Entry], at: int, *, decides_in_filter: bool) -> Iterator[Finding]:
+def _check_order(entries: list[_ExtenderEntry], at: int, *, decides_in_filter: bool) -> Iterator[Finding]:
     """Extenders filter in the order of the list, each what the one before has left."""
     for behind in range(at + 1, len(entries)) if decides_in_filter else ():
         yield Finding(
@@ -152,35 +156,35 @@ def _filters_last(entries: list[_Entry], at: int, *, decides_in_filter: bool) ->
         )
 
 
-def _entry(entry: _Entry, at: int, settings: ExtenderConfiguration) -> Iterator[Finding]:
+def _check_entry(entry: _ExtenderEntry, at: int, settings: ExtenderConfiguration) -> Iterator[Finding]:
     where = f"extenders[{at}]"
     for verb in VERBS:
-        yield from _verb(f"{where}.{verb}Verb", getattr(entry, f"{verb}_verb"), verb)
+        yield from _check_verb(f"{where}.{verb}Verb", getattr(entry, f"{verb}_verb"), verb)
     if not entry.node_cache_capable:
         yield Finding(
             f"{where}.nodeCacheCapable is not true: whole nodes are sent, which the extender answers with an error; "
             "set it to true"
         )
-    yield from _managed(f"{where}.managedResources", entry.managed_resources, settings.resources.memory)
-    yield from _timeout(f"{where}.httpTimeout", entry.http_timeout, settings.deadlines.bind_seconds)
+    yield from _check_managed_resources(f"{where}.managedResources", entry.managed_resources, settings.resources.memory)
+    yield from _check_timeout(f"{where}.httpTimeout", entry.http_timeout, settings.deadlines.bind_seconds)
     if entry.ignorable:
         yield Finding(
             f"{where}.ignorable is true: without an answer the scheduler binds by itself, to a node and to no card; "
             "set it to false"
         )
-    if entry.weight < WEIGHT:
+    if entry.weight < MIN_WEIGHT:
         yield Finding(
-            f"{where}.weight is {entry.weight}: the scheduler's own scores outweigh packing; set it to {WEIGHT} or more"
+            f"{where}.weight is {entry.weight}: the scheduler's own scores outweigh packing; set it to {MIN_WEIGHT} or more"
         )
 
 
-def _verb(field: str, given: str, wanted: str) -> Iterator[Finding]:
+def _check_verb(field: str, given: str, wanted: str) -> Iterator[Finding]:
     if given != wanted:
         is_now = f"is {given}, which the extender does not know" if given else "is missing"
         yield Finding(f"{field} {is_now}; set it to {wanted}")
 
 
-def _managed(field: str, resources: list[_Managed], resource: str) -> Iterator[Finding]:
+def _check_managed_resources(field: str, resources: list[_ManagedResource], resource: str) -> Iterator[Finding]:
     ours = [managed for managed in resources if managed.name == resource]
     if not ours:
         sent = "no pod that asks for it is sent" if resources else "every pod of the cluster is sent"
@@ -192,8 +196,8 @@ def _managed(field: str, resources: list[_Managed], resource: str) -> Iterator[F
         )
 
 
-def _timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
-    seconds = _seconds(text)
+def _check_timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
+    seconds = _parse_duration(text)
     if seconds is None:
         yield Finding(f"{field} is {text!r}, which is no duration; set it to 5s")
     elif seconds <= bind_seconds:
@@ -203,14 +207,14 @@ def _timeout(field: str, text: str, bind_seconds: float) -> Iterator[Finding]:
         )
 
 
-def _seconds(text: str) -> float | None:
+def _parse_duration(text: str) -> float | None:
     """A duration as Go writes it, None when it is none. Where it is 0 the scheduler takes its default."""
     if not _DURATION.fullmatch(text):
         return None
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) or DEFAULT_SECONDS
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)) or DEFAULT_TIMEOUT_SECONDS
 
 
-def _profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]:
+def _check_profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]:
     """Where no profile is written, somebody left the cluster's own scheduler as it is, and knows."""
     for at, profile in enumerate(configuration.profiles):
         own, common = profile.percentage_of_nodes_to_score, configuration.percentage_of_nodes_to_score

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.settings import Admission, Tls
+from extender.settings import AdmissionSettings, TlsSettings
 from vrampack.config.addresses import parse_address
 
 KEEP_ALIVE_SECONDS = 120
@@ -28,7 +28,7 @@ MAX_HEAD_BYTES = 65_536
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-class Server(uvicorn.Server):
+class DeadlineServer(uvicorn.Server):
     """One listener. Signals are the application's business, not the listener's."""
 
     handshake_seconds = 10.0
@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
         return protocol(config=self.config, server_state=self.server_state, app_state={})
 
 
-def listen(address: str) -> socket.socket:
+def open_listener(address: str) -> socket.socket:
     """A listening socket, so that a port in use is an error before anything starts. Raises `OSError`."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -71,16 +71,16 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-def make_server(
+def build_server(
     app: ASGIApp,
     *,
-    tls: Tls | ssl.SSLContext | None,
+    tls: TlsSettings | ssl.SSLContext | None,
     receive_seconds: float,
     protocol: type[HttpToolsProtocol] | None = None,
-) -> Server:
+) -> DeadlineServer:
     """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
-    if isinstance(tls, Tls):
-        tls = tls_context(tls) if tls.cert_file is not None else None
+    if isinstance(tls, TlsSettings):
+        tls = build_mutual_tls_context(tls) if tls.cert_file is not None else None
     context = tls
 
     class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
@@ -100,14 +100,14 @@ def make_server(
         timeout_graceful_shutdown=1,
         ssl_context_factory=None if context is None else lambda *_: context,
     )
-    server = Server(config)
+    server = DeadlineServer(config)
     server.handshake_seconds = receive_seconds
     return server
 
 
-def tls_context(tls: Tls) -> ssl.SSLContext:
+def build_mutual_tls_context(tls: TlsSettings) -> ssl.SSLContext:
     """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unusable file."""
-    context = server_context("tls", tls)
+    context = build_server_context("tls", tls)
     context.verify_mode = ssl.CERT_REQUIRED
     try:
         context.load_verify_locations(str(tls.client_ca_file))
@@ -116,7 +116,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def server_context(section: str, files: Tls | Admission) -> ssl.SSLContext:
+def build_server_context(section: str, files: TlsSettings | AdmissionSettings) -> ssl.SSLContext:
     """TLS with the certificate that a section of the settings names. Raises `OSError` naming its files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -144,11 +144,11 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._arm()
+        self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
         if self._deadline is None and not self._is_receiving:
-            self._arm()
+            self._start_deadline()
         super().data_received(data)
         if self._is_in_head:
             self._head_bytes += len(data)
@@ -160,7 +160,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._is_receiving = self._is_in_head = True
         self._head_bytes = 0
         if self._deadline is None:
-            self._arm()
+            self._start_deadline()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -169,22 +169,22 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_receiving = False
-        self._disarm()
+        self._cancel_deadline()
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
-    def _arm(self) -> None:
-        self._deadline = self.loop.call_later(self.receive_deadline_seconds, self._too_slow)
+    def _start_deadline(self) -> None:
+        self._deadline = self.loop.call_later(self.receive_deadline_seconds, self._abort_slow_request)
 
-    def _disarm(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_slow(self) -> None:
+    def _abort_slow_request(self) -> None:
         self._deadline = None
         if not self.transport.is_closing():
             self.transport.abort()

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from policies.tuning import PolicyTuning
 from vrampack.cards import keys
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.config.addresses import Address, OptionalAddress, ResourceName, is_loopback
-from vrampack.config.strict import Strict, load
+from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
+from vrampack.config.strict import StrictModel, load_configuration
 
 
 def _checked_prefix(text: str) -> str:
@@ -24,12 +24,12 @@ def _checked_prefix(text: str) -> str:
     return text
 
 
-Decision = Literal["prioritize", "filter", "auto"]
+DecidingVerb = Literal["prioritize", "filter", "auto"]
 """`prioritize`: the best node gets the highest score, the scheduler's own scores may outweigh it. `filter`: only the best
 node passes, the scheduler scores nothing. `auto`: filter, but prioritize for pods that prefer nodes by something else."""
 
 
-class Resources(Strict):
+class ResourceSettings(StrictModel):
     """What the cluster calls the memory of cards."""
 
     memory: ResourceName = keys.MEMORY_RESOURCE
@@ -39,23 +39,23 @@ class Resources(Strict):
     """Where legacy nodes say how many cards they have."""
 
 
-class Listen(Strict):
+class ListenSettings(StrictModel):
     """Where the service answers."""
 
-    verbs: Address = "127.0.0.1:12345"
+    verbs: ListenAddress = "127.0.0.1:12345"
     """Filter, prioritize, bind, inspect and health. Another address than loopback needs `tls`."""
 
-    health: OptionalAddress = "127.0.0.1:12346"
+    health: OptionalListenAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
-    admission: OptionalAddress = ""
+    admission: OptionalListenAddress = ""
     """The admission webhook, over TLS. 0.0.0.0:12348 where the cluster is older than 1.36; empty for none."""
 
     url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
     """The path of `urlPrefix` in the scheduler's configuration."""
 
 
-class Tls(Strict):
+class TlsSettings(StrictModel):
     """Mutual TLS of the verbs listener; all three files or none."""
 
     cert_file: Path | None = Field(default=None, strict=False)
@@ -68,14 +68,14 @@ class Tls(Strict):
     """PEM authority that signs schedulers and nobody else: with the cluster's own authority, every kubelet could bind."""
 
     @model_validator(mode="after")
-    def _all_or_none(self) -> Tls:
+    def _all_or_none(self) -> TlsSettings:
         given = [self.cert_file, self.key_file, self.client_ca_file]
         if any(given) and not all(given):
             raise ValueError("give cert_file, key_file and client_ca_file together")
         return self
 
 
-class Admission(Strict):
+class AdmissionSettings(StrictModel):
     """The admission webhook, where `listen.admission` is given."""
 
     cert_file: Path | None = Field(default=None, strict=False)
@@ -88,7 +88,7 @@ class Admission(Strict):
     """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
 
 
-class Deadlines(Strict):
+class DeadlineSettings(StrictModel):
     """Seconds after which something is given up."""
 
     bind_seconds: float = Field(default=3.0, gt=0, le=60)
@@ -104,35 +104,35 @@ class Deadlines(Strict):
     """How long a stopping service waits for binds under way."""
 
 
-class Deciding(Strict):
+class DecisionSettings(StrictModel):
     """Which verb chooses the node."""
 
-    default: Decision = "prioritize"
+    default: DecidingVerb = "prioritize"
     """For schedulers that are not named below. `filter` and `auto` are faster; ours must then be the last extender."""
 
-    schedulers: Mapping[str, Decision] = {}
+    schedulers: Mapping[str, DecidingVerb] = {}
     """By `schedulerName` of the pods, where one extender serves several profiles."""
 
-    def of(self, scheduler_name: str) -> Decision:
+    def get_deciding_verb(self, scheduler_name: str) -> DecidingVerb:
         """What holds for pods of this scheduler."""
         return self.schedulers.get(scheduler_name, self.default)
 
     @property
-    def may_be_filter(self) -> bool:
+    def can_decide_in_filter(self) -> bool:
         """Whether filter may name the node for any pod."""
         return any(decision != "prioritize" for decision in (self.default, *self.schedulers.values()))
 
 
-def _decision_of_all(given: object) -> object:
+def _expand_decide(given: object) -> object:
     """`decide: filter` is short for `decide: {default: filter}`."""
-    if isinstance(given, Deciding | Mapping):
+    if isinstance(given, DecisionSettings | Mapping):
         return given
     if isinstance(given, str):
         return {"default": given}
     raise ValueError(f"{given!r} is neither prioritize, filter or auto nor a mapping with default and schedulers")
 
 
-class ExtenderConfiguration(Strict):
+class ExtenderConfiguration(StrictModel):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
@@ -144,21 +144,21 @@ class ExtenderConfiguration(Strict):
     reserve_mib: int = Field(default=0, ge=0, le=1_048_576)
     """MiB of every card kept back from limits, e.g. 450 for driver contexts on a T4 that many pods share."""
 
-    resources: Resources = Resources()
-    listen: Listen = Listen()
-    tls: Tls = Tls()
-    admission: Admission = Admission()
-    deadlines: Deadlines = Deadlines()
+    resources: ResourceSettings = ResourceSettings()
+    listen: ListenSettings = ListenSettings()
+    tls: TlsSettings = TlsSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
-    decide: Annotated[Deciding, BeforeValidator(_decision_of_all)] = Deciding()
+    decide: Annotated[DecisionSettings, BeforeValidator(_expand_decide)] = DecisionSettings()
     """Which verb chooses the node: `prioritize`, `filter` or `auto`, for all pods or by scheduler."""
 
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
 
     @model_validator(mode="after")
-    def _closed_door(self) -> ExtenderConfiguration:
+    def _require_tls(self) -> ExtenderConfiguration:
         if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
             raise ValueError(
                 f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
@@ -177,4 +177,4 @@ def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None)
 
     Raises `SettingsError` naming the path of every fault.
     """
-    return load(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)
+    return load_configuration(ExtenderConfiguration, "ExtenderConfiguration", path, overrides)

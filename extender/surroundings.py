@@ -13,25 +13,27 @@ import logging
 import random
 from http import HTTPStatus
 
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 300.0
+CHECK_INTERVAL_SECONDS = 300.0
 RETRY_SECONDS = 10.0
 """After the first failure; each further one doubles it, up to the usual pause."""
 PAGE_SIZE = 500
-PAGE_SECONDS = 10.0
-LOOK_SECONDS = 60.0
+PAGE_TIMEOUT_SECONDS = 10.0
+CHECK_TIMEOUT_SECONDS = 60.0
 """For all pages: a list that does not end is given up."""
 
 
-class DeviceClasses:
+class DeviceClassCheck:
     """`run` until cancelled."""
 
-    def __init__(self, api: Api, metrics: Metrics, *, resource: str, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self, api: Api, metrics: ExtenderMetrics, *, resource: str, every_seconds: float = CHECK_INTERVAL_SECONDS
+    ) -> None:
         self._api = api
         self._metrics = metrics
         self._resource = resource
@@ -42,28 +44,30 @@ class DeviceClasses:
 
     async def run(self) -> None:
         while True:
-            await self.look()
-            await asyncio.sleep(self._pause() * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
+            await self.check_device_classes()
+            await asyncio.sleep(self._get_pause_seconds() * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
 
-    async def look(self) -> None:
+    async def check_device_classes(self) -> None:
         """Look once. Never raises: what goes wrong is said and counted."""
         try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                self._found(await self._conflicts())
+            async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+                self._report_conflicts(await self._list_conflicts())
         except RefusedError as error:
-            self._refused(error)
+            self._handle_refusal(error)
         except (NoAnswerError, TimeoutError) as error:
-            self._failed(error)
+            self._note_failure(error)
         except Exception:
             # The top of this task: a fault in a look around must not end the service.
-            log.exception("device classes not looked at")
+            log.exception("device classes not checked")
             self._failures += 1
 
-    async def _conflicts(self) -> frozenset[str]:
+    async def _list_conflicts(self) -> frozenset[str]:
         names: set[str] = set()
         token = ""
         while True:
-            page = await self._api.list_device_classes(limit=PAGE_SIZE, token=token, timeout_seconds=PAGE_SECONDS)
+            page = await self._api.list_device_classes(
+                limit=PAGE_SIZE, token=token, timeout_seconds=PAGE_TIMEOUT_SECONDS
+            )
             names.update(
                 each.metadata.name for each in page.items or () if each.spec.extended_resource_name == self._resource
             )
@@ -71,7 +75,7 @@ class DeviceClasses:
             if not token:
                 return frozenset(names)
 
-    def _found(self, names: frozenset[str]) -> None:
+    def _report_conflicts(self, names: frozenset[str]) -> None:
         self._problem, self._failures = "", 0
         self._metrics.device_class_conflicts.set(len(names))
         for name in sorted(names - self._known):
@@ -86,31 +90,31 @@ class DeviceClasses:
             log.info("device class no longer claims our resource class=%s", ",".join(sorted(self._known - names)))
         self._known = names
 
-    def _refused(self, error: RefusedError) -> None:
+    def _handle_refusal(self, error: RefusedError) -> None:
         if error.status == HTTPStatus.NOT_FOUND:  # an API server that has no such kind
-            self._found(frozenset())
+            self._report_conflicts(frozenset())
         elif error.status == HTTPStatus.FORBIDDEN:
             self._failures = 0
             self._metrics.device_class_conflicts.set(-1)
-            self._say(
-                "device classes not looked at: the account lacks the right to list deviceclasses of resource.k8s.io; "
+            self._report_problem(
+                "device classes not checked: the account lacks the right to list deviceclasses of resource.k8s.io; "
                 "apply the roles again"
             )
         else:
-            self._failed(error)
+            self._note_failure(error)
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         """What was known stays known."""
         self._failures += 1
-        self._say("device classes not looked at, trying again", error=str(error) or type(error).__name__)
+        self._report_problem("device classes not checked", error=str(error) or type(error).__name__)
 
-    def _say(self, problem: str, *, error: str = "") -> None:
+    def _report_problem(self, problem: str, *, error: str = "") -> None:
         """Once, until it is another problem or none."""
         if problem != self._problem:
             log.warning("%s%s", problem, f" error={error}" if error else "")
         self._problem = problem
 
-    def _pause(self) -> float:
+    def _get_pause_seconds(self) -> float:
         if not self._failures:
             return self._every_seconds
         return min(self._every_seconds, RETRY_SECONDS * 2.0 ** min(self._failures - 1, 10))

@@ -12,35 +12,35 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from extender.attempts import Attempts
+from extender.attempts import NodeBackoff
 from extender.binding import Binder
-from extender.metrics import Metrics
-from extender.noes import No, Noes
-from extender.promises import Promises
-from extender.settings import Deciding
+from extender.metrics import ExtenderMetrics
+from extender.noes import CachedRejection, RejectionCache
+from extender.promises import SoftReservations
+from extender.settings import DecisionSettings
 from extender.wire import (
     MAX_SCORE,
     BindingResult,
     FilterResult,
     HostPriority,
-    WireError,
-    encode,
-    read_binding,
+    MalformedCallError,
+    encode_json,
+    read_binding_args,
 )
-from extender.wire_args import ArgsReader, Asking
+from extender.wire_args import ArgsReader, SchedulingRequest
 from policies.engine import Engine
-from policies.layout import Laid
-from policies.policy import Ranked
-from policies.tables import Sorted
-from vrampack.cards.fit import Reason
-from vrampack.cards.request import Ask
+from policies.layout import Placement
+from policies.policy import ScoredCards
+from policies.tables import FilterOutcome
+from vrampack.cards.fit import UnfitReason
+from vrampack.cards.request import PodRequest
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 """Best node first, all others 0: the best must win over whatever else the scheduler adds up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VerbResponse:
     """An HTTP answer, ready to send. `result` is for the metrics: ok, no, error."""
 
     body: bytes
@@ -51,18 +51,18 @@ class Answer:
 class FilterListener(Protocol):
     """Who wants to know what filter was asked and answered."""
 
-    def called(self) -> None:
+    def on_filter_called(self) -> None:
         """A scheduler asked about some pod, ours or not."""
 
-    def filtered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
+    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
         """Whether any of these nodes can take this pod of ours."""
 
 
-class Room(Protocol):
+class CapacityView(Protocol):
     """What the verbs need of the ledger."""
 
     @property
-    def room_generation(self) -> int:
+    def capacity_generation(self) -> int:
         """Rises with every change by which a node gains room."""
         ...
 
@@ -74,154 +74,175 @@ class Verbs:
         self,
         *,
         engine: Engine,
-        room: Room,
+        capacity: CapacityView,
         binder: Binder,
-        promises: Promises,
-        attempts: Attempts,
+        soft_reservations: SoftReservations,
+        node_backoff: NodeBackoff,
         listener: FilterListener,
-        metrics: Metrics,
-        problem: Callable[[], str],
+        metrics: ExtenderMetrics,
+        find_unready_reason: Callable[[], str],
         resource: str,
-        deciding: Deciding,
+        decision: DecisionSettings,
     ) -> None:
         self._engine = engine
-        self._room = room
+        self._capacity = capacity
         self._binder = binder
-        self._promises = promises
-        self._attempts = attempts
+        self._soft_reservations = soft_reservations
+        self._node_backoff = node_backoff
         self._listener = listener
-        self._problem = problem
+        self._find_unready_reason = find_unready_reason
         self._args = ArgsReader(resource)
-        self._deciding = deciding
-        self._noes = Noes()
-        self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in Reason}
+        self._decision = decision
+        self._rejections = RejectionCache()
+        self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
         self._binds = metrics.binds
 
-    def filter(self, body: bytes) -> Answer:
+    def filter(self, body: bytes) -> VerbResponse:
         """Which of the named nodes can take the pod now; always HTTP 200.
 
         A pod that runs already is asked about when it is resized in place: its memory is held where it is, and cannot
         be resized.
         """
-        problem = self._problem()
+        problem = self._find_unready_reason()
         if problem:
             return _filter_error(f"not ready: {problem}")
         try:
-            asking, names = self._args.read(body)
-        except WireError as error:
+            asking, names = self._args.read_args(body)
+        except MalformedCallError as error:
             return _filter_error(str(error))
-        self._listener.called()
+        self._listener.on_filter_called()
         pod = asking.pod
-        if pod.ask is None:
-            return Answer(encode(FilterResult(node_names=list(dict.fromkeys(names)))))
+        if pod.request is None:
+            return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
         if pod.node_name:
-            found = self._engine.verdicts(names, pod.ask, pod.uid)
-            return self._answer(found.but_passing(pod.node_name, names) if pod.node_name in names else found)
-        return self._filter_waiting(asking, pod.ask, names)
+            found = self._engine.filter_nodes(names, pod.request, pod.uid)
+            return self._build_filter_response(
+                found.with_node_passed(pod.node_name, names) if pod.node_name in names else found
+            )
+        return self._filter_unbound_pod(asking, pod.request, names)
 
-    def prioritize(self, body: bytes) -> Answer:
+    def prioritize(self, body: bytes) -> VerbResponse:
         """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
 
         A node that is not in the answer scores 0, as the scheduler adds it up (`prioritizeNodes` in schedule_one.go of
         kube-scheduler): a thousand zeros would only be written here and read there.
         """
-        problem = self._problem()
+        problem = self._find_unready_reason()
         if problem:
             return _plain_error(503, f"not ready: {problem}")
         try:
-            asking, names = self._args.read(body)
-        except WireError as error:
+            asking, names = self._args.read_args(body)
+        except MalformedCallError as error:
             return _plain_error(400, str(error))
         pod = asking.pod
-        if pod.ask is None:
-            return Answer(b"[]")
-        best = self._best(asking, pod.ask, names, len(SCORES))
+        if pod.request is None:
+            return VerbResponse(b"[]")
+        best = self._rank_nodes(asking, pod.request, names, len(SCORES))
         if best and not pod.node_name:
-            self._name(asking, pod.ask, best[0])
-        return Answer(encode([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
+            self._reserve_node(asking, pod.request, best[0])
+        return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
 
-    async def bind(self, body: bytes) -> Answer:
+    async def bind(self, body: bytes) -> VerbResponse:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
-        problem = self._problem()
+        problem = self._find_unready_reason()
         if problem:
             self._binds.labels("unready").inc()
             return _bind_error(f"not ready: {problem}; nothing was bound")
         try:
-            args = read_binding(body)
-        except WireError as error:
+            args = read_binding_args(body)
+        except MalformedCallError as error:
             self._binds.labels("malformed").inc()
             return _bind_error(f"{error}; nothing was bound")
         outcome = await self._binder.bind(args)
         if not outcome.error:
-            self._attempts.bound(args.pod_uid)
-        return Answer(encode(BindingResult(outcome.error)), "error" if outcome.error else "ok")
+            self._node_backoff.forget_pod(args.pod_uid)
+        return VerbResponse(encode_json(BindingResult(outcome.error)), "error" if outcome.error else "ok")
 
-    def _filter_waiting(self, asking: Asking, ask: Ask, names: Sequence[str]) -> Answer:
-        uid = asking.pod.uid
-        self._attempts.asked(uid)
-        self._promises.end(uid)
-        is_like_others = self._engine.is_like_others(uid)
-        room_generation = self._room.room_generation
-        no = self._noes.find(ask.request, names, room_generation) if is_like_others else None
+    def _filter_unbound_pod(
+        self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str]
+    ) -> VerbResponse:
+        uid = scheduling_request.pod.uid
+        self._node_backoff.back_off_target(uid)
+        self._soft_reservations.release_pod(uid)
+        is_like_others = self._engine.can_share_verdicts(uid)
+        room_generation = self._capacity.capacity_generation
+        no = (
+            self._rejections.find_rejection(pod_request.card_request, names, room_generation)
+            if is_like_others
+            else None
+        )
         if no is not None:
-            self._listener.filtered(uid, names, fits=False)
-            self._count(no.reasons)
-            return Answer(no.body, "no")
-        found = self._engine.verdicts(names, ask, uid)
-        self._listener.filtered(uid, names, fits=bool(found.passed))
+            self._listener.on_filter_answered(uid, names, fits=False)
+            self._count_rejections(no.reasons)
+            return VerbResponse(no.body, "no")
+        found = self._engine.filter_nodes(names, pod_request, uid)
+        self._listener.on_filter_answered(uid, names, fits=bool(found.passed))
         if not found.passed:
-            answer = self._answer(found)
-            if is_like_others and Reason.NOT_SEEN.value not in found.later.values():
-                self._noes.keep(ask.request, No(frozenset(names), room_generation, answer.body, _reasons(found)))
+            answer = self._build_filter_response(found)
+            if is_like_others and UnfitReason.NOT_SEEN.value not in found.unschedulable.values():
+                self._rejections.put_rejection(
+                    pod_request.card_request,
+                    CachedRejection(frozenset(names), room_generation, answer.body, _count_reasons(found)),
+                )
             return answer
-        if len(found.passed) > 1 and self._decides(asking):
-            found = Sorted(self._best(asking, ask, found.passed, 1), found.later, found.never)
+        if len(found.passed) > 1 and self._decides_in_filter(scheduling_request):
+            found = FilterOutcome(
+                self._rank_nodes(scheduling_request, pod_request, found.passed, 1),
+                found.unschedulable,
+                found.unresolvable,
+            )
         if len(found.passed) == 1:
-            self._name(asking, ask, found.passed[0])
-        return self._answer(found)
+            self._reserve_node(scheduling_request, pod_request, found.passed[0])
+        return self._build_filter_response(found)
 
-    def _decides(self, asking: Asking) -> bool:
+    def _decides_in_filter(self, scheduling_request: SchedulingRequest) -> bool:
         """Whether filter names the node."""
-        decide = self._deciding.of(asking.scheduler_name)
-        return decide == "filter" or (decide == "auto" and not asking.prefers_nodes)
+        decide = self._decision.get_deciding_verb(scheduling_request.scheduler_name)
+        return decide == "filter" or (decide == "auto" and not scheduling_request.prefers_nodes)
 
-    def _best(self, asking: Asking, ask: Ask, names: Sequence[str], count: int) -> list[str]:
-        uid = asking.pod.uid
-        return self._engine.best(names, ask, uid, count, self._attempts.avoided(uid))
+    def _rank_nodes(
+        self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str], count: int
+    ) -> list[str]:
+        uid = scheduling_request.pod.uid
+        return self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
 
-    def _name(self, asking: Asking, ask: Ask, node_name: str) -> None:
+    def _reserve_node(self, scheduling_request: SchedulingRequest, pod_request: PodRequest, node_name: str) -> None:
         """The scheduler is sent to this node: remember the place until it binds."""
-        uid = asking.pod.uid
-        judged = self._engine.judge(node_name, ask, uid)
-        if isinstance(judged, Ranked):
+        uid = scheduling_request.pod.uid
+        judged = self._engine.evaluate_node(node_name, pod_request, uid)
+        if isinstance(judged, ScoredCards):
             indices = tuple(sorted(card.index for card in judged.cards))
-            self._promises.make(uid, ask.request, Laid(node_name, indices, judged.score))
-        self._attempts.named(uid, node_name)
+            self._soft_reservations.reserve_placement(
+                uid, pod_request.card_request, Placement(node_name, indices, judged.score)
+            )
+        self._node_backoff.record_target(uid, node_name)
 
-    def _answer(self, found: Sorted) -> Answer:
-        self._count(_reasons(found))
-        result = FilterResult(node_names=found.passed, failed=found.later, unresolvable=found.never)
-        return Answer(encode(result), "ok" if found.passed else "no")
+    def _build_filter_response(self, outcome: FilterOutcome) -> VerbResponse:
+        self._count_rejections(_count_reasons(outcome))
+        result = FilterResult(
+            node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable
+        )
+        return VerbResponse(encode_json(result), "ok" if outcome.passed else "no")
 
-    def _count(self, reasons: Mapping[str, int]) -> None:
+    def _count_rejections(self, reasons: Mapping[str, int]) -> None:
         for reason, count in reasons.items():
             self._rejected[reason].inc(count)
 
 
-def _reasons(found: Sorted) -> Counter[str]:
+def _count_reasons(outcome: FilterOutcome) -> Counter[str]:
     """How many nodes each reason keeps out."""
-    reasons = Counter(found.later.values())
-    reasons.update(found.never.values())
+    reasons = Counter(outcome.unschedulable.values())
+    reasons.update(outcome.unresolvable.values())
     return reasons
 
 
-def _filter_error(text: str) -> Answer:
-    return Answer(encode(FilterResult(error=text)), "error")
+def _filter_error(text: str) -> VerbResponse:
+    return VerbResponse(encode_json(FilterResult(error=text)), "error")
 
 
-def _bind_error(text: str) -> Answer:
-    return Answer(encode(BindingResult(text)), "error")
+def _bind_error(text: str) -> VerbResponse:
+    return VerbResponse(encode_json(BindingResult(text)), "error")
 
 
-def _plain_error(status: int, text: str) -> Answer:
-    return Answer(encode({"error": text}), "error", status)
+def _plain_error(status: int, text: str) -> VerbResponse:
+    return VerbResponse(encode_json({"error": text}), "error", status)

@@ -14,108 +14,110 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
-from vrampack.cards.fit import card_reason, missing_units
+from vrampack.cards.fit import count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
-MOST_SETS = 128
+MAX_SETS = 128
 """Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each nobody waits for them."""
-MOST_SHARED = 3
+MAX_SHARED_PODS = 3
 """Pods on several cards of which every set is tried: at most 8 times the work of one card after the other."""
 
-Order = tuple[int, list[int], int, list[str]]
+VictimOrder = tuple[int, list[int], int, list[str]]
 
 
-def added_victims(
-    node: Node, holds: Iterable[Hold], *, request: Request, priority: int, going: Collection[str]
+def find_added_victims(
+    node: Node, holds: Iterable[Hold], *, request: CardRequest, priority: int, leaving_uids: Collection[str]
 ) -> list[Hold] | None:
     """The holds to free beside those of the uids in `going`, most important first, or None where no set would do.
 
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
-    staying = [hold for hold in holds if hold.state != "leaving" and hold.pod.uid not in going]
-    missing = _missing(node, staying, request)
+    staying = [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in leaving_uids]
+    missing = _count_missing_units(node, staying, request)
     if len(missing) < request.count:
         return None
     lower = [
-        hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _cards_of(hold, missing)
+        hold
+        for hold in staying
+        if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)
     ]
-    shared = [hold for hold in lower if len(_cards_of(hold, missing)) > 1]
-    find = _smallest if len(shared) <= MOST_SHARED else _without_needless
+    shared = [hold for hold in lower if len(_list_missing_cards(hold, missing)) > 1]
+    find = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
     found = find(lower, missing, request.count)
-    return None if found is None else sorted(found, key=_importance)
+    return None if found is None else sorted(found, key=_get_importance)
 
 
-def order(victims: Collection[Hold]) -> Order:
+def get_victim_order(victims: Collection[Hold]) -> VictimOrder:
     """Less is better."""
     priorities = sorted((hold.pod.priority for hold in victims), reverse=True)
     units = sum(sum(hold.units.values()) for hold in victims)
     return len(victims), priorities, units, sorted(hold.pod.uid for hold in victims)
 
 
-def _missing(node: Node, staying: Iterable[Hold], request: Request) -> dict[int, int]:
+def _count_missing_units(node: Node, staying: Iterable[Hold], request: CardRequest) -> dict[int, int]:
     """Units that must leave each card that could serve the request if it were empty."""
     if node.problem:
         return {}
     staying = list(staying)
     return {
-        card.index: missing_units(
+        card.index: count_missing_units(
             replace(card, used_units=sum(hold.units.get(card.index, 0) for hold in staying)), request
         )
         for card in node.cards
-        if card_reason(replace(card, used_units=0), request) is None
+        if find_card_obstacle(replace(card, used_units=0), request) is None
     }
 
 
-def _cards_of(hold: Hold, missing: Mapping[int, int]) -> list[int]:
+def _list_missing_cards(hold: Hold, missing: Mapping[int, int]) -> list[int]:
     """The cards that matter on which the pod holds anything."""
     return [index for index, units in hold.units.items() if units and missing.get(index)]
 
 
-def _smallest(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
+def _find_smallest_set(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
     """The first in the order: for each set of pods on several cards, one card after the other.
 
     With these chosen the cards no longer depend on one another, and the order adds up: the first `count` cards are it.
     """
-    on_cards = [(hold, _cards_of(hold, missing)) for hold in lower]
+    on_cards = [(hold, _list_missing_cards(hold, missing)) for hold in lower]
     shared = [hold for hold, cards in on_cards if len(cards) > 1]
     alone = {index: [hold for hold, cards in on_cards if cards == [index]] for index in missing}
     best: list[Hold] | None = None
     for size in range(len(shared) + 1):
         for chosen in combinations(shared, size):
-            still = {index: units - _freed(index, chosen) for index, units in missing.items()}
-            sizes = {index: _fewest(index, units, alone[index]) for index, units in still.items()}
+            still = {index: units - _count_freed(index, chosen) for index, units in missing.items()}
+            sizes = {index: _count_fewest(index, units, alone[index]) for index, units in still.items()}
             fewest = sorted(each for each in sizes.values() if each is not None)[:count]
             if len(fewest) < count or (best is not None and size + sum(fewest) > len(best)):
                 continue
             cards = [
-                _first(index, still[index], alone[index], each)
+                _find_first_set(index, still[index], alone[index], each)
                 for index, each in sizes.items()
                 if each is not None and each <= fewest[-1]
             ]
-            cards.sort(key=order)
+            cards.sort(key=get_victim_order)
             victims = [*chosen, *chain.from_iterable(cards[:count])]
-            best = victims if best is None else min(best, victims, key=order)
+            best = victims if best is None else min(best, victims, key=get_victim_order)
     return best
 
 
-def _fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
+def _count_fewest(index: int, still: int, alone: Sequence[Hold]) -> int | None:
     """How many of the card's own pods must go at least; None when all of them free too little."""
     sizes = range(len(alone) + 1)
-    return next((size for size in sizes if _most(index, alone, size) >= still), None)
+    return next((size for size in sizes if _count_most_freeable(index, alone, size) >= still), None)
 
 
-def _first(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
+def _find_first_set(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
     """The first set of so many of the card's own pods that frees enough of it."""
-    if math.comb(len(alone), size) > MOST_SETS:
-        return _least_important(index, still, alone, size)
-    enough = (each for each in combinations(alone, size) if _freed(index, each) >= still)
-    first: Sequence[Hold] = min(enough, key=order)
+    if math.comb(len(alone), size) > MAX_SETS:
+        return _find_least_important(index, still, alone, size)
+    enough = (each for each in combinations(alone, size) if _count_freed(index, each) >= still)
+    first: Sequence[Hold] = min(enough, key=get_victim_order)
     return list(first)
 
 
-def _least_important(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
+def _find_least_important(index: int, still: int, alone: Sequence[Hold], size: int) -> list[Hold]:
     """`size` pods of the least priorities that free enough: spare every pod that the rest can do without.
 
     The most important are spared first, of equals those that free least: then as few of each priority stay as can.
@@ -123,18 +125,18 @@ def _least_important(index: int, still: int, alone: Sequence[Hold], size: int) -
     left = sorted(alone, key=lambda hold: (-hold.pod.priority, hold.units[index], hold.pod.uid))
     for hold in list(left):
         rest = [other for other in left if other is not hold]
-        if _most(index, rest, size) >= still:
+        if _count_most_freeable(index, rest, size) >= still:
             left = rest
     return left
 
 
-def _without_needless(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
+def _drop_needless(lower: Sequence[Hold], missing: Mapping[int, int], count: int) -> list[Hold] | None:
     """All of them, less every one that can be spared, the most important first: as the scheduler itself does it."""
-    freed = {index: _freed(index, lower) for index in missing}
+    freed = {index: _count_freed(index, lower) for index in missing}
     if not _is_enough(freed, missing, count):
         return None
     victims = []
-    for hold in sorted(lower, key=_importance):
+    for hold in sorted(lower, key=_get_importance):
         rest = {index: units - hold.units.get(index, 0) for index, units in freed.items()}
         if _is_enough(rest, missing, count):
             freed = rest
@@ -147,15 +149,15 @@ def _is_enough(freed: Mapping[int, int], missing: Mapping[int, int], count: int)
     return sum(freed[index] >= units for index, units in missing.items()) >= count
 
 
-def _most(index: int, holds: Iterable[Hold], size: int) -> int:
+def _count_most_freeable(index: int, holds: Iterable[Hold], size: int) -> int:
     """Units of the card that `size` of these pods can free."""
     return sum(sorted((hold.units[index] for hold in holds), reverse=True)[:size])
 
 
-def _freed(index: int, holds: Iterable[Hold]) -> int:
+def _count_freed(index: int, holds: Iterable[Hold]) -> int:
     return sum(hold.units.get(index, 0) for hold in holds)
 
 
-def _importance(hold: Hold) -> tuple[int, int, str]:
+def _get_importance(hold: Hold) -> tuple[int, int, str]:
     """Most important first; of equals the one that holds most is spared last."""
     return -hold.pod.priority, sum(hold.units.values()), hold.pod.uid

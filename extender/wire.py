@@ -18,7 +18,7 @@ MAX_SCORE = 10
 """`MaxExtenderPriority`; the scheduler multiplies it by weight and by 10."""
 
 
-class WireError(ValueError):
+class MalformedCallError(ValueError):
     """The body is not what the scheduler sends; the message says what to change."""
 
 
@@ -51,38 +51,38 @@ class BindingResult(msgspec.Struct, frozen=True):
 _Wire = TypeVar("_Wire", bound=msgspec.Struct)
 _Read = TypeVar("_Read")
 
-encode = msgspec.json.Encoder().encode
+encode_json = msgspec.json.Encoder().encode
 _BINDING = msgspec.json.Decoder(BindingArgs)
 _BINDING_FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(BindingArgs))
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """What the API server accepts as a name. Anything else (`..`) would change the path of a call."""
 
 
-def read_binding(body: bytes) -> BindingArgs:
+def read_binding_args(body: bytes) -> BindingArgs:
     """A bind call with all four fields set. Raises `WireError` naming the first that is not."""
-    return guarded(_read_binding, body)
+    return read_guarded(_read_binding, body)
 
 
-def guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
+def read_guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
     """Whatever a decoder makes of strange bytes (bad UTF-8, numbers out of range, deep nesting) is the sender's fault."""
     try:
         return read(body, *more)
-    except WireError:
+    except MalformedCallError:
         raise
     except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError) as error:
-        raise WireError(f"the body is not what a scheduler sends: {error}") from error
+        raise MalformedCallError(f"the body is not what a scheduler sends: {error}") from error
 
 
 def _read_binding(body: bytes) -> BindingArgs:
     args = try_decode(_BINDING, body)
     if args is None or not all((args.pod_name, args.pod_namespace, args.pod_uid, args.node)):
-        args = fold(body, BindingArgs)
+        args = decode_folded(body, BindingArgs)
     for name, spelled in _BINDING_FIELDS:
         value = getattr(args, name)
         if not value:
-            raise WireError(f"{spelled} is missing or empty: send the scheduler's ExtenderBindingArgs")
+            raise MalformedCallError(f"{spelled} is missing or empty: send the scheduler's ExtenderBindingArgs")
         if name != "pod_uid" and not _NAME.fullmatch(value):
-            raise WireError(f"{spelled}: {value[:60]!r} is not a name")
+            raise MalformedCallError(f"{spelled}: {value[:60]!r} is not a name")
     return args
 
 
@@ -94,24 +94,24 @@ def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) 
         return None
 
 
-def fold(body: bytes, kind: type[_Wire]) -> _Wire:
+def decode_folded(body: bytes, kind: type[_Wire]) -> _Wire:
     """Read the body with its keys in any letter case and its nulls left out."""
-    return msgspec.json.decode(msgspec.json.encode(_folded(msgspec.json.decode(body), kind)), type=kind)
+    return msgspec.json.decode(msgspec.json.encode(_fold_value(msgspec.json.decode(body), kind)), type=kind)
 
 
-def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any annotation of a field
+def _fold_value(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any annotation of a field
     """`value` with the keys of every struct spelled as its fields are; keys of maps are left alone."""
     if get_origin(kind) in (Union, types.UnionType):
         for choice in get_args(kind):
-            value = _folded(value, choice)
+            value = _fold_value(value, choice)
         return value
     if get_origin(kind) is list and isinstance(value, list):
-        return [_folded(item, get_args(kind)[0]) for item in value]
+        return [_fold_value(item, get_args(kind)[0]) for item in value]
     if get_origin(kind) is dict and isinstance(value, dict):
         inner = get_args(kind)[1]
         takes_null = types.NoneType in get_args(inner)
-        return {key: _folded(item, inner) for key, item in value.items() if takes_null or item is not None}
-    if not (is_struct(kind) and isinstance(value, dict)):
+        return {key: _fold_value(item, inner) for key, item in value.items() if takes_null or item is not None}
+    if not (is_struct_type(kind) and isinstance(value, dict)):
         return value
     hints = get_type_hints(kind)
     spelled = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
@@ -119,10 +119,10 @@ def _folded(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any
     for key, item in value.items():
         field = spelled.get(key.lower())
         if field is not None and item is not None:
-            folded[field.encode_name] = _folded(item, hints[field.name])
+            folded[field.encode_name] = _fold_value(item, hints[field.name])
     return folded
 
 
-def is_struct(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
+def is_struct_type(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
     """Whether a field is of a struct itself."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -15,13 +15,13 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from cachetools import LRUCache
 
-from extender.wire import WireError, fold, guarded, is_struct, try_decode
+from extender.wire import MalformedCallError, decode_folded, is_struct_type, read_guarded, try_decode
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
-PODS_KEPT = 4096
+CACHED_PODS = 4096
 """More than the schedulers of large clusters hold back at a time, and 20 MB with 4.5 KB each."""
-LARGEST_KEPT_BYTES = 65_536
+MAX_CACHED_POD_BYTES = 65_536
 PLAIN_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "name", "nfs", "projected", "secret"}
 )
@@ -29,7 +29,7 @@ PLAIN_VOLUMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class SchedulingRequest:
     """A pod that wants a node."""
 
     pod: Pod
@@ -43,43 +43,43 @@ class ArgsReader:
 
     def __init__(self, resource: str) -> None:
         self._resource = resource
-        self._kept: LRUCache[bytes, Asking] = LRUCache(maxsize=PODS_KEPT)
+        self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(maxsize=CACHED_PODS)
 
-    def read(self, body: bytes) -> tuple[Asking, list[str]]:
+    def read_args(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
         """The pod and the candidate names as they were sent. Raises `WireError`."""
-        return guarded(self._read, body)
+        return read_guarded(self._read, body)
 
-    def _read(self, body: bytes) -> tuple[Asking, list[str]]:
+    def _read(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
         envelope = try_decode(_ENVELOPE, body)
         if envelope is None:
             return self._fold(body)
         if envelope.node_names is None:
             if _is_set(envelope.nodes):
-                raise _whole_nodes()
+                raise _build_whole_nodes_error()
             return self._fold(body)
         raw = bytes(envelope.pod)
-        asking = self._kept.get(raw)
+        asking = self._cache.get(raw)
         if asking is None:
             pod = try_decode(_POD, raw) if _is_spelled_as_fields(raw) else None
             if pod is None:
                 return self._fold(body)
-            asking = self._asking(pod)
-            if len(raw) <= LARGEST_KEPT_BYTES:
-                self._kept[raw] = asking
+            asking = self._build_request(pod)
+            if len(raw) <= MAX_CACHED_POD_BYTES:
+                self._cache[raw] = asking
         return asking, envelope.node_names
 
-    def _fold(self, body: bytes) -> tuple[Asking, list[str]]:
-        args = fold(body, ExtenderArgs)
+    def _fold(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
+        args = decode_folded(body, ExtenderArgs)
         if args.pod is None:
-            raise WireError("Pod is missing: send the scheduler's ExtenderArgs")
+            raise MalformedCallError("Pod is missing: send the scheduler's ExtenderArgs")
         if args.node_names is None:
             if any(key.lower() == "nodes" and value is not None for key, value in msgspec.json.decode(body).items()):
-                raise _whole_nodes()
-            raise WireError("NodeNames is missing: send the candidates' names (nodeCacheCapable: true)")
-        return self._asking(args.pod), args.node_names
+                raise _build_whole_nodes_error()
+            raise MalformedCallError("NodeNames is missing: send the candidates' names (nodeCacheCapable: true)")
+        return self._build_request(args.pod), args.node_names
 
-    def _asking(self, pod: AskingPod) -> Asking:
-        return Asking(
+    def _build_request(self, pod: SchedulingPod) -> SchedulingRequest:
+        return SchedulingRequest(
             pod=to_pod(pod, resource=self._resource),
             scheduler_name=pod.spec.scheduler_name or "",
             prefers_nodes=_prefers_nodes(pod.spec),
@@ -100,7 +100,7 @@ class _Spread(msgspec.Struct, frozen=True, rename="camel"):
     when_unsatisfiable: str = ""
 
 
-class AskingSpec(PodSpec, frozen=True, rename="camel"):
+class SchedulingPodSpec(PodSpec, frozen=True, rename="camel"):
     """A v1.PodSpec, with what a scheduler ranks nodes by."""
 
     scheduler_name: str | None = None
@@ -110,16 +110,16 @@ class AskingSpec(PodSpec, frozen=True, rename="camel"):
     topology_spread_constraints: list[_Spread] | None = None
 
 
-class AskingPod(PodObject, frozen=True):
+class SchedulingPod(PodObject, frozen=True):
     """A v1.Pod."""
 
-    spec: AskingSpec = AskingSpec()
+    spec: SchedulingPodSpec = SchedulingPodSpec()
 
 
 class ExtenderArgs(msgspec.Struct, frozen=True):
     """Filter and prioritize. `Nodes` is set instead of `NodeNames` when nodeCacheCapable is false."""
 
-    pod: AskingPod | None = msgspec.field(default=None, name="Pod")
+    pod: SchedulingPod | None = msgspec.field(default=None, name="Pod")
     node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
 
 
@@ -135,11 +135,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_POD = msgspec.json.Decoder(AskingPod)
+_POD = msgspec.json.Decoder(SchedulingPod)
 _KEY = re.compile(rb'"([A-Za-z]+)"\s*:')
 
 
-def _prefers_nodes(spec: AskingSpec) -> bool:
+def _prefers_nodes(spec: SchedulingPodSpec) -> bool:
     affinity = spec.affinity or _Affinity()
     terms = (affinity.node_affinity, affinity.pod_affinity, affinity.pod_anti_affinity)
     return (
@@ -150,8 +150,8 @@ def _prefers_nodes(spec: AskingSpec) -> bool:
     )
 
 
-def _whole_nodes() -> WireError:
-    return WireError(
+def _build_whole_nodes_error() -> MalformedCallError:
+    return MalformedCallError(
         "Nodes is set and NodeNames is not: set nodeCacheCapable: true for this extender in the "
         "KubeSchedulerConfiguration; whole Node objects are not read"
     )
@@ -170,7 +170,7 @@ def _field_names(kind: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation o
     """The names of all fields of a struct and of the structs inside it, as JSON spells them."""
     for inner in get_args(kind):
         yield from _field_names(inner)
-    if is_struct(kind):
+    if is_struct_type(kind):
         hints = get_type_hints(kind)
         for field in msgspec.structs.fields(kind):
             yield field.encode_name
@@ -178,5 +178,5 @@ def _field_names(kind: Any) -> Iterator[str]:  # noqa: ANN401 - any annotation o
 
 
 _SPELLED: Mapping[bytes, bytes] = types.MappingProxyType(
-    {name.lower().encode(): name.encode() for name in _field_names(AskingPod)}
+    {name.lower().encode(): name.encode() for name in _field_names(SchedulingPod)}
 )

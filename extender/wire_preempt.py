@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.wire import WireError, fold, guarded
+from extender.wire import MalformedCallError, decode_folded, read_guarded
 from vrampack.cards.pod import Pod
-from vrampack.kube.objects import Metadata, PodObject, PodSpec, to_pod
+from vrampack.kube.objects import ObjectMeta, PodObject, PodSpec, to_pod
 
 
 class MetaPod(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class PreemptionResult(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class PreemptionProposal:
     """A preempt call: who wants room, and whom the scheduler would evict for it where."""
 
     pod: Pod
@@ -39,9 +39,9 @@ class Proposal:
     """By node, in the order sent; a node may have none."""
 
 
-def read_preemption(body: bytes, resource: str) -> Proposal:
+def read_preemption_args(body: bytes, resource: str) -> PreemptionProposal:
     """Raises `WireError` saying what to send."""
-    return guarded(_read, body, resource)
+    return read_guarded(_read, body, resource)
 
 
 class _PreemptorSpec(PodSpec, frozen=True, rename="camel"):
@@ -55,18 +55,18 @@ class _Preemptor(PodObject, frozen=True):
 class _Victim(msgspec.Struct, frozen=True):
     """A whole Pod, of which only the uid is believed."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class _Victims(msgspec.Struct, frozen=True):
     pods: list[_Victim] = msgspec.field(default_factory=list, name="Pods")
     violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
-    def meta(self) -> MetaVictims:
+    def to_meta_victims(self) -> MetaVictims:
         return MetaVictims([MetaPod(pod.metadata.uid) for pod in self.pods], self.violations)
 
 
-class _Args(msgspec.Struct, frozen=True):
+class _PreemptionArgs(msgspec.Struct, frozen=True):
     """`NodeNameToMetaVictims` is set when nodeCacheCapable is true, the other when not."""
 
     pod: _Preemptor | None = msgspec.field(default=None, name="Pod")
@@ -74,19 +74,19 @@ class _Args(msgspec.Struct, frozen=True):
     full: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
 
 
-def _read(body: bytes, resource: str) -> Proposal:
-    args = fold(body, _Args)
+def _read(body: bytes, resource: str) -> PreemptionProposal:
+    args = decode_folded(body, _PreemptionArgs)
     if args.pod is None:
-        raise WireError("Pod is missing: send the scheduler's ExtenderPreemptionArgs")
+        raise MalformedCallError("Pod is missing: send the scheduler's ExtenderPreemptionArgs")
     if args.meta is not None:
         victims = {name: each or MetaVictims() for name, each in args.meta.items()}
     elif args.full is not None:
-        victims = {name: each.meta() if each else MetaVictims() for name, each in args.full.items()}
+        victims = {name: each.to_meta_victims() if each else MetaVictims() for name, each in args.full.items()}
     else:
-        raise WireError(
+        raise MalformedCallError(
             "NodeNameToMetaVictims and NodeNameToVictims are missing: send the proposed victims of each node"
         )
     for name, each in victims.items():
         if not all(pod.uid for pod in each.pods):
-            raise WireError(f"victims of node {name[:60]!r}: one has no uid; send the uid of every pod")
-    return Proposal(to_pod(args.pod, resource=resource), args.pod.spec.preemption_policy != "Never", victims)
+            raise MalformedCallError(f"victims of node {name[:60]!r}: one has no uid; send the uid of every pod")
+    return PreemptionProposal(to_pod(args.pod, resource=resource), args.pod.spec.preemption_policy != "Never", victims)

@@ -5,45 +5,45 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.layout import filled
+from policies.layout import hold_on_node
 from vrampack.cards.node import Node
-from vrampack.cards.outline import Outline, outline
-from vrampack.cards.request import Request
+from vrampack.cards.outline import NodeSummary, summarize_node
+from vrampack.cards.request import CardRequest
 
-Place = tuple[Collection[int], Request]
+ReservedCards = tuple[Collection[int], CardRequest]
 """Cards of a node by index, and what is asked of each of them."""
-FEW = 64
+MIN_NODES_KEPT = 64
 """So many are kept whatever is promised."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class ReservedNode:
     """One of them, and what it is made of."""
 
-    before: Node
-    places: Sequence[Place]
+    source: Node
+    reserved: Sequence[ReservedCards]
     node: Node
-    outline: Outline
+    summary: NodeSummary
 
 
-class Beside:
+class ReservedNodes:
     """By node name. Promises on one node are one object as long as they are the same."""
 
     def __init__(self) -> None:
-        self._filled: dict[str, Filled] = {}
+        self._nodes: dict[str, ReservedNode] = {}
 
-    def find(self, node: Node, places: Sequence[Place]) -> Filled:
+    def get_reserved_node(self, node: Node, reserved: Sequence[ReservedCards]) -> ReservedNode:
         """The node with these places held as well."""
-        known = self._filled.get(node.name)
-        if known is not None and known.before is node and known.places is places:
+        known = self._nodes.get(node.name)
+        if known is not None and known.source is node and known.reserved is reserved:
             return known
         full = node
-        for indices, request in places:
-            full = filled(full, indices, request)
-        self._filled[node.name] = found = Filled(node, places, full, outline(full))
+        for indices, request in reserved:
+            full = hold_on_node(full, indices, request)
+        self._nodes[node.name] = found = ReservedNode(node, reserved, full, summarize_node(full))
         return found
 
-    def forget(self, promised: Mapping[str, object]) -> None:
+    def drop_unreserved_nodes(self, reserved_by_node: Mapping[str, object]) -> None:
         """Keep what is promised still, if that would be much less."""
-        if len(self._filled) > 2 * len(promised) + FEW:
-            self._filled = {name: each for name, each in self._filled.items() if name in promised}
+        if len(self._nodes) > 2 * len(reserved_by_node) + MIN_NODES_KEPT:
+            self._nodes = {name: each for name, each in self._nodes.items() if name in reserved_by_node}

@@ -8,28 +8,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from policies.policy import Demand, Ranked
+from policies.policy import Demand, ScoredCards
 from vrampack.cards.node import Card, Node
-from vrampack.cards.outline import Outline, tightest
-from vrampack.cards.request import Request
+from vrampack.cards.outline import NodeSummary, find_tightest_units
+from vrampack.cards.request import CardRequest
 
 
-def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked:  # noqa: ARG001 - the shape of a policy
+def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards:  # noqa: ARG001 - the shape of a policy
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
-    return Ranked(-sum(card.free_units for card in tightest), tightest)
+    return ScoredCards(-sum(card.free_units for card in tightest), tightest)
 
 
-def scores(
-    nodes: Iterable[tuple[str, Outline]],
-    request: Request,
+def score_nodes(
+    summaries: Iterable[tuple[str, NodeSummary]],
+    request: CardRequest,
     demand: Demand,  # noqa: ARG001 - the shape of a policy
 ) -> Iterator[tuple[str, float]]:
     """The scores that `place` gives, from the outlines of nodes that fit."""
     if request.count > 1:
-        yield from ((name, -sum(tightest(node, request))) for name, node in nodes)
+        yield from ((name, -sum(find_tightest_units(node, request))) for name, node in summaries)
         return
     units, whole = request.units, request.whole
-    for name, node in nodes:  # the loop that somebody waits for when a size is new
-        room = node.empty if whole else node.room
+    for name, node in summaries:  # the loop that somebody waits for when a size is new
+        room = node.empty_card_units if whole else node.free_units
         yield name, -room[bisect_left(room, units)]

@@ -15,23 +15,23 @@ from typing import Protocol
 
 from cachetools import LRUCache
 
-from policies.beside import Beside, Place
-from policies.judging import SCORES, Judgement, judge
-from policies.layout import Laid
-from policies.outlines import Outlines
-from policies.policy import Demand, Ranked
-from policies.tables import Sorted, Table, Verdict
+from policies.beside import ReservedCards, ReservedNodes
+from policies.judging import NODE_SCORERS, Evaluation, evaluate_node
+from policies.layout import Placement
+from policies.outlines import NodeSummaryIndex
+from policies.policy import Demand, ScoredCards
+from policies.tables import FilterOutcome, NodeVerdict, VerdictTable
 from policies.tuning import PolicyName, PolicyTuning
-from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.outline import gist, is_plain, outline
-from vrampack.cards.request import Ask, Request
+from vrampack.cards.outline import find_equivalence_class, is_plain_request, summarize_node
+from vrampack.cards.request import CardRequest, PodRequest
 
-SHAPES_KEPT = 64
+CACHED_TABLES = 64
 """Request shapes whose tables are kept: a cluster asks for tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
 
 
-NO_PLACES: Sequence[Place] = ()
+NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
 class LedgerView(Protocol):
@@ -42,42 +42,42 @@ class LedgerView(Protocol):
         """Rises with every change of any node."""
         ...
 
-    def changed_since(self, generation: int) -> Iterable[str] | None:
+    def list_nodes_changed_since(self, generation: int) -> Iterable[str] | None:
         """The nodes that changed, came or went after that generation. None: that is forgotten, look at all."""
         ...
 
-    def node_names(self) -> Collection[str]: ...
+    def list_node_names(self) -> Collection[str]: ...
 
-    def node(self, name: str) -> Node | None: ...
+    def get_node(self, name: str) -> Node | None: ...
 
-    def node_for(self, name: str, uid: str) -> Node | None:
+    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
         """The node as the pod `uid` finds it: what is reserved for it is free, what is kept for others is not."""
         ...
 
-    def special_nodes(self, uid: str) -> Collection[str]:
+    def list_pod_specific_nodes(self, uid: str) -> Collection[str]:
         """The nodes that are others to this pod than to everybody else."""
         ...
 
 
-class Promised(Protocol):
+class SoftReservationView(Protocol):
     """Places that were named to pods and are not bound yet."""
 
-    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:
+    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
         """What is promised to other pods, by node: the same object as long as it is the same."""
         ...
 
-    def own(self, uid: str) -> Laid | None:
+    def get_placement(self, uid: str) -> Placement | None:
         """What was promised to the pod itself."""
         ...
 
 
-class NothingPromised:
+class NoSoftReservations:
     """For those who only ask what fits."""
 
-    def of_others(self, uid: str) -> Mapping[str, Sequence[Place]]:  # noqa: ARG002 - the shape
+    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - the shape
         return {}
 
-    def own(self, uid: str) -> Laid | None:  # noqa: ARG002 - the shape
+    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - the shape
         return None
 
 
@@ -89,156 +89,175 @@ class Engine:
         ledger: LedgerView,
         tuning: PolicyTuning,
         demand: Demand | None = None,
-        promised: Promised | None = None,
+        soft_reservations: SoftReservationView | None = None,
     ) -> None:
         self._ledger = ledger
         self._tuning = tuning
-        self._promised = promised or NothingPromised()
+        self._soft_reservations = soft_reservations or NoSoftReservations()
         self._demand = demand or Demand()
-        self._outlines = Outlines()
-        self._beside = Beside()
-        self._outlined_at = 0
-        self._tables: LRUCache[tuple[Request, PolicyName], Table] = LRUCache(maxsize=SHAPES_KEPT)
+        self._summaries = NodeSummaryIndex()
+        self._reserved_nodes = ReservedNodes()
+        self._summaries_generation = 0
+        self._tables: LRUCache[tuple[CardRequest, PolicyName], VerdictTable] = LRUCache(maxsize=CACHED_TABLES)
 
-    def retune(self, tuning: PolicyTuning) -> None:
+    def set_tuning(self, tuning: PolicyTuning) -> None:
         """Judge under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
 
-    def policy_for(self, ask: Ask) -> PolicyName:
+    def choose_policy(self, pod_request: PodRequest) -> PolicyName:
         """The pod's wish within what the operator allows, else the default."""
-        return self._tuning.chosen(ask.policy)
+        return self._tuning.choose_policy(pod_request.policy)
 
-    def judge(self, name: str, ask: Ask, uid: str) -> Judgement:
+    def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.
 
         To the cards it was promised, if they still fit; else beside what others were promised, if that is possible.
         """
-        node = self._ledger.node_for(name, uid)
+        node = self._ledger.get_node_for_pod(name, uid)
         if node is None:
-            return self._judge(node, ask)
-        own = self._promised.own(uid)
+            return self._evaluate(node, pod_request)
+        own = self._soft_reservations.get_placement(uid)
         if own is not None and own.node_name == name:
-            fitting = fitting_cards(node, ask.request)
+            fitting = find_fitting_cards(node, pod_request.card_request)
             cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
-            if len(cards) == len(own.cards) == ask.request.count:
-                return Ranked(own.score, cards)
-        places = self._promised.of_others(uid).get(name)
-        beside = self._judge(self._beside.find(node, places).node, ask) if places else None
-        return beside if isinstance(beside, Ranked) else self._judge(node, ask)
+            if len(cards) == len(own.cards) == pod_request.card_request.count:
+                return ScoredCards(own.score, cards)
+        places = self._soft_reservations.list_reserved_for_others(uid).get(name)
+        beside = (
+            self._evaluate(self._reserved_nodes.get_reserved_node(node, places).node, pod_request) if places else None
+        )
+        return beside if isinstance(beside, ScoredCards) else self._evaluate(node, pod_request)
 
-    def is_like_others(self, uid: str) -> bool:
+    def can_share_verdicts(self, uid: str) -> bool:
         """Whether every node is to this pod what it is to any other."""
-        return not self._ledger.special_nodes(uid)
+        return not self._ledger.list_pod_specific_nodes(uid)
 
-    def verdicts(self, names: Sequence[str], ask: Ask, uid: str) -> Sorted:
+    def filter_nodes(self, names: Sequence[str], pod_request: PodRequest, uid: str) -> FilterOutcome:
         """Which of these nodes can take the pod now, and why the others cannot."""
-        return self._table(ask, uid, self._ledger.special_nodes(uid)).sort(names)
+        return self._get_table(pod_request, uid, self._ledger.list_pod_specific_nodes(uid)).filter_nodes(names)
 
-    def best(self, names: Iterable[str], ask: Ask, uid: str, count: int, avoided: Collection[str] = ()) -> list[str]:
+    def rank_nodes(
+        self, names: Iterable[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()
+    ) -> list[str]:
         """The best of these nodes, best first: a total order, ties end in the node name.
 
         Nodes that only have room where others were promised it come after the rest, and `avoided` ones last of all.
         """
-        special = self._ledger.special_nodes(uid)
-        table = self._table(ask, uid, special)
-        promised = self._promised.of_others(uid)
+        special = self._ledger.list_pod_specific_nodes(uid)
+        table = self._get_table(pod_request, uid, special)
+        promised = self._soft_reservations.list_reserved_for_others(uid)
         candidates = set(names)
         if not promised and not avoided:
-            return [name for _, name in table.best(candidates, count)]
-        self._beside.forget(promised)
+            return [name for _, name in table.rank_nodes(candidates, count)]
+        self._reserved_nodes.drop_unreserved_nodes(promised)
         others = candidates & {*promised, *avoided}
         candidates.difference_update(others)
-        ranked = [(0, score, name) for score, name in table.best(candidates, count)]
+        ranked = [(0, score, name) for score, name in table.rank_nodes(candidates, count)]
         for name in others:
-            if table.fits(name):
-                places = promised.get(name, NO_PLACES)
-                tier, score = self._rank(table, name, places, ask, uid if name in special else "")
+            if table.is_fitting(name):
+                places = promised.get(name, NOTHING_RESERVED)
+                tier, score = self._rank_reserved_node(table, name, places, pod_request, uid if name in special else "")
                 ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
 
-    def _rank(self, table: Table, name: str, places: Sequence[Place], ask: Ask, uid: str) -> tuple[int, float]:
+    def _rank_reserved_node(
+        self, table: VerdictTable, name: str, reserved: Sequence[ReservedCards], pod_request: PodRequest, uid: str
+    ) -> tuple[int, float]:
         """0 and a score where the pod fits beside what is promised there, 1 where only instead of that.
 
         `uid` of a pod that finds this node as nobody else does: what holds for it is not kept for others.
         """
-        node = self._ledger.node_for(name, uid) if uid else self._ledger.node(name)
-        if node is None or not places:
-            return 0, table.score(name)
-        known = table.beside.get(name)
-        if known is not None and known[0] is node and known[1] is places:
+        node = self._ledger.get_node_for_pod(name, uid) if uid else self._ledger.get_node(name)
+        if node is None or not reserved:
+            return 0, table.get_score(name)
+        known = table.reserved_ranks.get(name)
+        if known is not None and known[0] is node and known[1] is reserved:
             return known[2]
-        beside = self._score_beside(node, places, ask)
-        rank = (1, table.score(name)) if beside is None else (0, beside)
+        beside = self._score_with_reservations(node, reserved, pod_request)
+        rank = (1, table.get_score(name)) if beside is None else (0, beside)
         if not uid:
-            table.beside[name] = node, places, rank
+            table.reserved_ranks[name] = node, reserved, rank
         return rank
 
-    def _score_beside(self, node: Node, places: Sequence[Place], ask: Ask) -> float | None:
-        found, request = self._beside.find(node, places), ask.request
-        if not is_plain(request):
-            judged = self._judge(found.node, ask)
-            return judged.score if isinstance(judged, Ranked) else None
-        if gist(found.outline, request.count, whole=request.whole).reason(request) is not None:
+    def _score_with_reservations(
+        self, node: Node, reserved: Sequence[ReservedCards], pod_request: PodRequest
+    ) -> float | None:
+        found, request = self._reserved_nodes.get_reserved_node(node, reserved), pod_request.card_request
+        if not is_plain_request(request):
+            judged = self._evaluate(found.node, pod_request)
+            return judged.score if isinstance(judged, ScoredCards) else None
+        if find_equivalence_class(found.summary, request.count, whole=request.whole).find_obstacle(request) is not None:
             return None
-        ((_, score),) = SCORES[self.policy_for(ask)]([(node.name, found.outline)], request, self._demand)
+        ((_, score),) = NODE_SCORERS[self.choose_policy(pod_request)](
+            [(node.name, found.summary)], request, self._demand
+        )
         return score
 
-    def _judge(self, node: Node | None, ask: Ask) -> Judgement:
-        return judge(node, ask.request, self.policy_for(ask), self._demand)
+    def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
+        return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request), self._demand)
 
-    def _table(self, ask: Ask, uid: str, special: Collection[str]) -> Table:
+    def _get_table(self, pod_request: PodRequest, uid: str, special: Collection[str]) -> VerdictTable:
         """The table of this shape and policy, as the ledger is now and as this pod finds its special nodes."""
-        self._follow_outlines()
-        request, policy = ask.request, self.policy_for(ask)
+        self._refresh_summaries()
+        request, policy = pod_request.card_request, self.choose_policy(pod_request)
         table = self._tables.get((request, policy))
-        changed = None if table is None else self._ledger.changed_since(table.generation)
+        changed = None if table is None else self._ledger.list_nodes_changed_since(table.generation)
         if table is None or changed is None:
             table = self._tables[request, policy] = self._new_table(request, policy)
         else:
             for name in changed:
-                self._put(table, name, request, policy)
+                self._update_verdict(table, name, request, policy)
         table.generation = self._ledger.generation
-        return table if not special else table.with_verdicts({name: self._own(name, ask, uid) for name in special})
+        return (
+            table
+            if not special
+            else table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
+        )
 
-    def _new_table(self, request: Request, policy: PolicyName) -> Table:
-        scores = SCORES[policy]
-        table = Table(lambda names: scores(self._outlines.of(names), request, self._demand))
-        if is_plain(request):
-            for reason, names in self._outlines.reasons(request):
-                table.fill(names, reason)
+    def _new_table(self, request: CardRequest, policy: PolicyName) -> VerdictTable:
+        scores = NODE_SCORERS[policy]
+        table = VerdictTable(lambda names: scores(self._summaries.list_summaries(names), request, self._demand))
+        if is_plain_request(request):
+            for reason, names in self._summaries.group_by_obstacle(request):
+                table.put_verdicts(names, reason)
         else:
-            for name in self._outlines:
-                table.put(name, self._plain(name, request, policy))
+            for name in self._summaries:
+                table.put_verdict(name, self._find_shared_verdict(name, request, policy))
         return table
 
-    def _put(self, table: Table, name: str, request: Request, policy: PolicyName) -> None:
-        if self._outlines.get(name) is None:
-            table.drop(name)
+    def _update_verdict(self, table: VerdictTable, name: str, request: CardRequest, policy: PolicyName) -> None:
+        if self._summaries.get_summary(name) is None:
+            table.drop_node(name)
         else:
-            is_simple = is_plain(request)
-            table.put(name, self._outlines.reason(name, request) if is_simple else self._plain(name, request, policy))
+            is_simple = is_plain_request(request)
+            table.put_verdict(
+                name,
+                self._summaries.find_obstacle(name, request)
+                if is_simple
+                else self._find_shared_verdict(name, request, policy),
+            )
 
-    def _plain(self, name: str, request: Request, policy: PolicyName) -> Verdict:
-        return _verdict(judge(self._ledger.node(name), request, policy, self._demand))
+    def _find_shared_verdict(self, name: str, request: CardRequest, policy: PolicyName) -> NodeVerdict:
+        return _to_verdict(evaluate_node(self._ledger.get_node(name), request, policy, self._demand))
 
-    def _own(self, name: str, ask: Ask, uid: str) -> Verdict:
-        return _verdict(self._judge(self._ledger.node_for(name, uid), ask))
+    def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
+        return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))
 
-    def _follow_outlines(self) -> None:
+    def _refresh_summaries(self) -> None:
         """Draw again what changed since the last question."""
         generation = self._ledger.generation
-        if generation == self._outlined_at:
+        if generation == self._summaries_generation:
             return
-        changed = self._ledger.changed_since(self._outlined_at)
+        changed = self._ledger.list_nodes_changed_since(self._summaries_generation)
         if changed is None:
-            self._outlines.clear()
-            changed = self._ledger.node_names()
+            self._summaries.clear()
+            changed = self._ledger.list_node_names()
         for name in changed:
-            node = self._ledger.node(name)
-            self._outlines.put(name, None if node is None else outline(node))
-        self._outlined_at = generation
+            node = self._ledger.get_node(name)
+            self._summaries.put_summary(name, None if node is None else summarize_node(node))
+        self._summaries_generation = generation
 
 
-def _verdict(judgement: Judgement) -> Verdict:
-    return judgement.reason if isinstance(judgement, Unfit) else judgement.score
+def _to_verdict(evaluation: Evaluation) -> NodeVerdict:
+    return evaluation.reason if isinstance(evaluation, Unfit) else evaluation.score

@@ -5,37 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from policies import binpack, node_binpack, spread
-from policies.policy import Demand, Policy, Ranked, Scores
+from policies.policy import Demand, NodeScorer, Policy, ScoredCards
 from policies.tuning import PolicyName
-from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 POLICIES: Mapping[PolicyName, Policy] = {
-    "binpack": binpack.place,
-    "spread": spread.place,
-    "node-binpack": node_binpack.place,
+    "binpack": binpack.choose_cards,
+    "spread": spread.choose_cards,
+    "node-binpack": node_binpack.choose_cards,
 }
-SCORES: Mapping[PolicyName, Scores] = {
-    "binpack": binpack.scores,
-    "spread": spread.scores,
-    "node-binpack": node_binpack.scores,
+NODE_SCORERS: Mapping[PolicyName, NodeScorer] = {
+    "binpack": binpack.score_nodes,
+    "spread": spread.score_nodes,
+    "node-binpack": node_binpack.score_nodes,
 }
 
-Judgement = Ranked | Unfit
+Evaluation = ScoredCards | Unfit
 
 
-def judge(node: Node | None, request: Request, policy: PolicyName, demand: Demand) -> Judgement:
+def evaluate_node(node: Node | None, request: CardRequest, policy: PolicyName, demand: Demand) -> Evaluation:
     """Where the pod would go on the node, or why it cannot; None is a node that nobody has seen."""
     if node is None:
-        return Unfit(Reason.NOT_SEEN)
-    fitting = fitting_cards(node, request)
+        return Unfit(UnfitReason.NOT_SEEN)
+    fitting = find_fitting_cards(node, request)
     if isinstance(fitting, Unfit):
         return fitting
     return POLICIES[policy](node, fitting, request, demand)
 
 
-def in_order(judged: Mapping[str, Judgement]) -> list[str]:
+def sort_by_score(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """The names that fit, best first: a total order, ties end in the node name."""
-    fitting = [(-ranked.score, name) for name, ranked in judged.items() if isinstance(ranked, Ranked)]
+    fitting = [(-ranked.score, name) for name, ranked in evaluations.items() if isinstance(ranked, ScoredCards)]
     return [name for _, name in sorted(fitting)]

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from policies.judging import judge
-from policies.policy import Demand, Ranked
+from policies.judging import evaluate_node
+from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class Placement:
     """A place for a request: the node, and the cards by index."""
 
     node_name: str
@@ -24,48 +24,48 @@ class Laid:
     score: float = 0.0
 
     @property
-    def rank(self) -> tuple[float, str]:
+    def sort_key(self) -> tuple[float, str]:
         """Smaller is better: by score, ties by node name, as everywhere."""
         return -self.score, self.node_name
 
 
-class Layout:
+class TrialCluster:
     """Copies of some nodes, and what was laid on them."""
 
     def __init__(self, nodes: Iterable[Node], demand: Demand | None = None) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._demand = demand or Demand()
 
-    def place(self, name: str, request: Request, policy: PolicyName) -> Laid | None:
+    def find_placement(self, name: str, request: CardRequest, policy: PolicyName) -> Placement | None:
         """Where the request would go on this node as it is filled now, or None."""
         node = self._nodes[name]
-        if node.largest_free < request.units:
+        if node.largest_free_units < request.units:
             return None
-        judged = judge(node, request, policy, self._demand)
-        if not isinstance(judged, Ranked):
+        judged = evaluate_node(node, request, policy, self._demand)
+        if not isinstance(judged, ScoredCards):
             return None
-        return Laid(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
+        return Placement(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
 
-    def hold(self, laid: Laid, request: Request) -> None:
+    def hold_placement(self, placement: Placement, request: CardRequest) -> None:
         """Count the request on these cards; where node or card is not here, nothing is counted."""
-        node = self._nodes.get(laid.node_name)
+        node = self._nodes.get(placement.node_name)
         if node is None:
             return
-        self._nodes[node.name] = filled(node, laid.cards, request)
+        self._nodes[node.name] = hold_on_node(node, placement.cards, request)
 
 
-def filled(node: Node, indices: Collection[int], request: Request) -> Node:
+def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> Node:
     """The node with the request on these of its cards as well; indices that it does not have count nothing."""
-    cards = tuple(_with(card, request) if card.index in indices else card for card in node.cards)
+    cards = tuple(_hold_on_card(card, request) if card.index in indices else card for card in node.cards)
     free = [card.free_units for card in cards if card.is_usable]
     return replace(
         node,
         cards=cards,
-        largest_free=max(free, default=0),
+        largest_free_units=max(free, default=0),
         free_units=sum(free),
         used_units=sum(card.used_units for card in cards),
     )
 
 
-def _with(card: Card, request: Request) -> Card:
+def _hold_on_card(card: Card, request: CardRequest) -> Card:
     return replace(card, used_units=card.used_units + (card.units if request.whole else request.units))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.policy import Demand, Ranked
+from policies.policy import Demand, ScoredCards
 from vrampack.cards.node import Card, Node
-from vrampack.cards.outline import Outline, tightest
-from vrampack.cards.request import Request
+from vrampack.cards.outline import NodeSummary, find_tightest_units
+from vrampack.cards.request import CardRequest
 
 
-def place(node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked:  # noqa: ARG001 - the shape of a policy
+def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards:  # noqa: ARG001 - the shape of a policy
     """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
-    return Ranked((node.used_units + added) / node.total_units, tightest)
+    return ScoredCards((node.used_units + added) / node.total_units, tightest)
 
 
-def scores(
-    nodes: Iterable[tuple[str, Outline]],
-    request: Request,
+def score_nodes(
+    summaries: Iterable[tuple[str, NodeSummary]],
+    request: CardRequest,
     demand: Demand,  # noqa: ARG001 - the shape of a policy
 ) -> Iterator[tuple[str, float]]:
     """The scores that `place` gives, from the outlines of nodes that fit."""
-    for name, node in nodes:
-        added = sum(tightest(node, request)) if request.whole else request.units * request.count
+    for name, node in summaries:
+        added = sum(find_tightest_units(node, request)) if request.whole else request.units * request.count
         yield name, (node.used_units + added) / node.total_units

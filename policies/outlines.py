@@ -4,71 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from vrampack.cards.fit import Reason
-from vrampack.cards.outline import Gist, Outline, gist
-from vrampack.cards.request import Request
+from vrampack.cards.fit import UnfitReason
+from vrampack.cards.outline import EquivalenceClass, NodeSummary, find_equivalence_class
+from vrampack.cards.request import CardRequest
 
-Kind = tuple[int, bool]
+RequestKind = tuple[int, bool]
 """How many cards, and whether whole ones."""
 
 
-class Outlines:
+class NodeSummaryIndex:
     """Nodes come and go one at a time; a grouping is made when a request of its kind is first seen, and then followed."""
 
     def __init__(self) -> None:
-        self._outlines: dict[str, Outline] = {}
-        self._groups: dict[Kind, dict[Gist, dict[str, None]]] = {}
+        self._summaries: dict[str, NodeSummary] = {}
+        self._groups: dict[RequestKind, dict[EquivalenceClass, dict[str, None]]] = {}
 
     def __len__(self) -> int:
-        return len(self._outlines)
+        return len(self._summaries)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._outlines)
+        return iter(self._summaries)
 
-    def get(self, name: str) -> Outline | None:
-        return self._outlines.get(name)
+    def get_summary(self, name: str) -> NodeSummary | None:
+        return self._summaries.get(name)
 
-    def of(self, names: Iterable[str]) -> Iterator[tuple[str, Outline]]:
+    def list_summaries(self, names: Iterable[str]) -> Iterator[tuple[str, NodeSummary]]:
         """Names that are here, with their outlines."""
         names = list(names)
-        return zip(names, map(self._outlines.__getitem__, names), strict=True)
+        return zip(names, map(self._summaries.__getitem__, names), strict=True)
 
     def clear(self) -> None:
-        self._outlines.clear()
+        self._summaries.clear()
         self._groups.clear()
 
-    def put(self, name: str, drawn: Outline | None) -> None:
+    def put_summary(self, name: str, summary: NodeSummary | None) -> None:
         """What holds for the node from now on; None when it is gone."""
-        before = self._outlines.pop(name, None)
+        before = self._summaries.pop(name, None)
         for (count, whole), groups in self._groups.items():
             if before is not None:
-                _take(groups, gist(before, count, whole=whole), name)
-            if drawn is not None:
-                groups.setdefault(gist(drawn, count, whole=whole), {})[name] = None
-        if drawn is not None:
-            self._outlines[name] = drawn
+                _remove_from_group(groups, find_equivalence_class(before, count, whole=whole), name)
+            if summary is not None:
+                groups.setdefault(find_equivalence_class(summary, count, whole=whole), {})[name] = None
+        if summary is not None:
+            self._summaries[name] = summary
 
-    def reason(self, name: str, request: Request) -> Reason | None:
+    def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
         """Why the plain request does not fit on this node, which is here; None when it does."""
-        return gist(self._outlines[name], request.count, whole=request.whole).reason(request)
+        return find_equivalence_class(self._summaries[name], request.count, whole=request.whole).find_obstacle(request)
 
-    def reasons(self, request: Request) -> Iterator[tuple[Reason | None, Collection[str]]]:
+    def group_by_obstacle(self, request: CardRequest) -> Iterator[tuple[UnfitReason | None, Collection[str]]]:
         """All nodes by why the plain request does not fit; a reason may come several times."""
         kind = request.count, request.whole
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = self._group(kind)
-        return ((each.reason(request), names) for each, names in groups.items())
+        return ((each.find_obstacle(request), names) for each, names in groups.items())
 
-    def _group(self, kind: Kind) -> dict[Gist, dict[str, None]]:
+    def _group(self, kind: RequestKind) -> dict[EquivalenceClass, dict[str, None]]:
         count, whole = kind
-        groups: dict[Gist, dict[str, None]] = {}
-        for name, drawn in self._outlines.items():
-            groups.setdefault(gist(drawn, count, whole=whole), {})[name] = None
+        groups: dict[EquivalenceClass, dict[str, None]] = {}
+        for name, drawn in self._summaries.items():
+            groups.setdefault(find_equivalence_class(drawn, count, whole=whole), {})[name] = None
         return groups
 
 
-def _take(groups: dict[Gist, dict[str, None]], key: Gist, name: str) -> None:
+def _remove_from_group(groups: dict[EquivalenceClass, dict[str, None]], key: EquivalenceClass, name: str) -> None:
     del groups[key][name]
     if not groups[key]:
         del groups[key]

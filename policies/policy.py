@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.outline import Outline
-from vrampack.cards.request import Request
+from vrampack.cards.outline import NodeSummary
+from vrampack.cards.request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class ScoredCards:
     """How good a node is and which of its cards to take. Higher is better; equal scores end in the node name."""
 
     score: float
@@ -33,10 +33,10 @@ class Policy(Protocol):
     already, and a policy cannot then choose a card that does not fit.
     """
 
-    def __call__(self, node: Node, fitting: tuple[Card, ...], request: Request, demand: Demand) -> Ranked: ...
+    def __call__(self, node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards: ...
 
 
-class Scores(Protocol):
+class NodeScorer(Protocol):
     """The scores of `Policy` alone, by name, for a plain request (`vrampack.cards.outline.is_plain`) on nodes that fit.
 
     Ranking thousands of nodes needs no cards, and no call for each. It must be the same numbers, which a property test
@@ -44,5 +44,5 @@ class Scores(Protocol):
     """
 
     def __call__(
-        self, nodes: Iterable[tuple[str, Outline]], request: Request, demand: Demand
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, demand: Demand
     ) -> Iterator[tuple[str, float]]: ...

@@ -21,6 +21,6 @@ class PolicyTuning(BaseModel):
     allowed: tuple[PolicyName, ...] = Field(default=(), max_length=3)
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
-    def chosen(self, wish: str | None) -> PolicyName:
+    def choose_policy(self, wish: str | None) -> PolicyName:
         """A pod's wish within what is allowed, else the default."""
         return next((name for name in self.allowed if name == wish), self.default)

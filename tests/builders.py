@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from vrampack.cards.allocation import allocate
-from vrampack.cards.node import Card, CardFacts, Devices, Node, NodeFacts, snapshot
+from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.node import Card, CardFacts, DeviceNaming, Node, NodeFacts, build_node
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable, read_record, write_record
-from vrampack.cards.request import Ask, ContainerSpec, read_ask
+from vrampack.cards.records import Record, UnreadableRecord, read_record, write_record
+from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
 
 UNIT_MIB = 1024
 
@@ -36,7 +36,7 @@ def a_node(
     cordoned: Iterable[int] = (),
     models: Sequence[str] = (),
     memory_mib: Sequence[int] = (),
-    devices: Devices = "uuid",
+    devices: DeviceNaming = "uuid",
     legacy: bool = False,
 ) -> Node:
     """A node of which so much is used, card by card; a unit of memory per unit unless `memory_mib` says more."""
@@ -55,7 +55,7 @@ def a_node(
         for index, each in enumerate(units)
     )
     facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, devices=devices, legacy=legacy)
-    return snapshot(facts, cards, unit_mib=UNIT_MIB)
+    return build_node(facts, cards, unit_mib=UNIT_MIB)
 
 
 def container_specs(
@@ -75,14 +75,14 @@ def an_ask(
     whole: bool = False,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
-) -> Ask:
+) -> PodRequest:
     """What a pod of one container asks."""
     given = dict(labels or {})
     if count != 1:
         given["aliyun.com/gpu-count"] = str(count)
     if whole:
         given["ack.gpushare.placement"] = "require-whole-device"
-    ask = read_ask([ContainerSpec("main", "main", 0, str(units), has_reference=True)], given, annotations or {})
+    ask = read_pod_request([ContainerSpec("main", "main", 0, str(units), has_reference=True)], given, annotations or {})
     if ask is None:
         raise ValueError("a pod that asks nothing has no ask")
     return ask
@@ -92,9 +92,9 @@ def a_pod(
     name: str = "p",
     *,
     units: int = 4,
-    ask: Ask | None = None,
+    ask: PodRequest | None = None,
     node: str = "",
-    record: Record | Unreadable | None = None,
+    record: Record | UnreadableRecord | None = None,
     leaving: bool = False,
     finished: bool = False,
     uid: str = "",
@@ -107,18 +107,18 @@ def a_pod(
         namespace="default",
         name=name,
         node_name=node,
-        ask=ask or an_ask(units),
+        request=ask or an_ask(units),
         record=record,
-        is_leaving=leaving,
+        is_terminating=leaving,
         is_finished=finished,
         priority=priority,
         created_at=created,
     )
 
 
-def a_record(node: Node, cards: Sequence[Card], ask: Ask) -> Record:
+def a_record(node: Node, cards: Sequence[Card], ask: PodRequest) -> Record:
     """What reading back the record of a bind to these cards gives."""
-    read = read_record(write_record(allocate(node, cards, ask), ask, node, now_ns=1), ask)
+    read = read_record(write_record(allocate_cards(node, cards, ask), ask, node, now_ns=1), ask)
     if not isinstance(read, Record):
         raise TypeError(f"a record of ours reads back as {read}")
     return read

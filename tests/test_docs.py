@@ -11,13 +11,13 @@ import pytest
 from prometheus_client.core import Metric
 
 from extender.events import EventReason
-from extender.metrics import Metrics, View, _ViewCollector
+from extender.metrics import ExtenderMetrics, LedgerSnapshot, _LedgerCollector
 from vrampack.agent.events import AgentReason
 from vrampack.agent.fence import REASONS
 from vrampack.agent.metrics import Metrics as AgentMetrics
 from vrampack.agent.metrics import Shown
 from vrampack.cards import keys
-from vrampack.cards.fit import Reason
+from vrampack.cards.fit import UnfitReason
 from vrampack.cli import agent, serve
 from vrampack.cli.card import main as card
 from vrampack.cli.certificates import main as certificates
@@ -42,9 +42,9 @@ def names_of(metrics: list[Metric]) -> set[str]:
 
 
 def test_every_metric_is_documented() -> None:
-    metrics = Metrics(VERSION)
-    view = View((), (), (), {}, {}, is_synced=False, now=0.0)
-    existing = names_of(list(metrics.registry.collect())) | names_of(list(_ViewCollector(view).collect()))
+    metrics = ExtenderMetrics(VERSION)
+    view = LedgerSnapshot((), (), (), {}, {}, is_synced=False, now=0.0)
+    existing = names_of(list(metrics.registry.collect())) | names_of(list(_LedgerCollector(view).collect()))
     assert first_column("metrics.md") == existing
 
 
@@ -66,7 +66,7 @@ def test_every_reason_of_a_refused_start_is_documented() -> None:
 
 def test_every_reason_of_filter_is_documented_in_its_order() -> None:
     text = (DOCS / "reasons.md").read_text()
-    assert re.findall(r"^\| `([^`]+)`", text, re.MULTILINE) == [reason.value for reason in Reason]
+    assert re.findall(r"^\| `([^`]+)`", text, re.MULTILINE) == [reason.value for reason in UnfitReason]
 
 
 def test_every_annotation_is_documented() -> None:

@@ -21,7 +21,7 @@ from vrampack.agent.devices import (
     units_by_card,
 )
 from vrampack.cards.node import CardFacts
-from vrampack.cards.units import units_of_card
+from vrampack.cards.units import count_card_units
 
 UUIDS = st.builds(
     lambda kind, value: f"{kind}-{uuid.UUID(int=value)}", st.sampled_from(["GPU", "MIG"]), st.integers(0, 2**128 - 1)
@@ -87,7 +87,7 @@ NODES = {
 
 def cards_of(count: int, memory_mib: int, unit_mib: int) -> list[CardFacts]:
     names = [f"GPU-{uuid.UUID(int=2**127 + number)}" for number in range(count)]
-    units = units_of_card(memory_mib, unit_mib)
+    units = count_card_units(memory_mib, unit_mib)
     return [CardFacts(index, units, memory_mib, name) for index, name in enumerate(names)]
 
 

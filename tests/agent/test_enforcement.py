@@ -19,8 +19,8 @@ from vrampack.agent.podresources import Held
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable
-from vrampack.cards.request import Ask, ContainerAsk, Request
+from vrampack.cards.records import Record, UnreadableRecord
+from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ OURS = {
     "limit-mib.vrampack.dev/main": "4301",
 }
 
-LIMITS: dict[str, tuple[Mapping[str, str], Record | Unreadable | None, Mapping[str, int] | None]] = {
+LIMITS: dict[str, tuple[Mapping[str, str], Record | UnreadableRecord | None, Mapping[str, int] | None]] = {
     "its record says": (OURS, Record("vrampack", (Share(4, "GPU-0", 0),)), {"GPU-0": 4301}),
     "a previous plugin's has none": ({}, Record("gpushare-v2", (Share(4, index=0),)), {}),
     "no record, no start": ({}, None, None),
-    "a damaged one, no start": ({}, Unreadable("vrampack.dev/allocation", "not JSON"), None),
+    "a damaged one, no start": ({}, UnreadableRecord("vrampack.dev/allocation", "not JSON"), None),
 }
 
 
 @pytest.mark.parametrize(("annotations", "record", "want"), LIMITS.values(), ids=LIMITS)
 def test_a_container_may_use_what_its_record_says(
-    annotations: Mapping[str, str], record: Record | Unreadable | None, want: Mapping[str, int] | None
+    annotations: Mapping[str, str], record: Record | UnreadableRecord | None, want: Mapping[str, int] | None
 ) -> None:
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
     enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
@@ -72,9 +72,9 @@ def changed(pod: LocalPod, *, uuid: str = "GPU-0", units: int = 4, mib: int = 43
     return replace(pod, annotations=annotations)
 
 
-ASK = Ask(Request(4), (ContainerAsk("main", "main", 0, 4),))
+ASK = PodRequest(CardRequest(4), (ContainerRequest("main", "main", 0, 4),))
 ADMITTED = LocalPod(
-    Pod("uid", "ml", "a", record=Record("vrampack", (Share(4, "GPU-0", 0),)), ask=ASK),
+    Pod("uid", "ml", "a", record=Record("vrampack", (Share(4, "GPU-0", 0),)), request=ASK),
     OURS,
     {},
     is_static=False,
@@ -110,8 +110,8 @@ def test_of_a_pod_that_nobody_admitted_here_the_watch_is_believed() -> None:
 
 
 ID = "1a" * 32
-SIDE = ContainerAsk("side", "init", 0, 4)
-TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, ask=replace(ASK, containers=(SIDE, *ASK.containers))))
+SIDE = ContainerRequest("side", "init", 0, 4)
+TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, request=replace(ASK, containers=(SIDE, *ASK.containers))))
 OLDER = replace(ADMITTED, pod=replace(ADMITTED.pod, record=Record("gpushare-v2", (Share(4, index=0),))))
 NAMED: dict[str, tuple[LocalPod | None, Named | Unnamed]] = {
     "nobody's": (None, Unnamed.STRANGER),

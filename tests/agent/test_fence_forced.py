@@ -13,7 +13,7 @@ SOON: Mapping[str, Any] = {"refused": {"after_seconds": 0.05}}
 KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}
 
 
-def is_leaving(world: World, name: str) -> bool:
+def is_terminating(world: World, name: str) -> bool:
     return "deletionTimestamp" in world.api.get("pods", name)["metadata"]
 
 
@@ -42,9 +42,9 @@ async def test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_
         assert f"desc = {text}" in message
         assert refused_for(world, "overcommitted") == 1
         await world.until(lambda: events(world, "GPUMemoryStartRefused") == [f"container main: {text}"])
-        await world.until(lambda: is_leaving(world, "second"))
+        await world.until(lambda: is_terminating(world, "second"))
         await world.until(lambda: len(events(world, "GPUMemoryEvicted")) == 1)
-        assert not is_leaving(world, "first")
+        assert not is_terminating(world, "first")
         remove(world, second)
         await agrees(world)
 
@@ -64,7 +64,7 @@ async def test_a_leaving_pod_is_evicted_once() -> None:
     async with a_world(16130, 16130, **SOON) as world:
         await run(world, put(world, "first", units=8))
         await refusal(world, put(world, "second", units=8))
-        await world.until(lambda: is_leaving(world, "second"))
+        await world.until(lambda: is_terminating(world, "second"))
         for _ in range(3):
             await look_much_later(world)
         assert world.counted("vrampack_agent_evictions_total") == 1
@@ -76,7 +76,7 @@ async def test_in_keep_mode_it_waits() -> None:
         await run(world, first)
         await refusal(world, second)
         await look_much_later(world)
-        assert not is_leaving(world, "second")
+        assert not is_terminating(world, "second")
         remove(world, first)
         await world.until(lambda: not world.agent._fence.units_held())
         await run(world, second)
@@ -90,7 +90,7 @@ async def test_a_bare_pod_is_kept_and_told() -> None:
         await refusal(world, put(world, "second", units=8, owner=None))
         await world.until(lambda: len(events(world, "GPUMemoryStartRefused")) == 1)
         await look_much_later(world)
-        assert not is_leaving(world, "second")
+        assert not is_terminating(world, "second")
 
 
 async def test_a_pod_for_which_room_came_free_is_not_evicted() -> None:
@@ -101,7 +101,7 @@ async def test_a_pod_for_which_room_came_free_is_not_evicted() -> None:
         remove(world, first)
         await world.until(lambda: not world.agent._fence.units_held())
         await look_much_later(world)
-        assert not is_leaving(world, "second")
+        assert not is_terminating(world, "second")
         await run(world, second)
 
 
@@ -116,7 +116,7 @@ async def test_a_namesake_on_another_node_is_left_alone() -> None:
         world.kubelet.exit(old, "main")
         assert "bound to node elsewhere, this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
         await look_much_later(world)
-        assert not is_leaving(world, "web-0")
+        assert not is_terminating(world, "web-0")
         assert events(world, "GPUMemoryStartRefused") == []
 
 

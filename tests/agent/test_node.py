@@ -117,7 +117,7 @@ async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path
         desk.proxy.freeze_watches()
         desk.own.want({CARDS: "a"})
         await desk.until(lambda: desk.writes == 1)
-        desk.own.changed(old)
+        desk.own.on_changed(old)
         desk.own.want({OBSERVED: "end"})
         desk.proxy.thaw_watches()
         await desk.settled(OBSERVED, "end")

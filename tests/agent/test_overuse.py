@@ -13,7 +13,7 @@ from vrampack.agent.localpod import LocalPod
 from vrampack.agent.overuse import Overuse
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import RefusedError
-from vrampack.kube.events import EventWriter
+from vrampack.kube.events import EventRecorder
 
 OVER = Over("uid-a", "main", "GPU-0", 5000, 4301, 20.0, is_to_evict=False)
 POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)
@@ -32,14 +32,14 @@ class Evictions:
         self.taken.append(uid)
 
 
-class Told(EventWriter):
+class Told(EventRecorder):
     """Remembers what it was to write."""
 
     def __init__(self) -> None:
-        super().__init__(ApiInMemory(), component="t", dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
+        super().__init__(ApiInMemory(), component="t", on_dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
         self.told: list[tuple[str, str]] = []
 
-    def on_pod(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
+    def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
         assert is_warning
         self.told.append((f"{pod} {reason}", text))
 

@@ -15,7 +15,7 @@ from vrampack.agent.localpod import LocalPod
 from vrampack.agent.podresources import Held
 from vrampack.agent.refusals import Refusals
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.events import EventWriter
+from vrampack.kube.events import EventRecorder
 
 CARDS = some_cards(15)
 REFUSED = RefusedStartError("no_record", "has no record")
@@ -43,8 +43,8 @@ class Stage:
         self.refusals = Refusals(
             self.door,
             Fence("n"),
-            EventWriter(
-                ApiInMemory(), component="a", dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
+            EventRecorder(
+                ApiInMemory(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
             ),
             cards=lambda: CARDS,
             evicted=self.count,

@@ -31,12 +31,12 @@ from vrampack.agent.limits.cgroups import Owner
 from vrampack.agent.limits.preload.backend import Paths
 from vrampack.agent.metrics import Metrics
 from vrampack.agent.settings import AgentConfiguration
-from vrampack.cards.allocation import allocate
+from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Node
 from vrampack.cards.records import write_record
-from vrampack.cards.request import read_ask
+from vrampack.cards.request import read_pod_request
 from vrampack.kube.client import Api, load_credentials
-from vrampack.kube.objects import PodObject, container_specs
+from vrampack.kube.objects import PodObject, build_container_specs
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -198,11 +198,13 @@ class World:
 def recorded(pod: Pod, node: Node, cards: Sequence[int]) -> dict[str, str]:
     """What the Binding of this pod to these cards of the node carries, by index."""
     spec = msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec
-    ask = read_ask(container_specs(spec, MEMORY), pod.spec["metadata"].get("labels") or {}, {}, resource=MEMORY)
+    ask = read_pod_request(
+        build_container_specs(spec, MEMORY), pod.spec["metadata"].get("labels") or {}, {}, resource=MEMORY
+    )
     if ask is None:
         raise ValueError("the pod asks for nothing")
     chosen = [each for each in node.cards if each.index in cards]
-    return write_record(allocate(node, chosen, ask), ask, node, now_ns=1)
+    return write_record(allocate_cards(node, chosen, ask), ask, node, now_ns=1)
 
 
 class _Lines(logging.Handler):

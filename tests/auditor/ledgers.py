@@ -15,7 +15,7 @@ from tests.auditor.terms import Terms, Violation
 DEFAULT_TERMS = Terms()
 LONGEST_RESERVATION_SECONDS = 30
 LONGEST_PROMISE_SECONDS = 2
-OF_A_BOUND_POD = ("bound", "leaving")
+OF_A_BOUND_POD = ("bound", "terminating")
 
 
 def wrong_ledger(

@@ -39,7 +39,7 @@ def test_a_ledger_that_agrees_is_right() -> None:
 
 
 def test_a_leaving_pod_is_held_still() -> None:
-    assert wrong_ledger(shown(a_device(0, a_holder("a", 4, "leaving")), a_device(1, B)), pods(), [NODE]) == []
+    assert wrong_ledger(shown(a_device(0, a_holder("a", 4, "terminating")), a_device(1, B)), pods(), [NODE]) == []
 
 
 DIFFERENCES: dict[str, tuple[Object, str]] = {
@@ -50,7 +50,7 @@ DIFFERENCES: dict[str, tuple[Object, str]] = {
         "of uid uid-ghost the ledger has 1 units, bound, the API 0 units",
     ),
     "on the other card": (shown(a_device(0, A, B), a_device(1)), "of uid uid-b the ledger has nothing"),
-    "still reserved": (shown(a_device(0, a_holder("a", 4, "unsettled")), a_device(1, B)), "4 units, unsettled"),
+    "still reserved": (shown(a_device(0, a_holder("a", 4, "unconfirmed")), a_device(1, B)), "4 units, unconfirmed"),
     "another size of card": (shown(a_device(0, A, units=16), a_device(1, B)), "has 16 units, the API 15"),
     "no such node": (shown(name="n2"), "the ledger has it, the API does not"),
     "nothing at all": ({}, "the ledger has None units, the API 15"),

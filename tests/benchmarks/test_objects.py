@@ -35,7 +35,7 @@ def pods() -> list[Any]:
 def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
     extender = Extender(nodes, pods)
     assert extender.notices == []
-    assert len(list(extender.ledger.pods())) == 202
+    assert len(list(extender.ledger.list_pods())) == 202
 
 
 def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_none(
@@ -43,7 +43,7 @@ def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_n
 ) -> None:
     ledger = Extender(nodes, pods).ledger
     for at, name in enumerate(CLUSTER.names()):
-        node = ledger.node(name)
+        node = ledger.get_node(name)
         assert node is not None
         room = [card.free_units for card in node.cards]
         assert max(room) <= FULL_LEAVES if at % 10 < 5 else min(room) >= MOST_ASKED

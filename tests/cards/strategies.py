@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.builders import UNIT_MIB
-from vrampack.cards.node import Card, Node, NodeFacts, snapshot
-from vrampack.cards.request import Request
+from vrampack.cards.node import Card, Node, NodeFacts, build_node
+from vrampack.cards.request import CardRequest
 
 MODELS = ("A", "B")
 
@@ -29,12 +29,12 @@ def nodes(draw: st.DrawFn, *, name: str = "n") -> Node:
     )
     problem = "its annotation is damaged" if draw(st.integers(0, 14)) == 0 else ""
     facts = NodeFacts(name, unit_mib=UNIT_MIB, problem=problem)
-    return snapshot(facts, cards, unit_mib=UNIT_MIB)
+    return build_node(facts, cards, unit_mib=UNIT_MIB)
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Request:
-    return Request(
+def requests(draw: st.DrawFn) -> CardRequest:
+    return CardRequest(
         units=draw(st.integers(1, 9)),
         count=draw(st.integers(1, 3)),
         whole=draw(st.booleans()),

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 
 from tests.builders import UNIT_MIB, a_node
 from tests.cards.strategies import nodes, requests
-from vrampack.cards.fit import Reason, Unfit, card_reason, fitting_cards, missing_units
-from vrampack.cards.node import Card, Node, NodeFacts, snapshot
-from vrampack.cards.request import Request
+from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle, find_fitting_cards
+from vrampack.cards.node import Card, Node, NodeFacts, build_node
+from vrampack.cards.request import CardRequest
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -37,134 +37,134 @@ LATER = [
 
 
 def test_the_reasons_are_these_texts_in_this_order() -> None:
-    assert [reason.value for reason in Reason] == NEVER + LATER
-    assert [reason.value for reason in Reason if reason.is_never] == NEVER
+    assert [reason.value for reason in UnfitReason] == NEVER + LATER
+    assert [reason.value for reason in UnfitReason if reason.is_unresolvable] == NEVER
 
 
-OTHER_UNIT = snapshot(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB)
+OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB)
 
-REFUSALS: dict[str, tuple[Node, Request, str]] = {
-    "no cards": (a_node(units=()), Request(4), "no shareable GPU memory"),
-    "cards of no units": (a_node(units=(0, 0)), Request(4), "no shareable GPU memory"),
-    "another unit": (OTHER_UNIT, Request(4), "no shareable GPU memory"),
+REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
+    "no cards": (a_node(units=()), CardRequest(4), "no shareable GPU memory"),
+    "cards of no units": (a_node(units=(0, 0)), CardRequest(4), "no shareable GPU memory"),
+    "another unit": (OTHER_UNIT, CardRequest(4), "no shareable GPU memory"),
     # 17 > 16
-    "larger than any card": (a_node(units=(8, 16)), Request(17), "larger than any card"),
-    "larger than any card, whole": (a_node(units=(8, 16)), Request(17, whole=True), "larger than any card"),
+    "larger than any card": (a_node(units=(8, 16)), CardRequest(17), "larger than any card"),
+    "larger than any card, whole": (a_node(units=(8, 16)), CardRequest(17, whole=True), "larger than any card"),
     # 3 cards asked, 2 there
-    "fewer cards than asked": (a_node(units=(16, 16)), Request(4, count=3), "too few cards"),
+    "fewer cards than asked": (a_node(units=(16, 16)), CardRequest(4, count=3), "too few cards"),
     # 10 fits one of two cards, two are asked
-    "fewer large cards than asked": (a_node(units=(8, 16)), Request(10, count=2), "too few cards"),
-    "another model": (a_node(models=("A", "A")), Request(4, models=("B",)), "card model not allowed"),
+    "fewer large cards than asked": (a_node(units=(8, 16)), CardRequest(10, count=2), "too few cards"),
+    "another model": (a_node(models=("A", "A")), CardRequest(4, models=("B",)), "card model not allowed"),
     # one card of model A, two are asked
     "fewer cards of the model": (
         a_node(models=("A", "B")),
-        Request(4, count=2, models=("A",)),
+        CardRequest(4, count=2, models=("A",)),
         "card model not allowed",
     ),
     # the A is too small for 10, the B large enough
     "the model's cards are too small": (
         a_node(units=(8, 16), models=("A", "B")),
-        Request(10, models=("A",)),
+        CardRequest(10, models=("A",)),
         "card model not allowed",
     ),
-    "another uuid": (a_node(), Request(4, uuids=("GPU-7",)), "card uuid not here"),
-    "fewer of the uuids": (a_node(), Request(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
+    "another uuid": (a_node(), CardRequest(4, uuids=("GPU-7",)), "card uuid not here"),
+    "fewer of the uuids": (a_node(), CardRequest(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
     "the uuid is of another model": (
         a_node(models=("A", "B")),
-        Request(4, models=("A",), uuids=("GPU-1",)),
+        CardRequest(4, models=("A",), uuids=("GPU-1",)),
         "card uuid not here",
     ),
-    "not valid": (a_node(), Request(4, problem="its label is wrong"), "request not valid"),
+    "not valid": (a_node(), CardRequest(4, problem="its label is wrong"), "request not valid"),
     # free 16 - 13 = 3 and 16 - 14 = 2, 4 asked
-    "full": (a_node(used=(13, 14)), Request(4), "no card with enough free memory"),
+    "full": (a_node(used=(13, 14)), CardRequest(4), "no card with enough free memory"),
     # free max(0, 16 - 20) = 0
-    "over-committed": (a_node(units=(16,), used=(20,)), Request(1), "no card with enough free memory"),
+    "over-committed": (a_node(units=(16,), used=(20,)), CardRequest(1), "no card with enough free memory"),
     # free 16 and 3: one card has 4, two are asked
-    "one of two cards full": (a_node(used=(0, 13)), Request(4, count=2), "not enough cards with free memory"),
-    "both of two cards full": (a_node(used=(13, 13)), Request(4, count=2), "not enough cards with free memory"),
-    "no card empty": (a_node(used=(1, 1)), Request(4, whole=True), "no empty card"),
-    "one of two cards empty": (a_node(used=(0, 1)), Request(4, count=2, whole=True), "no empty card"),
+    "one of two cards full": (a_node(used=(0, 13)), CardRequest(4, count=2), "not enough cards with free memory"),
+    "both of two cards full": (a_node(used=(13, 13)), CardRequest(4, count=2), "not enough cards with free memory"),
+    "no card empty": (a_node(used=(1, 1)), CardRequest(4, whole=True), "no empty card"),
+    "one of two cards empty": (a_node(used=(0, 1)), CardRequest(4, count=2, whole=True), "no empty card"),
     # the empty card has 2 units, 4 are asked; the large one is in use
-    "only a small card empty": (a_node(units=(2, 16), used=(0, 1)), Request(4, whole=True), "no empty card"),
-    "unhealthy": (a_node(units=(16,), unhealthy=(0,)), Request(4), "card unhealthy or cordoned"),
-    "cordoned": (a_node(units=(16,), cordoned=(0,)), Request(4), "card unhealthy or cordoned"),
+    "only a small card empty": (a_node(units=(2, 16), used=(0, 1)), CardRequest(4, whole=True), "no empty card"),
+    "unhealthy": (a_node(units=(16,), unhealthy=(0,)), CardRequest(4), "card unhealthy or cordoned"),
+    "cordoned": (a_node(units=(16,), cordoned=(0,)), CardRequest(4), "card unhealthy or cordoned"),
     "the roomy card is sick, the sound one full": (
         a_node(used=(0, 13), unhealthy=(0,)),
-        Request(4),
+        CardRequest(4),
         "card unhealthy or cordoned",
     ),
-    "one of two asked is sick": (a_node(unhealthy=(0,)), Request(4, count=2), "card unhealthy or cordoned"),
+    "one of two asked is sick": (a_node(unhealthy=(0,)), CardRequest(4, count=2), "card unhealthy or cordoned"),
     "the empty card is cordoned": (
         a_node(used=(0, 1), cordoned=(0,)),
-        Request(4, whole=True),
+        CardRequest(4, whole=True),
         "card unhealthy or cordoned",
     ),
 }
 
-FIRST: dict[str, tuple[Node, Request, str]] = {
-    "no memory before a wrong request": (a_node(units=()), Request(4, problem="wrong"), "no shareable GPU memory"),
-    "too large before too few": (a_node(units=(8,)), Request(9, count=2), "larger than any card"),
+FIRST: dict[str, tuple[Node, CardRequest, str]] = {
+    "no memory before a wrong request": (a_node(units=()), CardRequest(4, problem="wrong"), "no shareable GPU memory"),
+    "too large before too few": (a_node(units=(8,)), CardRequest(9, count=2), "larger than any card"),
     "too few before the model": (
         a_node(models=("A", "A")),
-        Request(4, count=3, models=("B",)),
+        CardRequest(4, count=3, models=("B",)),
         "too few cards",
     ),
     "the model before the uuid": (
         a_node(models=("A", "A")),
-        Request(4, models=("B",), uuids=("GPU-7",)),
+        CardRequest(4, models=("B",), uuids=("GPU-7",)),
         "card model not allowed",
     ),
     "the uuid before a wrong request": (
         a_node(),
-        Request(4, uuids=("GPU-7",), problem="wrong"),
+        CardRequest(4, uuids=("GPU-7",), problem="wrong"),
         "card uuid not here",
     ),
-    "too large before a wrong request": (a_node(), Request(10**10, problem="wrong"), "larger than any card"),
-    "a wrong request before room": (a_node(used=(16, 16)), Request(4, problem="wrong"), "request not valid"),
+    "too large before a wrong request": (a_node(), CardRequest(10**10, problem="wrong"), "larger than any card"),
+    "a wrong request before room": (a_node(used=(16, 16)), CardRequest(4, problem="wrong"), "request not valid"),
     "too large looks at sick cards too": (
         a_node(units=(8, 16), unhealthy=(1,)),
-        Request(10),
+        CardRequest(10),
         "card unhealthy or cordoned",
     ),
-    "too few looks at sick cards too": (a_node(cordoned=(0, 1)), Request(4, count=2), "card unhealthy or cordoned"),
-    "room before health": (a_node(used=(13, 13), unhealthy=(0,)), Request(4), "no card with enough free memory"),
+    "too few looks at sick cards too": (a_node(cordoned=(0, 1)), CardRequest(4, count=2), "card unhealthy or cordoned"),
+    "room before health": (a_node(used=(13, 13), unhealthy=(0,)), CardRequest(4), "no card with enough free memory"),
 }
 
 
 @pytest.mark.parametrize(("node", "request_", "want"), REFUSALS.values(), ids=REFUSALS)
-def test_every_refusal_has_its_reason(node: Node, request_: Request, want: str) -> None:
-    assert fitting_cards(node, request_) == Unfit(Reason(want))
+def test_every_refusal_has_its_reason(node: Node, request_: CardRequest, want: str) -> None:
+    assert find_fitting_cards(node, request_) == Unfit(UnfitReason(want))
 
 
 @pytest.mark.parametrize(("node", "request_", "want"), FIRST.values(), ids=FIRST)
-def test_the_first_reason_that_applies_is_said(node: Node, request_: Request, want: str) -> None:
-    assert fitting_cards(node, request_) == Unfit(Reason(want))
+def test_the_first_reason_that_applies_is_said(node: Node, request_: CardRequest, want: str) -> None:
+    assert find_fitting_cards(node, request_) == Unfit(UnfitReason(want))
 
 
 FITS = {
     # free 16 - 12 = 4 and 16
-    "exactly the room left": (a_node(used=(12, 0)), Request(4), [0, 1]),
+    "exactly the room left": (a_node(used=(12, 0)), CardRequest(4), [0, 1]),
     # free 3 and 16
-    "only the roomy card": (a_node(used=(13, 0)), Request(4), [1]),
-    "only sound cards": (a_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), Request(4), [2]),
-    "only cards of the model": (a_node(models=("A", "B")), Request(4, models=("B", "C")), [1]),
-    "only cards of the uuid": (a_node(), Request(4, uuids=("GPU-1", "GPU-9")), [1]),
+    "only the roomy card": (a_node(used=(13, 0)), CardRequest(4), [1]),
+    "only sound cards": (a_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), CardRequest(4), [2]),
+    "only cards of the model": (a_node(models=("A", "B")), CardRequest(4, models=("B", "C")), [1]),
+    "only cards of the uuid": (a_node(), CardRequest(4, uuids=("GPU-1", "GPU-9")), [1]),
     # all that fit, not only as many as asked
-    "two of three": (a_node(units=(8, 8, 8)), Request(8, count=2), [0, 1, 2]),
-    "the card a request fills": (a_node(units=(8, 16)), Request(16), [1]),
-    "whole: empty cards large enough": (a_node(units=(2, 8, 16), used=(0, 0, 1)), Request(4, whole=True), [1]),
-    "mixed cards": (a_node(units=(15, 80, 0), used=(12, 78, 0)), Request(3), [0]),
+    "two of three": (a_node(units=(8, 8, 8)), CardRequest(8, count=2), [0, 1, 2]),
+    "the card a request fills": (a_node(units=(8, 16)), CardRequest(16), [1]),
+    "whole: empty cards large enough": (a_node(units=(2, 8, 16), used=(0, 0, 1)), CardRequest(4, whole=True), [1]),
+    "mixed cards": (a_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
 }
 
 
 @pytest.mark.parametrize(("node", "request_", "want"), FITS.values(), ids=FITS)
-def test_all_cards_that_would_do_are_named_by_index(node: Node, request_: Request, want: list[int]) -> None:
-    fitting = fitting_cards(node, request_)
+def test_all_cards_that_would_do_are_named_by_index(node: Node, request_: CardRequest, want: list[int]) -> None:
+    fitting = find_fitting_cards(node, request_)
     assert isinstance(fitting, tuple)
     assert [card.index for card in fitting] == want
 
 
-def would_do(card: Card, request: Request) -> bool:
+def would_do(card: Card, request: CardRequest) -> bool:
     """One healthy, uncordoned, allowed card with room, by the contract's words."""
     room = card.used_units == 0 and card.units > 0 if request.whole else True
     return (
@@ -177,7 +177,7 @@ def would_do(card: Card, request: Request) -> bool:
     )
 
 
-def some_set_does(node: Node, cards: Iterable[Card], request: Request) -> bool:
+def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bool:
     """Brute force: some set of so many distinct cards each of which would do."""
     if request.problem or node.problem:
         return False
@@ -186,9 +186,9 @@ def some_set_does(node: Node, cards: Iterable[Card], request: Request) -> bool:
 
 @settings(max_examples=500, deadline=None)
 @given(nodes(), requests())
-@example(a_node(units=(0,)), Request(1, whole=True))
-def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: Request) -> None:
-    fitting = fitting_cards(node, request_)
+@example(a_node(units=(0,)), CardRequest(1, whole=True))
+def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: CardRequest) -> None:
+    fitting = find_fitting_cards(node, request_)
     assert isinstance(fitting, tuple) == some_set_does(node, node.cards, request_)
     if isinstance(fitting, tuple):
         assert list(fitting) == [card for card in node.cards if would_do(card, request_)]
@@ -196,78 +196,80 @@ def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, reque
 
 @settings(max_examples=500, deadline=None)
 @given(nodes(), requests())
-def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(node: Node, request_: Request) -> None:
-    fitting = fitting_cards(node, request_)
+def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
+    node: Node, request_: CardRequest
+) -> None:
+    fitting = find_fitting_cards(node, request_)
     ideal = [replace(card, used_units=0, healthy=True, cordoned=False) for card in node.cards]
-    is_never = isinstance(fitting, Unfit) and fitting.reason.is_never
+    is_never = isinstance(fitting, Unfit) and fitting.reason.is_unresolvable
     assert is_never == (not some_set_does(node, ideal, request_))
 
 
 @PATIENT
 @given(nodes(), requests())
-def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: Request) -> None:
+def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: CardRequest) -> None:
     """What a policy keeps free and nodes nobody has seen are for others to say."""
-    fitting = fitting_cards(node, request_)
-    assert not (isinstance(fitting, Unfit) and fitting.reason in (Reason.KEPT_FREE, Reason.NOT_SEEN))
+    fitting = find_fitting_cards(node, request_)
+    assert not (isinstance(fitting, Unfit) and fitting.reason in (UnfitReason.KEPT_FREE, UnfitReason.NOT_SEEN))
 
 
 CARD_REASONS = {
-    "fits": (Card(0, 16, 16384), Request(16), None, 0),
-    "no units": (Card(0, 0, 512), Request(1), Reason.NO_MEMORY, 1),
-    "smaller than asked": (Card(0, 8, 8192), Request(9), Reason.TOO_LARGE, 1),
-    "another model": (Card(0, 8, 8192, model="A"), Request(4, models=("B",)), Reason.MODEL, 0),
-    "another uuid": (Card(0, 8, 8192, "GPU-0"), Request(4, uuids=("GPU-1",)), Reason.UUID, 0),
-    "a wrong request": (Card(0, 8, 8192), Request(4, problem="wrong"), Reason.NOT_VALID, 0),
+    "fits": (Card(0, 16, 16384), CardRequest(16), None, 0),
+    "no units": (Card(0, 0, 512), CardRequest(1), UnfitReason.NO_MEMORY, 1),
+    "smaller than asked": (Card(0, 8, 8192), CardRequest(9), UnfitReason.TOO_LARGE, 1),
+    "another model": (Card(0, 8, 8192, model="A"), CardRequest(4, models=("B",)), UnfitReason.MODEL, 0),
+    "another uuid": (Card(0, 8, 8192, "GPU-0"), CardRequest(4, uuids=("GPU-1",)), UnfitReason.UUID, 0),
+    "a wrong request": (Card(0, 8, 8192), CardRequest(4, problem="wrong"), UnfitReason.NOT_VALID, 0),
     # 3 used + 6 asked - 8 = 1
-    "one unit short": (Card(0, 8, 8192, used_units=3), Request(6), Reason.NO_ROOM, 1),
+    "one unit short": (Card(0, 8, 8192, used_units=3), CardRequest(6), UnfitReason.NO_ROOM, 1),
     # 10 used + 6 asked - 8 = 8: what is held too much must go as well
-    "over-committed": (Card(0, 8, 8192, used_units=10), Request(6), Reason.NO_ROOM, 8),
+    "over-committed": (Card(0, 8, 8192, used_units=10), CardRequest(6), UnfitReason.NO_ROOM, 8),
     # the card's share of a pod on two cards has the same words as a pod on one
-    "one of two cards short": (Card(0, 8, 8192, used_units=3), Request(6, count=2), Reason.NO_ROOM, 1),
-    "not empty": (Card(0, 8, 8192, used_units=3), Request(4, whole=True), Reason.NO_EMPTY_CARD, 3),
-    "sick": (Card(0, 8, 8192, healthy=False), Request(4), Reason.UNHEALTHY, 0),
-    "cordoned": (Card(0, 8, 8192, cordoned=True), Request(4), Reason.UNHEALTHY, 0),
-    "full and sick": (Card(0, 8, 8192, used_units=8, healthy=False), Request(4), Reason.NO_ROOM, 4),
+    "one of two cards short": (Card(0, 8, 8192, used_units=3), CardRequest(6, count=2), UnfitReason.NO_ROOM, 1),
+    "not empty": (Card(0, 8, 8192, used_units=3), CardRequest(4, whole=True), UnfitReason.NO_EMPTY_CARD, 3),
+    "sick": (Card(0, 8, 8192, healthy=False), CardRequest(4), UnfitReason.UNHEALTHY, 0),
+    "cordoned": (Card(0, 8, 8192, cordoned=True), CardRequest(4), UnfitReason.UNHEALTHY, 0),
+    "full and sick": (Card(0, 8, 8192, used_units=8, healthy=False), CardRequest(4), UnfitReason.NO_ROOM, 4),
 }
 
 
 @pytest.mark.parametrize(("card", "request_", "want", "missing"), CARD_REASONS.values(), ids=CARD_REASONS)
 def test_every_card_has_its_own_reason_and_what_is_missing(
-    card: Card, request_: Request, want: Reason | None, missing: int
+    card: Card, request_: CardRequest, want: UnfitReason | None, missing: int
 ) -> None:
-    assert (card_reason(card, request_), missing_units(card, request_)) == (want, missing)
+    assert (find_card_obstacle(card, request_), count_missing_units(card, request_)) == (want, missing)
 
 
-def reason_of_node(reasons: list[Reason | None], request: Request) -> Reason | None:
+def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> UnfitReason | None:
     """The node's reason as a function of its cards', as `card_reason` states it."""
-    if all(reason is Reason.NO_MEMORY for reason in reasons):
-        return Reason.NO_MEMORY
-    if all(reason in (Reason.NO_MEMORY, Reason.TOO_LARGE) for reason in reasons):
-        return Reason.TOO_LARGE
-    stops = [Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.MODEL, Reason.UUID, Reason.NOT_VALID]
-    stops += [Reason.NO_ROOM, Reason.NO_EMPTY_CARD, Reason.UNHEALTHY]
+    if all(reason is UnfitReason.NO_MEMORY for reason in reasons):
+        return UnfitReason.NO_MEMORY
+    if all(reason in (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE) for reason in reasons):
+        return UnfitReason.TOO_LARGE
+    stops = [UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE, UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_VALID]
+    stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.UNHEALTHY]
     for at, stop in enumerate(stops):
         if sum(reason not in stops[: at + 1] for reason in reasons) < request.count:
             return _for_nodes(stop, request)
     return None
 
 
-def _for_nodes(stop: Reason, request: Request) -> Reason:
+def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
     """Cards say what they stop at; a node may have to say that too few are left."""
-    if stop is Reason.TOO_LARGE or stop is Reason.NO_MEMORY:
-        return Reason.TOO_FEW_CARDS
-    return Reason.NOT_ENOUGH_ROOM if stop is Reason.NO_ROOM and request.count > 1 else stop
+    if stop is UnfitReason.TOO_LARGE or stop is UnfitReason.NO_MEMORY:
+        return UnfitReason.TOO_FEW_CARDS
+    return UnfitReason.NOT_ENOUGH_ROOM if stop is UnfitReason.NO_ROOM and request.count > 1 else stop
 
 
 @settings(max_examples=1000, deadline=None)
 @given(nodes(), requests())
-@example(a_node(units=()), Request(1))
-@example(a_node(units=(0, 16)), Request(1, count=2))
-def test_a_node_says_what_its_cards_say(node: Node, request_: Request) -> None:
+@example(a_node(units=()), CardRequest(1))
+@example(a_node(units=(0, 16)), CardRequest(1, count=2))
+def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> None:
     if node.problem:
         return
-    reasons = [card_reason(card, request_) for card in node.cards]
-    fitting = fitting_cards(node, request_)
+    reasons = [find_card_obstacle(card, request_) for card in node.cards]
+    fitting = find_fitting_cards(node, request_)
     assert (fitting.reason if isinstance(fitting, Unfit) else None) == reason_of_node(reasons, request_)
     if isinstance(fitting, tuple):
         assert list(fitting) == [card for card, reason in zip(node.cards, reasons, strict=True) if reason is None]
@@ -275,12 +277,12 @@ def test_a_node_says_what_its_cards_say(node: Node, request_: Request) -> None:
 
 @PATIENT
 @given(nodes(), requests())
-def test_nothing_is_missing_where_there_is_room(node: Node, request_: Request) -> None:
+def test_nothing_is_missing_where_there_is_room(node: Node, request_: CardRequest) -> None:
     for card in node.cards:
-        reason = card_reason(card, request_)
-        if reason in (None, Reason.UNHEALTHY):
-            assert missing_units(card, request_) == 0
-        if reason in (Reason.NO_ROOM, Reason.NO_EMPTY_CARD):
-            less = replace(card, used_units=card.used_units - missing_units(card, request_))
-            assert missing_units(card, request_) > 0
-            assert card_reason(less, request_) in (None, Reason.UNHEALTHY)
+        reason = find_card_obstacle(card, request_)
+        if reason in (None, UnfitReason.UNHEALTHY):
+            assert count_missing_units(card, request_) == 0
+        if reason in (UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD):
+            less = replace(card, used_units=card.used_units - count_missing_units(card, request_))
+            assert count_missing_units(card, request_) > 0
+            assert find_card_obstacle(less, request_) in (None, UnfitReason.UNHEALTHY)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_node, an_ask, container_specs
-from vrampack.cards.allocation import allocate
+from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.grants import Grant, read_grant, read_pod_limits
-from vrampack.cards.node import Devices
+from vrampack.cards.node import DeviceNaming
 from vrampack.cards.records import RecordError, write_record
-from vrampack.cards.request import Ask, read_ask
-from vrampack.cards.units import limit_mib
+from vrampack.cards.request import PodRequest, read_pod_request
+from vrampack.cards.units import compute_limit_mib
 
 ALLOCATION = "vrampack.dev/allocation"
 VISIBLE = "visible-devices.vrampack.dev/main"
@@ -23,20 +23,20 @@ LIMIT = "limit-mib.vrampack.dev/main"
 
 
 def recorded(
-    ask: Ask,
+    ask: PodRequest,
     *,
     units: tuple[int, ...] = (15, 15),
     memory_mib: tuple[int, ...] = (16130, 16130),
     count: int = 1,
-    devices: Devices = "uuid",
+    devices: DeviceNaming = "uuid",
 ) -> dict[str, str]:
     """What the Binding of such a pod to the first cards of a node says."""
     node = a_node(units=units, memory_mib=memory_mib, devices=devices)
-    return write_record(allocate(node, node.cards[:count], ask), ask, node, now_ns=1)
+    return write_record(allocate_cards(node, node.cards[:count], ask), ask, node, now_ns=1)
 
 
 @pytest.mark.parametrize("devices", ["uuid", "cdi"])
-def test_what_was_written_is_read(devices: Devices) -> None:
+def test_what_was_written_is_read(devices: DeviceNaming) -> None:
     """Two cards, 4 units on each: floor(16130 * 4 / 15) = 4301."""
     annotations = recorded(an_ask(8, count=2), count=2, devices=devices)
     assert read_grant(annotations, "main") == Grant({"GPU-0": 4, "GPU-1": 4}, {"GPU-0": 4301, "GPU-1": 4301})
@@ -67,7 +67,7 @@ def test_the_limits_of_a_full_card_never_exceed_it(data: st.DataObject) -> None:
     left, limits = units, []
     while left:
         share = data.draw(st.integers(1, left))
-        limits.append(limit_mib(memory_mib, share, units, reserve_mib))
+        limits.append(compute_limit_mib(memory_mib, share, units, reserve_mib))
         left -= share
     assert sum(limits) <= max(0, memory_mib - reserve_mib)
 
@@ -139,6 +139,6 @@ PODS = {
 def test_a_pod_may_use_what_its_containers_may_at_once(
     main: tuple[int, ...], init: tuple[int, ...], sidecars: tuple[int, ...], wanted: int
 ) -> None:
-    ask = read_ask(container_specs(main, init, sidecars=sidecars), {}, {})
+    ask = read_pod_request(container_specs(main, init, sidecars=sidecars), {}, {})
     assert ask is not None
     assert read_pod_limits(recorded(ask), ask) == {"GPU-0": wanted}

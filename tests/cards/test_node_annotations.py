@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import UNIT_MIB, some_cards
-from vrampack.cards.node import CardFacts, NodeFacts, Share, snapshot
+from vrampack.cards.node import CardFacts, NodeFacts, Share, build_node
 from vrampack.cards.node_annotations import NodeReading, read_node
 
 PATIENT = settings(deadline=None)
@@ -218,7 +218,7 @@ def test_what_is_damaged_about_one_pod_hides_no_other(shares: object, words: str
 def test_a_node_of_another_unit_says_both_units() -> None:
     facts = read({CARDS: cards_text(unit_mib=256)}).facts
     assert facts.problem == ""
-    node = snapshot(facts, (), unit_mib=UNIT_MIB)
+    node = build_node(facts, (), unit_mib=UNIT_MIB)
     assert (node.unit_mib, node.problem) == (
         256,
         "its unit is 256 MiB, the cluster's is 1024 MiB; nothing is placed here until they agree",
@@ -227,7 +227,7 @@ def test_a_node_of_another_unit_says_both_units() -> None:
 
 @pytest.mark.parametrize("annotations", [{CARDS: cards_text()}, {}], ids=["agent", "legacy"])
 def test_a_node_of_the_clusters_unit_has_no_problem(annotations: dict[str, str]) -> None:
-    node = snapshot(read(annotations).facts, (), unit_mib=UNIT_MIB)
+    node = build_node(read(annotations).facts, (), unit_mib=UNIT_MIB)
     assert (node.unit_mib, node.problem) == (UNIT_MIB, "")
 
 

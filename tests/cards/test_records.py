@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import a_node, an_ask, container_specs
-from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node
-from vrampack.cards.records import Record, read_record, write_fractions, write_record
-from vrampack.cards.request import Ask, ContainerSpec, read_ask
+from vrampack.cards.records import Record, read_record, write_fraction_annotations, write_record
+from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -34,17 +34,17 @@ def asking(
     *,
     sidecars: Sequence[int] = (),
     labels: Mapping[str, str] | None = None,
-) -> Ask:
-    ask = read_ask(container_specs(main, init, sidecars=sidecars), labels or {}, {})
+) -> PodRequest:
+    ask = read_pod_request(container_specs(main, init, sidecars=sidecars), labels or {}, {})
     assert ask is not None
     return ask
 
 
-def allocated(node: Node, ask: Ask, *cards: int, reserve_mib: int = 0) -> Allocation:
-    return allocate(node, [node.cards[index] for index in cards], ask, reserve_mib=reserve_mib)
+def allocated(node: Node, ask: PodRequest, *cards: int, reserve_mib: int = 0) -> Allocation:
+    return allocate_cards(node, [node.cards[index] for index in cards], ask, reserve_mib=reserve_mib)
 
 
-def written(node: Node, ask: Ask, *cards: int, reserve_mib: int = 0) -> dict[str, str]:
+def written(node: Node, ask: PodRequest, *cards: int, reserve_mib: int = 0) -> dict[str, str]:
     return write_record(allocated(node, ask, *cards, reserve_mib=reserve_mib), ask, node, now_ns=NOW_NS)
 
 
@@ -140,7 +140,7 @@ def test_devices_by_cdi_name_where_the_node_says_so() -> None:
     assert '"uuid":"GPU-0"' in record["vrampack.dev/allocation"]
 
 
-SHOWN: dict[str, tuple[Ask, str]] = {
+SHOWN: dict[str, tuple[PodRequest, str]] = {
     # the first container asks nothing: the rest 6 - 4 = 2 goes to container 1
     "the lowest container that asks": (asking([0, 4], [6]), '{"1":{"0":6}}'),
     # nobody of the containers asks
@@ -151,7 +151,7 @@ SHOWN: dict[str, tuple[Ask, str]] = {
 
 
 @pytest.mark.parametrize(("ask", "want"), SHOWN.values(), ids=SHOWN)
-def test_what_other_tools_are_shown(ask: Ask, want: str) -> None:
+def test_what_other_tools_are_shown(ask: PodRequest, want: str) -> None:
     assert written(V100, ask, 0)[GPUSHARE] == want
 
 
@@ -162,7 +162,7 @@ def test_the_reserve_lowers_every_limit() -> None:
 
 def test_the_longest_container_name_fits_every_key() -> None:
     name = "a" * 63
-    ask = read_ask([ContainerSpec(name, "main", 0, "4")], {}, {})
+    ask = read_pod_request([ContainerSpec(name, "main", 0, "4")], {}, {})
     assert ask is not None
     record = written(V100, ask, 0)
     assert f"visible-devices.vrampack.dev/{name}" in record
@@ -171,7 +171,7 @@ def test_the_longest_container_name_fits_every_key() -> None:
 
 def test_nvidias_fractions() -> None:
     ask = asking([8], labels=TWO_CARDS)
-    assert write_fractions(allocated(MIXED, ask, 1, 3)) == {
+    assert write_fraction_annotations(allocated(MIXED, ask, 1, 3)) == {
         "nvidia.com/container.main0.gpu-memory.limit": "4301Mi",
         "nvidia.com/container.main0.gpu-memory.request": "4301Mi",
         "nvidia.com/container.main0.gpus.devices": "GPU-1,GPU-3",
@@ -179,19 +179,19 @@ def test_nvidias_fractions() -> None:
 
 
 def test_no_fractions_where_nobody_limits() -> None:
-    assert write_fractions(allocated(LEGACY, asking([4]), 0)) == {}
+    assert write_fraction_annotations(allocated(LEGACY, asking([4]), 0)) == {}
 
 
 @pytest.mark.parametrize(("length", "keys"), [(34, 3), (35, 0)])
 def test_no_fractions_for_a_container_whose_name_makes_a_key_no_api_server_takes(length: int, keys: int) -> None:
     """10 for `container.`, the name, 19 for `.gpu-memory.request`: 34 make 63, all that a key may have."""
-    ask = read_ask([ContainerSpec("a" * length, "main", 0, "4")], {}, {})
+    ask = read_pod_request([ContainerSpec("a" * length, "main", 0, "4")], {}, {})
     assert ask is not None
-    assert len(write_fractions(allocated(V100, ask, 0))) == keys
+    assert len(write_fraction_annotations(allocated(V100, ask, 0))) == keys
 
 
 @st.composite
-def allocations(draw: st.DrawFn) -> tuple[Node, Ask, Allocation]:
+def allocations(draw: st.DrawFn) -> tuple[Node, PodRequest, Allocation]:
     """Any pod on any cards that are large enough, of a node of ours or a legacy one."""
     count = draw(st.integers(1, 3))
     main = draw(st.lists(st.integers(0, 4), max_size=3))
@@ -201,33 +201,33 @@ def allocations(draw: st.DrawFn) -> tuple[Node, Ask, Allocation]:
     if draw(st.booleans()):
         labels["ack.gpushare.placement"] = "require-whole-device"
     scaled = [own * count for own in main] or [count]
-    ask = read_ask(container_specs(scaled, [own * count for own in init], sidecars=sidecars), labels, {}) or an_ask(
-        count, count=count
-    )
+    ask = read_pod_request(
+        container_specs(scaled, [own * count for own in init], sidecars=sidecars), labels, {}
+    ) or an_ask(count, count=count)
     extra = draw(st.lists(st.integers(0, 20), min_size=count, max_size=6))
-    units = [ask.request.units + more for more in extra]
+    units = [ask.card_request.units + more for more in extra]
     node = a_node(
         units=units,
         memory_mib=[each * 1024 + draw(st.integers(0, 1023)) for each in units],
         devices=draw(st.sampled_from(["uuid", "cdi"])),
         legacy=draw(st.booleans()),
     )
-    cards = draw(st.permutations(node.cards))[: ask.request.count]
-    return node, ask, allocate(node, cards, ask, reserve_mib=draw(st.integers(0, 600)))
+    cards = draw(st.permutations(node.cards))[: ask.card_request.count]
+    return node, ask, allocate_cards(node, cards, ask, reserve_mib=draw(st.integers(0, 600)))
 
 
 @PATIENT
 @given(allocations())
-def test_reading_gives_back_what_was_written(made: tuple[Node, Ask, Allocation]) -> None:
+def test_reading_gives_back_what_was_written(made: tuple[Node, PodRequest, Allocation]) -> None:
     node, ask, allocation = made
     record = write_record(allocation, ask, node, now_ns=NOW_NS)
-    assert read_record(record, ask) == Record("vrampack", allocation.shares())
+    assert read_record(record, ask) == Record("vrampack", allocation.to_shares())
     assert all(isinstance(value, str) for value in record.values())
 
 
 @PATIENT
 @given(allocations())
-def test_the_gpushare_value_sums_to_what_is_held_on_every_card(made: tuple[Node, Ask, Allocation]) -> None:
+def test_the_gpushare_value_sums_to_what_is_held_on_every_card(made: tuple[Node, PodRequest, Allocation]) -> None:
     node, ask, allocation = made
     record = write_record(allocation, ask, node, now_ns=NOW_NS)
     sums: dict[int, int] = {}
@@ -241,11 +241,13 @@ def test_the_gpushare_value_sums_to_what_is_held_on_every_card(made: tuple[Node,
 
 @PATIENT
 @given(allocations())
-def test_every_asking_container_gets_devices_and_the_smallest_of_its_limits(made: tuple[Node, Ask, Allocation]) -> None:
+def test_every_asking_container_gets_devices_and_the_smallest_of_its_limits(
+    made: tuple[Node, PodRequest, Allocation],
+) -> None:
     node, ask, allocation = made
     record = write_record(allocation, ask, node, now_ns=NOW_NS)
     for name, shares in allocation.containers:
-        assert len(record[f"visible-devices.vrampack.dev/{name}"].split(",")) == ask.request.count
+        assert len(record[f"visible-devices.vrampack.dev/{name}"].split(",")) == ask.card_request.count
         limit = record.get(f"limit-mib.vrampack.dev/{name}")
         assert limit == (None if node.legacy else str(min(share.mib or 0 for share in shares)))
     assert [name for name, _ in allocation.containers] == [container.name for container in ask.containers]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.builders import an_ask
 from vrampack.cards.node import Share
-from vrampack.cards.records import Record, Unreadable, read_record
+from vrampack.cards.records import Record, UnreadableRecord, read_record
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -100,7 +100,7 @@ def test_it_wins_even_when_it_cannot_be_read(newest: int) -> None:
     key = list(GENERATIONS)[newest]
     present = {key: text for key, text in ALL.items() if key not in list(GENERATIONS)[:newest]} | {key: "?"}
     record = read_record(present, an_ask())
-    assert isinstance(record, Unreadable)
+    assert isinstance(record, UnreadableRecord)
     assert record.key == key
 
 
@@ -193,14 +193,14 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
 @pytest.mark.parametrize(("annotations", "words"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_record_names_key_and_path(annotations: dict[str, str], words: str) -> None:
     record = read_record(annotations, an_ask())
-    assert isinstance(record, Unreadable)
+    assert isinstance(record, UnreadableRecord)
     assert record.key == next(iter(annotations))
     assert record.problem.startswith(words)
     assert len(record.problem) < 300
 
 
 def test_v1_without_a_size_needs_a_pod_that_asks() -> None:
-    assert read_record({IDX: "0"}, None) == Unreadable(IDX, f"{POD} is missing and the pod asks nothing")
+    assert read_record({IDX: "0"}, None) == UnreadableRecord(IDX, f"{POD} is missing and the pod asks nothing")
 
 
 JSON = st.recursive(
@@ -231,7 +231,7 @@ def test_nothing_a_record_says_raises_or_cannot_be_shown(annotations: dict[str, 
     record = read_record(annotations, an_ask())
     assert (record is None) == annotations.keys().isdisjoint({OURS, V3, V2, IDX})
     repr(record).encode()
-    if isinstance(record, Unreadable):
+    if isinstance(record, UnreadableRecord):
         record.problem.encode()
     elif record is not None:
         assert record.shares
@@ -246,4 +246,4 @@ def test_nothing_a_record_says_raises_or_cannot_be_shown(annotations: dict[str, 
 def test_nesting_of_any_depth_is_a_problem_and_no_more(form: str, depth: int) -> None:
     """Around the interpreter's own limit too, where reading succeeds and showing might not."""
     for nested in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
-        assert isinstance(read_record({OURS: form.format(nested)}, None), Unreadable)
+        assert isinstance(read_record({OURS: form.format(nested)}, None), UnreadableRecord)

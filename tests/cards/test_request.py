@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import an_ask, container_specs
-from vrampack.cards.request import Ask, ContainerKind, ContainerSpec, Request, read_ask
+from vrampack.cards.request import CardRequest, ContainerKind, ContainerSpec, PodRequest, read_pod_request
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -57,11 +57,11 @@ HELD = {
 def test_units_held_for_life(main: list[object], init: list[object], sidecars: Sequence[int], want: int) -> None:
     """max( sum(containers) + sum(restartable init), max over init i of (own + restartable init before it) )."""
     asked = ask(container_specs(main, init, sidecars=sidecars))
-    assert (asked.request.units, asked.request.problem) == (want, "")
+    assert (asked.card_request.units, asked.card_request.problem) == (want, "")
 
 
-def ask(specs: Sequence[ContainerSpec], **labels: str) -> Ask:
-    found = read_ask(specs, labels, {})
+def ask(specs: Sequence[ContainerSpec], **labels: str) -> PodRequest:
+    found = read_pod_request(specs, labels, {})
     assert found is not None
     return found
 
@@ -79,39 +79,39 @@ def test_units_held_are_the_peak_of_the_pods_life(init: list[tuple[str, int]], m
         moments.append(alive + units)
     moments.append(sum(own for kind, own in init if kind == "sidecar") + sum(main))
     sidecars = [at for at, (kind, _) in enumerate(init) if kind == "sidecar"]
-    asked = read_ask(container_specs(main, [own for _, own in init], sidecars=sidecars), {}, {})
-    assert (asked.request.units if asked else 0) == max(moments)
+    asked = read_pod_request(container_specs(main, [own for _, own in init], sidecars=sidecars), {}, {})
+    assert (asked.card_request.units if asked else 0) == max(moments)
 
 
 @PATIENT
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=3), st.lists(st.integers(0, 5), max_size=3))
 def test_every_card_holds_the_same(count: int, main: list[int], init: list[int]) -> None:
     """A pod of so many cards asks of each what the pod with a share of every container asks of one."""
-    one = read_ask(container_specs(main, init, sidecars={0}), {}, {})
-    many = read_ask(
+    one = read_pod_request(container_specs(main, init, sidecars={0}), {}, {})
+    many = read_pod_request(
         container_specs([own * count for own in main], [own * count for own in init], sidecars={0}),
         {COUNT: str(count)},
         {},
     )
-    assert (many and many.request) == (one and replace(one.request, count=count))
+    assert (many and many.card_request) == (one and replace(one.card_request, count=count))
 
 
 COUNTS = {
-    "absent": ({}, Request(8)),
-    "one": ({COUNT: "1"}, Request(8)),
+    "absent": ({}, CardRequest(8)),
+    "one": ({COUNT: "1"}, CardRequest(8)),
     # 8 / 2 = 4 on each
-    "two": ({COUNT: "2"}, Request(4, count=2)),
-    "eight": ({COUNT: "8"}, Request(1, count=8)),
+    "two": ({COUNT: "2"}, CardRequest(4, count=2)),
+    "eight": ({COUNT: "8"}, CardRequest(1, count=8)),
     # as every reader of decimal labels takes it: 8 / 2
-    "with a leading zero": ({COUNT: "02"}, Request(4, count=2)),
-    "a whole card": ({PLACEMENT: WHOLE}, Request(8, whole=True)),
-    "two whole cards": ({COUNT: "2", PLACEMENT: WHOLE}, Request(4, count=2, whole=True)),
+    "with a leading zero": ({COUNT: "02"}, CardRequest(4, count=2)),
+    "a whole card": ({PLACEMENT: WHOLE}, CardRequest(8, whole=True)),
+    "two whole cards": ({COUNT: "2", PLACEMENT: WHOLE}, CardRequest(4, count=2, whole=True)),
 }
 
 
 @pytest.mark.parametrize(("labels", "want"), COUNTS.values(), ids=COUNTS)
-def test_labels_say_how_many_cards_and_whether_whole(labels: dict[str, str], want: Request) -> None:
-    assert ask(container_specs([8]), **labels).request == want
+def test_labels_say_how_many_cards_and_whether_whole(labels: dict[str, str], want: CardRequest) -> None:
+    assert ask(container_specs([8]), **labels).card_request == want
 
 
 BAD_COUNTS = ["0", "00", "-1", "+2", "two", "", " 2", "2 ", "1.0", "1e0", "0x2", "٢", "10000", "9" * 60]
@@ -119,7 +119,7 @@ BAD_COUNTS = ["0", "00", "-1", "+2", "two", "", " 2", "2 ", "1.0", "1e0", "0x2",
 
 @pytest.mark.parametrize("text", BAD_COUNTS, ids=ascii)
 def test_a_number_of_cards_that_is_none_is_a_problem(text: str) -> None:
-    problem = ask(container_specs([8]), **{COUNT: text}).request.problem
+    problem = ask(container_specs([8]), **{COUNT: text}).card_request.problem
     assert problem.startswith(f'metadata.labels["{COUNT}"]: {text!r} is not a number of cards; give ')
 
 
@@ -138,16 +138,16 @@ UNDIVIDED = {
 @pytest.mark.parametrize(("main", "init", "sidecars", "words"), UNDIVIDED.values(), ids=UNDIVIDED)
 def test_every_containers_units_must_divide(main: list[int], init: list[int], sidecars: list[int], words: str) -> None:
     asked = ask(container_specs(main, init, sidecars=sidecars), **{COUNT: "2"})
-    assert asked.request.problem == f'metadata.labels["{COUNT}"]: {words} do not divide by 2 cards'
+    assert asked.card_request.problem == f'metadata.labels["{COUNT}"]: {words} do not divide by 2 cards'
 
 
 def test_more_cards_than_any_node_has_is_a_request_that_never_fits() -> None:
-    assert ask(container_specs([9999]), **{COUNT: "9999"}).request == Request(1, count=9999)
+    assert ask(container_specs([9999]), **{COUNT: "9999"}).card_request == CardRequest(1, count=9999)
 
 
 @pytest.mark.parametrize("value", ["", "whole", "require-whole-Device", "binpack"])
 def test_an_unknown_placement_is_a_problem(value: str) -> None:
-    request = ask(container_specs([4]), **{PLACEMENT: value}).request
+    request = ask(container_specs([4]), **{PLACEMENT: value}).card_request
     assert request.problem == f'metadata.labels["{PLACEMENT}"]: {value!r} is not known; only "{WHOLE}" is'
     assert not request.whole
 
@@ -164,12 +164,12 @@ NOT_OURS: dict[str, tuple[list[object], list[object]]] = {
 def test_a_pod_that_asks_nothing_is_not_our_business(
     main: list[object], init: list[object], labels: dict[str, str]
 ) -> None:
-    assert read_ask(container_specs(main, init), labels, {}) is None
+    assert read_pod_request(container_specs(main, init), labels, {}) is None
 
 
 def test_containers_that_do_not_name_the_resource_ask_nothing() -> None:
     silent = ContainerSpec("web", "main", 0)
-    assert read_ask([silent], {}, {}) is None
+    assert read_pod_request([silent], {}, {}) is None
     assert [each.name for each in ask([silent, ContainerSpec("gpu", "main", 1, "4")]).containers] == ["gpu"]
 
 
@@ -209,13 +209,13 @@ REFUSED: dict[str, tuple[list[object], list[object], str]] = {
 def test_an_amount_that_cannot_be_served_names_field_and_fix(
     main: list[object], init: list[object], words: str
 ) -> None:
-    request = ask(container_specs(main, init)).request
+    request = ask(container_specs(main, init)).card_request
     assert request.problem.startswith(words)
     assert "give" in request.problem
 
 
 def test_the_largest_amount_is_served() -> None:
-    assert ask(container_specs([1_048_576])).request == Request(1_048_576)
+    assert ask(container_specs([1_048_576])).card_request == CardRequest(1_048_576)
 
 
 WISHES = {
@@ -231,13 +231,13 @@ WISHES = {
 @pytest.mark.parametrize(("text", "want"), WISHES.values(), ids=WISHES)
 def test_wishes_are_comma_lists_in_any_order(text: str, want: tuple[str, ...]) -> None:
     asked = an_ask(annotations={"vrampack.dev/card-model": text, "vrampack.dev/card-uuid": text})
-    assert (asked.request.models, asked.request.uuids) == (want, want)
+    assert (asked.card_request.models, asked.card_request.uuids) == (want, want)
 
 
 def test_the_policy_is_a_wish_and_no_part_of_the_request() -> None:
     asked = an_ask(annotations={"vrampack.dev/policy": "spread"})
     assert asked.policy == "spread"
-    assert asked.request == an_ask().request
+    assert asked.card_request == an_ask().card_request
     assert an_ask(annotations={"vrampack.dev/policy": ""}).policy is None
 
 
@@ -259,7 +259,7 @@ def test_nothing_a_pod_says_raises(
 ) -> None:
     labels = {COUNT: count, PLACEMENT: placement}
     annotations = {"vrampack.dev/card-model": wish, "vrampack.dev/card-uuid": wish, "vrampack.dev/policy": wish}
-    asked = read_ask(container_specs(main, init, sidecars={1}), labels, annotations)
+    asked = read_pod_request(container_specs(main, init, sidecars={1}), labels, annotations)
     if asked is not None:
-        assert asked.request.problem or asked.request.units > 0
-        assert asked.request.count > 0
+        assert asked.card_request.problem or asked.card_request.units > 0
+        assert asked.card_request.count > 0

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import a_node
-from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.request import Request
-from vrampack.cards.room import has_gained_room
+from vrampack.cards.request import CardRequest
+from vrampack.cards.room import has_gained_capacity
 
 FULL = a_node(units=(16, 16), used=(16, 16))
 BROKEN = replace(a_node(), problem="its unit is another")
@@ -40,7 +40,7 @@ CASES = {
 
 @pytest.mark.parametrize(("before", "after", "want"), CASES.values(), ids=CASES)
 def test_room_is_gained(before: Node | None, after: Node, *, want: bool) -> None:
-    assert has_gained_room(before, after) is want
+    assert has_gained_capacity(before, after) is want
 
 
 NODES = st.builds(
@@ -51,7 +51,7 @@ NODES = st.builds(
     models=st.tuples(*[st.sampled_from("AB")] * 3),
 )
 REQUESTS = st.builds(
-    Request,
+    CardRequest,
     units=st.integers(1, 9),
     count=st.integers(1, 3),
     whole=st.booleans(),
@@ -60,8 +60,8 @@ REQUESTS = st.builds(
 
 
 @given(before=NODES, after=NODES, request=REQUESTS)
-def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: Node, request: Request) -> None:
+def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: Node, request: CardRequest) -> None:
     """What is never signalled is never kicked."""
-    fitted_before = not isinstance(fitting_cards(before, request), Unfit)
-    fits_after = not isinstance(fitting_cards(after, request), Unfit)
-    assert has_gained_room(before, after) or fitted_before or not fits_after
+    fitted_before = not isinstance(find_fitting_cards(before, request), Unfit)
+    fits_after = not isinstance(find_fitting_cards(after, request), Unfit)
+    assert has_gained_capacity(before, after) or fitted_before or not fits_after

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS, limit_mib, parse_units, units_of_card
+from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS, compute_limit_mib, count_card_units, parse_units
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -109,18 +109,18 @@ BINARY_POWERS = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 
 @pytest.mark.parametrize(("memory_mib", "unit_mib", "want"), UNITS.values(), ids=UNITS)
 def test_units_of_a_card(memory_mib: int, unit_mib: int, want: int) -> None:
-    assert units_of_card(memory_mib, unit_mib) == want
+    assert count_card_units(memory_mib, unit_mib) == want
 
 
 @pytest.mark.parametrize(
     ("memory_mib", "given_units", "card_units", "reserve_mib", "want"), LIMITS.values(), ids=LIMITS
 )
 def test_limit_of_a_container(memory_mib: int, given_units: int, card_units: int, reserve_mib: int, want: int) -> None:
-    assert limit_mib(memory_mib, given_units, card_units, reserve_mib) == want
+    assert compute_limit_mib(memory_mib, given_units, card_units, reserve_mib) == want
 
 
 def test_a_limit_in_bytes_is_what_the_container_reports() -> None:
-    assert limit_mib(16130, 4, units_of_card(16130, DEFAULT_UNIT_MIB)) * 2**20 == 4509925376
+    assert compute_limit_mib(16130, 4, count_card_units(16130, DEFAULT_UNIT_MIB)) * 2**20 == 4509925376
 
 
 @st.composite
@@ -137,7 +137,7 @@ def test_limits_that_fill_a_card_never_exceed_it_and_lose_less_than_a_mib_each(
     card: tuple[int, int, list[int], int],
 ) -> None:
     memory_mib, units, parts, reserve_mib = card
-    given_mib = sum(limit_mib(memory_mib, part, units, reserve_mib) for part in parts)
+    given_mib = sum(compute_limit_mib(memory_mib, part, units, reserve_mib) for part in parts)
     room_mib = memory_mib - reserve_mib
     assert room_mib - len(parts) < given_mib <= room_mib
 
@@ -146,7 +146,7 @@ def test_limits_that_fill_a_card_never_exceed_it_and_lose_less_than_a_mib_each(
 @given(st.integers(1, 200_000), st.integers(1, 200), st.data())
 def test_a_limit_never_falls_when_units_are_added(memory_mib: int, units: int, data: st.DataObject) -> None:
     fewer = data.draw(st.integers(0, units - 1))
-    assert limit_mib(memory_mib, fewer, units) <= limit_mib(memory_mib, fewer + 1, units) <= memory_mib
+    assert compute_limit_mib(memory_mib, fewer, units) <= compute_limit_mib(memory_mib, fewer + 1, units) <= memory_mib
 
 
 @pytest.mark.parametrize(("text", "want"), QUANTITIES.items(), ids=[repr(text) for text in QUANTITIES])

@@ -14,7 +14,7 @@ from vrampack.cli.certificates.main import FILES, look
 from vrampack.cli.certificates.pairs import Signed, ends, renewed
 from vrampack.kube.client import Api
 from vrampack.kube.errors import RefusedError
-from vrampack.kube.objects import Metadata, SecretObject
+from vrampack.kube.objects import ObjectMeta, SecretObject
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ["vrampack-admission.vrampack-system.svc", "vrampack-admission.vrampack-system.svc.cluster.local"]
@@ -116,7 +116,7 @@ class Kept(Api):
         self.done: list[str] = []
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:  # noqa: ARG002 - the real one's shape
-        metadata = Metadata(resource_version=str(self.version))
+        metadata = ObjectMeta(resource_version=str(self.version))
         return None if self.data is None else SecretObject(metadata, self.data)
 
     async def write_secret(
@@ -133,7 +133,9 @@ class Kept(Api):
         self.done.append("write")
         self.data, self.version = dict(data), self.version + 1
 
-    async def trust_webhook(self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float) -> None:  # noqa: ARG002 - the real one's shape
+    async def patch_webhook_ca_bundle(
+        self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
+    ) -> None:  # noqa: ARG002 - the real one's shape
         self.done.append("trust")
         self.trusted = bundle
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app import Options, serve
+from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
 from tests.cli.service import Running, serving
 from tests.manifests.kustomization import MANIFESTS
@@ -78,4 +78,4 @@ async def test_a_decision_in_filter_before_another_extender_is_refused(tmp_path:
     path.write_text(SHIPPED.read_text() + BEHIND)
     config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ndecide: {decide}\n")
     with pytest.raises(SettingsError, match=r"scheduler\.yaml: extenders\[1\] \(http://127\.0\.0\.1:9/other\) stands"):
-        await serve(Options(load_settings(config), "test", scheduler_config=path))
+        await run_extender(ExtenderOptions(load_settings(config), "test", scheduler_config=path))

@@ -8,17 +8,17 @@ from typing import Literal
 import pytest
 
 from vrampack.config.errors import SettingsError
-from vrampack.config.strict import Strict, load
+from vrampack.config.strict import StrictModel, load_configuration
 
 
-class Listen(Strict):
+class Listen(StrictModel):
     """What flags may override."""
 
     health: str = "a"
     verbs: str = "b"
 
 
-class Example(Strict):
+class Example(StrictModel):
     """A document of another kind than the product's own."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
@@ -30,11 +30,11 @@ class Example(Strict):
 def example(folder: Path, text: str, **overrides: str) -> Example:
     path = folder / "example.yaml"
     path.write_text(f"apiVersion: vrampack.dev/v1\nkind: Example\n{text}")
-    return load(Example, "Example", path, overrides)
+    return load_configuration(Example, "Example", path, overrides)
 
 
 def test_without_a_file_the_kind_s_defaults_hold() -> None:
-    assert load(Example, "Example", None) == Example(apiVersion="vrampack.dev/v1", kind="Example")
+    assert load_configuration(Example, "Example", None) == Example(apiVersion="vrampack.dev/v1", kind="Example")
 
 
 def test_an_override_changes_its_field_alone(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_one_kind_is_not_read_as_another(tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     path.write_text("apiVersion: vrampack.dev/v1\nkind: Other\n")
     with pytest.raises(SettingsError, match="kind: Input should be 'Example'"):
-        load(Example, "Example", path)
+        load_configuration(Example, "Example", path)
 
 
 def test_what_was_read_cannot_be_changed(tmp_path: Path) -> None:

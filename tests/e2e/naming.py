@@ -14,32 +14,32 @@ import sys
 from typing import Final
 
 from extender import parts
-from extender.promises import Promises
-from policies.layout import Laid
-from vrampack.cards.request import Request
+from extender.promises import SoftReservations
+from policies.layout import Placement
+from vrampack.cards.request import CardRequest
 from vrampack.cli.main import main
 
 log = logging.getLogger(__name__)
 
 
-class Logged(Promises):
+class Logged(SoftReservations):
     """Promises as they are, told."""
 
-    def make(self, uid: str, request: Request, laid: Laid) -> None:
+    def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
         log.info("named pod=%s node=%s cards=%s", uid, laid.node_name, ",".join(map(str, laid.cards)))
-        super().make(uid, request, laid)
+        super().reserve_placement(uid, request, laid)
 
 
 class Forgotten(Logged):
     """Promises that nobody remembers."""
 
-    def make(self, uid: str, request: Request, laid: Laid) -> None:
+    def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
         super().make(uid, request, laid)
-        self.end(uid)
+        self.release_pod(uid)
 
 
 KINDS: Final = {"remember": Logged, "forget": Forgotten}
 
 if __name__ == "__main__":
-    parts.Promises = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its promises from
+    parts.SoftReservations = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its promises from
     sys.exit(main(sys.argv[2:]))

@@ -139,7 +139,7 @@ def test_an_ended_certificate_is_refused_and_said(bench: Bench, webhook: Webhook
         assert "certificate has expired" in answer["message"]
         expiry = "vrampack_admission_certificate_expiry_timestamp_seconds"
         assert sample(webhook, expiry) == int((now - timedelta(days=1)).timestamp())
-        bench.cluster.wait(lambda: "admission certificate has ended" in webhook.extender.process.log_tail())
+        bench.cluster.wait(lambda: "admission certificate expired" in webhook.extender.process.log_tail())
     finally:
         webhook.mount(good)
     bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.CREATED, 20, what="the good one is shown")

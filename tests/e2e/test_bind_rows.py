@@ -229,7 +229,7 @@ def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
     api_proxy.when("POST", BINDING).cut(times=1)
 
     assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert states(ours) == {"a on gpu-0/0": "unsettled, 9"}
+    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 9"}
     assert "no card with enough free memory" in bind(ours, other, "gpu-0")
 
     assert bind(ours, pod, "gpu-0") == ""
@@ -258,7 +258,7 @@ def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
     api_proxy.when("POST", BINDING).hold_reply(times=1)
 
     assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert states(ours) == {"a on gpu-0/0": "unsettled, 4"}
+    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 4"}
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
 
     api_proxy.thaw_watches()
@@ -276,13 +276,13 @@ def test_after_a_server_error_another_node_is_held_as_well(
     assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
     assert bind(ours, pod, "gpu-1").startswith("bind outcome unknown")
     assert second.hits == 1
-    assert states(ours) == {"a on gpu-0/0": "unsettled, 4", "a on gpu-1/0": "unsettled, 4"}
+    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 4", "a on gpu-1/0": "unconfirmed, 4"}
 
     assert bind(ours, pod, "gpu-1") == ""
     cluster.wait(lambda: states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the other place is free again")
 
 
-def test_an_unsettled_place_ends_with_its_pod(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_an_unconfirmed_place_ends_with_its_pod(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).answer(500, times=1)
     assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")

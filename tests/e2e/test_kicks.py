@@ -74,7 +74,7 @@ def test_a_bind_that_came_to_nothing_lets_the_next_in(cluster: Cluster, ours: Ex
     """The Binding is lost, so its place is held; that a pod without a node is gone makes no room for the scheduler."""
     lost = api_proxy.when("POST", BINDING).cut()
     created(cluster, "first")
-    cluster.wait(lambda: states(ours) == {"first on gpu-0/0": "unsettled, 15"}, what="the place is held")
+    cluster.wait(lambda: states(ours) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held")
     waiting = refused(cluster, created(cluster, "second"))
     lost.stop()
     delete(cluster, "first")

@@ -72,7 +72,7 @@ def test_a_store_that_hangs_keeps_places_until_it_has_spoken(bench: Bench, sched
     waits, other = bench.pod("waits", 9), bench.pod("other", 9)
     with bench.cluster.etcd.stopped():
         unknown_in_time(bench, waits, "gpu-0")
-        assert states(bench.extender) == {"waits on gpu-0/0": "unsettled, 9"}
+        assert states(bench.extender) == {"waits on gpu-0/0": "unconfirmed, 9"}
         assert bench.filter(other)["NodeNames"] == ["gpu-1"], "its place is not given away"
         assert metric(bench.extender, "vrampack_reservations") == 1
 

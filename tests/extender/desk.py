@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from extender.events import EventWriter
+from extender.events import ExtenderEventRecorder
 from extender.ledger import Ledger
-from extender.metrics import Metrics
-from extender.parts import assemble
-from extender.settings import Deciding, Decision, ExtenderConfiguration
-from policies.policy import Ranked
+from extender.metrics import ExtenderMetrics
+from extender.parts import build_components
+from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration
+from policies.policy import ScoredCards
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts
 from tests.e2e.objects import RESOURCE
 from tests.fakes.api import ApiInMemory
-from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
@@ -26,21 +26,21 @@ Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
 class Desk:
     """Nodes of these cards of so many units; pods by name, which is their uid."""
 
-    def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: Decision = "prioritize") -> None:
+    def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: DecidingVerb = "prioritize") -> None:
         self.seconds = 1000.0
-        self.metrics = Metrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, report=lambda _: None)
+        self.metrics = ExtenderMetrics("test")
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, report_problem=lambda _: None)
         api = ApiInMemory()
         settings = ExtenderConfiguration(
-            apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=Deciding(default=decide)
+            apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=DecisionSettings(default=decide)
         )
-        self.parts = assemble(
+        self.parts = build_components(
             ledger=self.ledger,
             api=api,
-            events=EventWriter(api, self.metrics, clock=self.clock, now=self.clock),
+            events=ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock),
             metrics=self.metrics,
             settings=settings,
-            problem=lambda: "",
+            find_unready_reason=lambda: "",
             clock=self.clock,
             now_ns=lambda: 1,
         )
@@ -52,16 +52,16 @@ class Desk:
         return self.seconds
 
     def put(self, facts: NodeFacts) -> None:
-        self.ledger.node_changed(facts)
+        self.ledger.update_node(facts)
 
     def hold(self, name: str, node: str, units: int, *, card: int = 0, leaving: bool = False) -> None:
         """A pod of this name holds so much of a card."""
         record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
-        self.ledger.pod_changed(a_pod(name, units=units, node=node, record=record, leaving=leaving))
+        self.ledger.update_pod(a_pod(name, units=units, node=node, record=record, leaving=leaving))
 
     def arrive(self, name: str, units: int = 4, *, priority: int = 0) -> Pod:
         pod = a_pod(name, units=units, priority=priority)
-        self.ledger.pod_changed(pod)
+        self.ledger.update_pod(pod)
         return pod
 
     def filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
@@ -83,15 +83,15 @@ class Desk:
 
     def cards(self, name: str, node: str, units: int = 4) -> list[int]:
         """The cards that bind would choose on this node, by index; none where the pod does not fit."""
-        judged = self.parts.engine.judge(node, an_ask(units), name)
-        return [card.index for card in judged.cards] if isinstance(judged, Ranked) else []
+        judged = self.parts.engine.evaluate_node(node, an_ask(units), name)
+        return [card.index for card in judged.cards] if isinstance(judged, ScoredCards) else []
 
     def allocation(self, pod: Pod, node: str, card: int) -> Allocation:
         """What the pod asks, on this card."""
-        found = self.ledger.node(node)
-        if found is None or pod.ask is None:
+        found = self.ledger.get_node(node)
+        if found is None or pod.request is None:
             raise ValueError(f"nothing to allocate: {pod} on {node}")
-        return allocate(found, [found.cards[card]], pod.ask)
+        return allocate_cards(found, [found.cards[card]], pod.request)
 
     async def preempt(
         self,

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from extender.evictions import Evictions
-from extender.kicks import Attempt, Kicker
+from extender.evictions import PendingPreemptions
+from extender.kicks import Activation, PodActivator
 from extender.ledger import Ledger
-from extender.metrics import Metrics
-from extender.nominations import Nominations
+from extender.metrics import ExtenderMetrics
+from extender.nominations import Nominator
 from policies.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_pod, node_facts
 from tests.fakes.api import ApiInMemory
-from vrampack.cards.allocation import allocate
+from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
@@ -59,49 +59,49 @@ class Stage:
         self.seconds = 1000.0
         self.problem = ""
         self.door = Door()
-        self.metrics = Metrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
-        self.evictions = Evictions(pod_of=self.ledger.pod, clock=lambda: self.seconds)
-        nominations = Nominations(self.ledger, self.evictions)
-        self.kicker = Kicker(
+        self.metrics = ExtenderMetrics("test")
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=lambda _: None)
+        self.evictions = PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: self.seconds)
+        nominations = Nominator(self.ledger, self.evictions)
+        self.kicker = PodActivator(
             ledger=self.ledger,
             engine=Engine(nominations, PolicyTuning()),
-            nominations=nominations,
+            nominator=nominations,
             api=self.door,
             metrics=self.metrics,
-            problem=lambda: self.problem,
+            find_unready_reason=lambda: self.problem,
             clock=lambda: self.seconds,
             started_ns=7,
         )
-        self.ledger.listen(self.kicker)
+        self.ledger.set_listener(self.kicker)
         for name in nodes:
             self.put(node_facts(name, 15))
             self.fill(name)
 
     def put(self, facts: NodeFacts) -> None:
-        self.ledger.node_changed(facts)
+        self.ledger.update_node(facts)
 
     def fill(self, node: str, units: int = 15) -> None:
         """A pod `on-<node>` holds so much of card 0."""
         record = Record("vrampack", (Share(units, "GPU-0", 0),))
-        self.ledger.pod_changed(a_pod(f"on-{node}", units=units, node=node, record=record))
+        self.ledger.update_pod(a_pod(f"on-{node}", units=units, node=node, record=record))
 
     def free(self, node: str) -> None:
-        self.ledger.pod_gone(f"on-{node}")
+        self.ledger.remove_pod(f"on-{node}")
 
     def arrive(self, name: str, units: int = 15, *, priority: int = 0, created: str = "") -> Pod:
         pod = a_pod(name, units=units, priority=priority, created=created)
-        self.ledger.pod_changed(pod)
+        self.ledger.update_pod(pod)
         return pod
 
     def refuse(self, name: str, *, nodes: Collection[str] = ("n", "m")) -> None:
         """Filter is called for the pod and says no to all of these nodes."""
-        self.kicker.called()
-        self.kicker.filtered(name, nodes, fits=False)
+        self.kicker.on_filter_called()
+        self.kicker.on_filter_answered(name, nodes, fits=False)
 
     def admit(self, name: str) -> None:
-        self.kicker.called()
-        self.kicker.filtered(name, ["n"], fits=True)
+        self.kicker.on_filter_called()
+        self.kicker.on_filter_answered(name, ["n"], fits=True)
 
     def wait(self, name: str, units: int = 15, *, priority: int = 0, created: str = "") -> Pod:
         """A pod that arrived and was refused."""
@@ -110,28 +110,30 @@ class Stage:
         return pod
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        node = self.ledger.node(node_name)
-        if node is None or pod.ask is None:
+        node = self.ledger.get_node(node_name)
+        if node is None or pod.request is None:
             raise ValueError(f"nothing to assume: {pod} on {node_name}")
-        self.ledger.assume(pod, node_name, allocate(node, node.cards[: pod.ask.request.count], pod.ask))
+        self.ledger.assume(
+            pod, node_name, allocate_cards(node, node.cards[: pod.request.card_request.count], pod.request)
+        )
 
     def bound(self, pod: Pod, node: str) -> None:
-        units = pod.ask.request.units if pod.ask else 0
-        self.ledger.pod_changed(replace(pod, node_name=node, record=Record("vrampack", (Share(units, "GPU-0", 0),))))
+        units = pod.request.card_request.units if pod.request else 0
+        self.ledger.update_pod(replace(pod, node_name=node, record=Record("vrampack", (Share(units, "GPU-0", 0),))))
 
     async def round(self) -> list[str]:
         """One round: whom it kicked, in order."""
         return [attempt.pod.name for attempt in await self.round_of_attempts()]
 
-    async def round_of_attempts(self) -> list[Attempt]:
+    async def round_of_attempts(self) -> list[Activation]:
         before = len(self.door.kicked)
-        chosen = await self.kicker.plan()
-        await self.kicker.kick(chosen)
+        chosen = await self.kicker.choose_activations()
+        await self.kicker.activate_pods(chosen)
         done = set(self.door.kicked[before:])
         return [attempt for attempt in chosen if attempt.pod.name in done]
 
     def ended(self, result: str) -> int:
-        return int(self.metrics.kicks.labels(result)._value.get())
+        return int(self.metrics.activations.labels(result)._value.get())
 
     def flushed(self) -> int:
         return int(self.metrics.bound_after_flush._value.get())

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from extender.admission import Reviewed, Reviewer, review
+from extender.admission import AdmissionReviewer, ReviewResponse, review_admission
 from extender.door import MAX_BODY_BYTES
-from extender.metrics import Metrics
-from extender.routes import admission_app
+from extender.metrics import ExtenderMetrics
+from extender.routes import build_admission_app
 from tests.e2e.admission_pods import MIRROR, VOID, a_container, a_pod, environment, variable
 from tests.wire.listener import Address, connected, read_reply, request, serving
 from tests.wire.service import CONFIGURATION
-from vrampack.cards.environment import Wiring
+from vrampack.cards.environment import InjectionNames
 
-WIRING = Wiring()
-SECOND = Wiring(scheduler_name="vrampack")
+WIRING = InjectionNames()
+SECOND = InjectionNames(scheduler_name="vrampack")
 """Where a second scheduler is ours."""
 
 
@@ -29,7 +29,7 @@ def a_review(pod: Any, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
 
 
-def response(answer: Reviewed) -> Any:  # noqa: ANN401 - any JSON value
+def response(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
     assert answer.status == HTTPStatus.OK
     whole = json.loads(answer.body)
     assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -37,30 +37,30 @@ def response(answer: Reviewed) -> Any:  # noqa: ANN401 - any JSON value
     return whole["response"]
 
 
-def patch(answer: Reviewed) -> Any:  # noqa: ANN401 - any JSON value
+def patch(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
     made = response(answer)
     assert (made["allowed"], made["patchType"], answer.result) == (True, "JSONPatch", "changed")
     return json.loads(base64.b64decode(made["patch"]))
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics("test")
+def metrics() -> ExtenderMetrics:
+    return ExtenderMetrics("test")
 
 
 @pytest.fixture
-def address(metrics: Metrics) -> Iterator[Address]:
-    with serving(admission_app(Reviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
+def address(metrics: ExtenderMetrics) -> Iterator[Address]:
+    with serving(build_admission_app(AdmissionReviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
         yield at
 
 
-def counted(metrics: Metrics, result: str) -> float | None:
+def counted(metrics: ExtenderMetrics, result: str) -> float | None:
     name = "vrampack_admission_request_duration_seconds_count"
     return metrics.registry.get_sample_value(name, {"result": result})
 
 
 def test_a_pod_that_asks_is_patched() -> None:
-    (only,) = patch(review(a_review(a_pod()), WIRING))
+    (only,) = patch(review_admission(a_review(a_pod()), WIRING))
     assert (only["op"], only["path"]) == ("add", "/spec/containers/0/env")
     assert sorted(only["value"], key=repr) == sorted(environment("main", 4), key=repr)
 
@@ -70,9 +70,9 @@ def test_a_pod_that_asks_is_patched() -> None:
 )
 def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(given: str, want: str | None) -> None:
     pod = a_review(a_pod(schedulerName=given))
-    named = [step["value"] for step in patch(review(pod, SECOND)) if step["path"] == "/spec/schedulerName"]
+    named = [step["value"] for step in patch(review_admission(pod, SECOND)) if step["path"] == "/spec/schedulerName"]
     assert named == ([want] if want else [])
-    assert all(step["path"] != "/spec/schedulerName" for step in patch(review(pod, WIRING)))
+    assert all(step["path"] != "/spec/schedulerName" for step in patch(review_admission(pod, WIRING)))
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(g
     ],
 )
 def test_a_pod_that_asks_for_nothing_is_not_touched(pod: Any) -> None:  # noqa: ANN401 - any JSON value
-    answer = review(a_review(pod), SECOND)
+    answer = review_admission(a_review(pod), SECOND)
     assert answer.result == "unchanged"
     assert response(answer) == {"uid": "u-1", "allowed": True}
 
 
 def test_only_a_node_is_believed_about_mirror_pods() -> None:
     mirror = a_pod(annotations={MIRROR: "hash"})
-    assert patch(review(a_review(mirror, userInfo={"groups": ["system:authenticated"]}), WIRING))
-    assert review(a_review(mirror, userInfo={"groups": ["system:nodes"]}), WIRING).result == "unchanged"
-    assert review(a_review(a_pod(), userInfo={"groups": ["system:nodes"]}), WIRING).result == "changed"
+    assert patch(review_admission(a_review(mirror, userInfo={"groups": ["system:authenticated"]}), WIRING))
+    assert review_admission(a_review(mirror, userInfo={"groups": ["system:nodes"]}), WIRING).result == "unchanged"
+    assert review_admission(a_review(a_pod(), userInfo={"groups": ["system:nodes"]}), WIRING).result == "changed"
 
 
 def test_only_new_ephemeral_containers_are_given_void() -> None:
@@ -103,21 +103,21 @@ def test_only_new_ephemeral_containers_are_given_void() -> None:
     before["spec"]["ephemeralContainers"] = [a_container("old")]
     pod["spec"]["ephemeralContainers"] = [a_container("old"), named, new]
     asked = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": before}
-    (only,) = patch(review(a_review(pod, **asked), SECOND))
+    (only,) = patch(review_admission(a_review(pod, **asked), SECOND))
     assert only == {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*VOID, variable("A", "b")]}
     plain = a_pod(a_container())
     plain["spec"]["ephemeralContainers"] = [a_container("new")]
-    assert review(a_review(plain, **asked), SECOND).result == "unchanged"
+    assert review_admission(a_review(plain, **asked), SECOND).result == "unchanged"
 
 
 @pytest.mark.parametrize(("operation", "sub_resource"), [("UPDATE", ""), ("CREATE", "binding"), ("DELETE", "")])
 def test_what_it_is_not_there_for_passes(operation: str, sub_resource: str) -> None:
     asked = {"operation": operation, "subResource": sub_resource}
-    assert review(a_review(a_pod(), **asked), WIRING).result == "unchanged"
+    assert review_admission(a_review(a_pod(), **asked), WIRING).result == "unchanged"
 
 
 def test_what_is_no_quantity_is_refused_with_its_text() -> None:
-    answer = review(a_review(a_pod(a_container(units="four"))), WIRING)
+    answer = review_admission(a_review(a_pod(a_container(units="four"))), WIRING)
     made = response(answer)
     assert (made["allowed"], answer.result) == (False, "refused")
     assert made["status"] == {"code": 422, "message": "aliyun.com/gpu-mem: 'four' is not a quantity"}
@@ -126,7 +126,7 @@ def test_what_is_no_quantity_is_refused_with_its_text() -> None:
 def test_an_entry_keeps_whatever_it_says() -> None:
     """Also what no version of ours knows: nothing of an entry is read but its name."""
     entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
-    (only,) = patch(review(a_review(a_pod(a_container(units=1, env=entries))), WIRING))
+    (only,) = patch(review_admission(a_review(a_pod(a_container(units=1, env=entries))), WIRING))
     assert only["value"][-2:] == entries
 
 
@@ -145,7 +145,7 @@ def test_an_entry_keeps_whatever_it_says() -> None:
     ],
 )
 def test_what_is_no_review_is_answered_400_with_the_reason(
-    address: Address, metrics: Metrics, body: bytes, text: str
+    address: Address, metrics: ExtenderMetrics, body: bytes, text: str
 ) -> None:
     with connected(address) as client:
         client.sendall(request("/mutate", body))
@@ -167,7 +167,7 @@ def test_other_paths_and_methods_are_not_there(address: Address) -> None:
             assert read_reply(client)[0] == want
 
 
-def test_calls_are_counted_by_result(address: Address, metrics: Metrics) -> None:
+def test_calls_are_counted_by_result(address: Address, metrics: ExtenderMetrics) -> None:
     pods = {"changed": a_pod(), "unchanged": a_pod(a_container()), "refused": a_pod(a_container(units="four"))}
     for result, pod in pods.items():
         with connected(address) as client:

@@ -13,12 +13,12 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.admission import review
+from extender.admission import review_admission
 from tests.e2e import test_admission_environment as table
 from tests.e2e.admission_attacks import Attack
 from tests.e2e.admission_bench import Bench
 from tests.e2e.cluster import Cluster, Json
-from vrampack.cards.environment import Wiring
+from vrampack.cards.environment import InjectionNames
 
 LEFT_TO_THE_GUARD = (
     *(what for what in table.HOSTILE if "ephemeral container" in what and "image" not in what),
@@ -77,7 +77,7 @@ class ClusterInMemory(Cluster):
 def _admitted(operation: str, sub_resource: str, pod: Json, before: Json) -> Json:
     asked = {"uid": "u", "operation": operation, "subResource": sub_resource, "object": pod, "oldObject": before}
     whole = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
-    response = json.loads(review(json.dumps(whole).encode(), Wiring()).body)["response"]
+    response = json.loads(review_admission(json.dumps(whole).encode(), InjectionNames()).body)["response"]
     made = copy.deepcopy(pod)
     for step in json.loads(base64.b64decode(response.get("patch", "")) or "[]"):
         _, _, kind, index, field = step["path"].split("/")

@@ -19,12 +19,12 @@ import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
 from extender.binding import Binder
-from extender.events import EventWriter
-from extender.evictions import Evictions
+from extender.events import ExtenderEventRecorder
+from extender.evictions import PendingPreemptions
 from extender.ledger import Ledger
-from extender.metrics import Metrics
-from extender.nominations import Nominations
-from extender.promises import Promises
+from extender.metrics import ExtenderMetrics
+from extender.nominations import Nominator
+from extender.promises import SoftReservations
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
 from policies.engine import Engine
@@ -51,18 +51,18 @@ class Stage:
         self.proxy = proxy
         self.api = api
         self.seconds = 0.0
-        self.metrics = Metrics("test")
+        self.metrics = ExtenderMetrics("test")
         configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=lambda _: None)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=lambda _: None)
         self.binder = Binder(
             ledger=self.ledger,
             engine=Engine(
-                Nominations(self.ledger, Evictions(pod_of=self.ledger.pod, clock=lambda: self.seconds)),
+                Nominator(self.ledger, PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: self.seconds)),
                 configuration.policy,
             ),
-            promises=Promises(lambda: self.seconds),
+            soft_reservations=SoftReservations(lambda: self.seconds),
             api=api,
-            events=EventWriter(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
+            events=ExtenderEventRecorder(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
             metrics=self.metrics,
             settings=configuration,
             clock=lambda: self.seconds,
@@ -78,7 +78,7 @@ class Stage:
         made = self.server.create(node)
         parsed = decoded(made, NodeObject)
         resources = {"resource": "aliyun.com/gpu-mem", "count_resource": "aliyun.com/gpu-count"}
-        self.ledger.node_changed(to_node(parsed, unit_mib=UNIT_MIB, **resources).facts)
+        self.ledger.update_node(to_node(parsed, unit_mib=UNIT_MIB, **resources).facts)
 
     def add_pod(self, name: str, units: int = 4, *, wired: bool = True) -> Pod:
         """A pod that the ledger has seen; `wired` as admission leaves it."""
@@ -92,14 +92,14 @@ class Stage:
     def hear(self, raw: dict[str, Any]) -> Pod:
         """The watch shows the pod as it is."""
         pod = to_pod(decoded(raw, PodObject))
-        self.ledger.pod_changed(pod)
+        self.ledger.update_pod(pod)
         return pod
 
     async def bind(self, pod: Pod, node: str = "n") -> str:
         return (await self.binder.bind(BindingArgs(pod.name, pod.namespace, pod.uid, node))).error
 
     def used(self, name: str = "n") -> int:
-        node = self.ledger.node(name)
+        node = self.ledger.get_node(name)
         assert node is not None
         return node.used_units
 
@@ -136,7 +136,7 @@ async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: Stage) -> No
     await stage.proxy.reached(held)
     call.cancel()
     held.release()
-    await stage.binder.drain(5)
+    await stage.binder.drain_binds(5)
     assert stage.server.get("pods", "a", namespace="default")["spec"].get("nodeName") == "n"
     assert stage.used() == 4
 
@@ -146,7 +146,7 @@ async def test_drain_waits_for_the_bind_under_way(stage: Stage) -> None:
     held = stage.proxy.when("POST", BINDING).hold(times=1)
     call = asyncio.create_task(stage.bind(pod))
     await stage.proxy.reached(held)
-    drained = asyncio.create_task(stage.binder.drain(5))
+    drained = asyncio.create_task(stage.binder.drain_binds(5))
     held.release()
     await drained
     assert await call == ""
@@ -217,7 +217,7 @@ async def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(stag
     stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
     stage.server.create(a_pod("a", 4) | {"kind": "Pod"})
     if seen:
-        stage.ledger.pod_gone(pod.uid)
+        stage.ledger.remove_pod(pod.uid)
     assert (await stage.bind(pod)).endswith("nothing was bound")
     assert "nodeName" not in stage.server.get("pods", "a", namespace="default")["spec"]
     assert stage.used() == 0
@@ -232,7 +232,7 @@ async def test_a_call_that_names_the_uid_of_another_pod_binds_neither(stage: Sta
 
 async def test_a_pod_that_is_being_deleted_is_not_bound(stage: Stage) -> None:
     pod = stage.add_pod("a")
-    stage.ledger.pod_changed(replace(pod, is_leaving=True))
+    stage.ledger.update_pod(replace(pod, is_terminating=True))
     assert await stage.bind(pod) == "pod default/a is being deleted or has finished; nothing was bound"
     assert stage.proxy.count("POST", BINDING) == 0
 
@@ -240,7 +240,7 @@ async def test_a_pod_that_is_being_deleted_is_not_bound(stage: Stage) -> None:
 async def test_no_binding_is_sent_after_the_deadline(stage: Stage) -> None:
     """The pod is not in the ledger, and asking for it takes longer than the 3 s that a bind has."""
     pod = stage.add_pod("a")
-    stage.ledger.pod_gone(pod.uid)
+    stage.ledger.remove_pod(pod.uid)
     held = stage.proxy.when("GET", POD).hold(times=1)
     call = asyncio.create_task(stage.bind(pod))
     await stage.proxy.reached(held)
@@ -254,12 +254,12 @@ async def test_no_binding_is_sent_after_the_deadline(stage: Stage) -> None:
 async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: Stage) -> None:
     pod = stage.add_pod("a")
     assert await stage.bind(pod) == ""
-    assert len(stage.ledger.reservations()) == 1
-    await stage.binder.settle()
+    assert len(stage.ledger.list_reservations()) == 1
+    await stage.binder.confirm_reservations()
     assert stage.proxy.count("GET", POD) == 0  # the watch gets two seconds
     stage.seconds = 2.0
-    await stage.binder.settle()
-    assert stage.ledger.reservations() == []
+    await stage.binder.confirm_reservations()
+    assert stage.ledger.list_reservations() == []
     assert stage.used() == 4
 
 
@@ -269,18 +269,18 @@ async def test_a_binding_that_landed_unheard_is_found(stage: Stage) -> None:
     stage.proxy.when("GET", POD).answer(500, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
     stage.seconds = 2.0
-    await stage.binder.settle()
-    assert stage.ledger.reservations() == []
+    await stage.binder.confirm_reservations()
+    assert stage.ledger.list_reservations() == []
     assert stage.used() == 4
 
 
-async def test_an_unsettled_place_of_a_pod_that_vanished_unseen_is_freed(stage: Stage) -> None:
+async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(stage: Stage) -> None:
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
     stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
     stage.seconds = 2.0
-    await stage.binder.settle()
+    await stage.binder.confirm_reservations()
     assert stage.used() == 0
 
 
@@ -290,16 +290,16 @@ async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(stage: Stag
     assert await stage.bind(pod) == ""
     stage.seconds = 2.0
     held = stage.proxy.when("GET", POD).hold_reply(times=1)
-    settling = asyncio.create_task(stage.binder.settle())
+    settling = asyncio.create_task(stage.binder.confirm_reservations())
     await stage.proxy.reached(held)
     stage.hear(stage.server.get("pods", "a", namespace="default"))
-    stage.ledger.pod_gone(pod.uid)
+    stage.ledger.remove_pod(pod.uid)
     held.release()
     await settling
     assert stage.used() == 0
 
 
-async def test_an_unsettled_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: Stage) -> None:
+async def test_an_unconfirmed_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: Stage) -> None:
     """After 2 s, then after 2, 4, 8, 16 and 30 more: in the first 100 s it is asked 6 times, at 2, 4, 8, 16, 32 and 62."""
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
@@ -307,7 +307,7 @@ async def test_an_unsettled_place_is_looked_up_ever_more_rarely_and_never_given_
     asked = stage.proxy.count("GET", POD)
     for second in range(92):
         stage.seconds = float(second)
-        await stage.binder.settle()
+        await stage.binder.confirm_reservations()
     assert stage.proxy.count("GET", POD) - asked == 6
     assert stage.used() == 4
 
@@ -327,7 +327,7 @@ async def test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new(stage:
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
-    stage.ledger.node_changed(NodeFacts("n", some_cards(15, uuids=["GPU-new"]), unit_mib=UNIT_MIB))
+    stage.ledger.update_node(NodeFacts("n", some_cards(15, uuids=["GPU-new"]), unit_mib=UNIT_MIB))
     assert await stage.bind(pod) == ""
     bound = stage.server.get("pods", "a", namespace="default")
     assert allocation(bound)["cards"][0]["uuid"] == "GPU-new"

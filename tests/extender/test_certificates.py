@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from extender.admission import Reviewer
-from extender.certificates import SAY_AGAIN_SECONDS, Certificates
-from extender.metrics import Metrics
-from extender.routes import admission_app
-from extender.settings import Admission
+from extender.admission import AdmissionReviewer
+from extender.certificates import REPEAT_WARNING_SECONDS, CertWatcher
+from extender.metrics import ExtenderMetrics
+from extender.routes import build_admission_app
+from extender.settings import AdmissionSettings
 from tests.wire.listener import Address, connected, read_reply, request, serving
 from tests.wire.service import CONFIGURATION
 from vrampack.cli.certificates.pairs import Signed, renewed
@@ -29,7 +29,7 @@ class Files:
     """Where a pair lies, as kubelet would have it."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = Admission(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
+        self.settings = AdmissionSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
         self._written = 0
 
     def write(self, made: Signed) -> None:
@@ -47,8 +47,8 @@ class Files:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics("test")
+def metrics() -> ExtenderMetrics:
+    return ExtenderMetrics("test")
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def files(tmp_path: Path, first: Signed) -> Files:
 
 
 @pytest.fixture
-def certificates(files: Files, metrics: Metrics, now: datetime) -> Certificates:
-    return Certificates(files.settings, metrics, now=now.timestamp)
+def certificates(files: Files, metrics: ExtenderMetrics, now: datetime) -> CertWatcher:
+    return CertWatcher(files.settings, metrics, now=now.timestamp)
 
 
 @pytest.fixture
-def address(certificates: Certificates, metrics: Metrics) -> Iterator[Address]:
-    app = admission_app(Reviewer(CONFIGURATION, metrics))
+def address(certificates: CertWatcher, metrics: ExtenderMetrics) -> Iterator[Address]:
+    app = build_admission_app(AdmissionReviewer(CONFIGURATION, metrics))
     with serving(app, receive_seconds=5, tls=certificates.context) as at:
         yield at
 
@@ -99,15 +99,15 @@ def shown(address: Address, trusted: Signed) -> str:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
 
-def sample(metrics: Metrics, name: str) -> float | None:
+def sample(metrics: ExtenderMetrics, name: str) -> float | None:
     return metrics.registry.get_sample_value(f"vrampack_admission_certificate_{name}")
 
 
 async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     address: Address,
-    certificates: Certificates,
+    certificates: CertWatcher,
     files: Files,
-    metrics: Metrics,
+    metrics: ExtenderMetrics,
     pairs: tuple[Signed, Signed],
     now: datetime,
 ) -> None:
@@ -118,7 +118,7 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
         files.write(second)
-        await certificates.look()
+        await certificates.reload_if_changed()
         assert shown(address, first) == second.certificate.decode()
         assert sample(metrics, "expiry_timestamp_seconds") == (now + 4 * LIFE).timestamp()
         standing.sendall(CALL)
@@ -127,39 +127,39 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
 
 async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     address: Address,
-    certificates: Certificates,
+    certificates: CertWatcher,
     files: Files,
-    metrics: Metrics,
+    metrics: ExtenderMetrics,
     pairs: tuple[Signed, Signed],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first, second = pairs
     files.put("tls.crt", second.certificate)
-    await certificates.look()
+    await certificates.reload_if_changed()
     assert shown(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
-    assert "admission certificate not read, the old one stays" in caplog.text
-    await certificates.look()
+    assert "admission certificate not reloaded" in caplog.text
+    await certificates.reload_if_changed()
     assert sample(metrics, "reload_failures_total") == 1
     files.put("tls.key", second.key)
-    await certificates.look()
+    await certificates.reload_if_changed()
     assert shown(address, first) == second.certificate.decode()
 
 
 @pytest.mark.parametrize("content", [b"", b"not PEM"])
 async def test_what_is_no_certificate_keeps_the_old_one(
-    address: Address, certificates: Certificates, files: Files, metrics: Metrics, first: Signed, content: bytes
+    address: Address, certificates: CertWatcher, files: Files, metrics: ExtenderMetrics, first: Signed, content: bytes
 ) -> None:
     files.put("tls.crt", content)
-    await certificates.look()
+    await certificates.reload_if_changed()
     assert shown(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
 
 
-def test_without_a_usable_pair_there_is_no_start(files: Files, metrics: Metrics, now: datetime) -> None:
+def test_without_a_usable_pair_there_is_no_start(files: Files, metrics: ExtenderMetrics, now: datetime) -> None:
     files.put("tls.key", b"not PEM")
     with pytest.raises(OSError, match=r"admission\.cert_file .*tls\.crt, admission\.key_file .*tls\.key"):
-        Certificates(files.settings, metrics, now=now.timestamp)
+        CertWatcher(files.settings, metrics, now=now.timestamp)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_its_end_is_said_in_time_and_once_an_hour(
     text: str,
 ) -> None:
     clock = now.timestamp() + days * 86_400
-    made = Certificates(files.settings, Metrics("test"), now=lambda: clock)
+    made = CertWatcher(files.settings, ExtenderMetrics("test"), now=lambda: clock)
     said = 0 if level is None else 1
-    made.warn()
-    made.warn()
+    made.warn_of_expiry()
+    made.warn_of_expiry()
     assert [record.levelno for record in caplog.records] == [level] * said
     assert text in caplog.text
-    clock += SAY_AGAIN_SECONDS
-    made.warn()
+    clock += REPEAT_WARNING_SECONDS
+    made.warn_of_expiry()
     assert len(caplog.records) == 2 * said

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from extender.attempts import FIRST_AVOIDED_SECONDS, MOST_PODS, Attempts
-from extender.settings import Decision
+from extender.attempts import INITIAL_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
+from extender.settings import DecidingVerb
 from tests.extender.desk import Desk
 
 TOKEN = {"name": "kube-api-access", "projected": {"sources": []}}
@@ -38,11 +38,11 @@ def test_auto_lets_the_scheduler_score_where_a_pod_prefers_nodes(spec: dict[str,
     assert Desk({"a": [15], "b": [8]}, decide="auto").passed("p", spec=spec) == (["a", "b"] if prefers else ["b"])
 
 
-MODES: dict[Decision, list[str]] = {"prioritize": ["a", "b", "c"], "filter": ["b"], "auto": ["b"]}
+MODES: dict[DecidingVerb, list[str]] = {"prioritize": ["a", "b", "c"], "filter": ["b"], "auto": ["b"]}
 
 
 @pytest.mark.parametrize(("decide", "passed"), MODES.items(), ids=MODES)
-def test_filter_names_the_best_node_where_it_decides(decide: Decision, passed: list[str]) -> None:
+def test_filter_names_the_best_node_where_it_decides(decide: DecidingVerb, passed: list[str]) -> None:
     """`b` is the tightest; `d` is too small and rejected in every mode, `a` and `c` are never called a failure."""
     answer = Desk({"a": [15], "b": [8], "c": [16], "d": [2]}, decide=decide).filter("p")
     assert answer["NodeNames"] == passed
@@ -85,33 +85,33 @@ def test_after_a_while_it_is_as_good_as_before() -> None:
     desk = Desk({"a": [8], "b": [15], "c": [16]}, decide="filter")
     assert desk.passed("p") == ["a"]
     assert desk.passed("p") == ["b"]
-    desk.parts.promises.end("p")
-    desk.seconds += 2 * FIRST_AVOIDED_SECONDS
+    desk.parts.soft_reservations.release_pod("p")
+    desk.seconds += 2 * INITIAL_BACKOFF_SECONDS
     assert desk.passed("p") == ["a"]
 
 
 def test_each_failure_is_remembered_longer_and_a_bind_forgets_them() -> None:
     seconds = 0.0
-    attempts = Attempts(lambda: seconds)
+    attempts = NodeBackoff(lambda: seconds)
     waited = []
     for _ in range(6):
-        attempts.named("p", "a")
-        attempts.asked("p")
+        attempts.record_target("p", "a")
+        attempts.back_off_target("p")
         begun = seconds
-        while attempts.avoided("p"):
+        while attempts.list_avoided_nodes("p"):
             seconds += 10
         waited.append(seconds - begun)
     assert waited == [30, 60, 120, 240, 300, 300]
-    attempts.named("p", "a")
-    attempts.bound("p")
-    attempts.asked("p")
-    assert attempts.avoided("p") == frozenset()
+    attempts.record_target("p", "a")
+    attempts.forget_pod("p")
+    attempts.back_off_target("p")
+    assert attempts.list_avoided_nodes("p") == frozenset()
 
 
 def test_made_up_pods_do_not_fill_the_memory() -> None:
-    attempts = Attempts(lambda: 0.0)
-    for number in range(MOST_PODS + 10):
-        attempts.named(str(number), "a")
-    attempts.asked("0")
-    assert attempts.avoided("0") == frozenset()
-    assert len(attempts._tries) == MOST_PODS
+    attempts = NodeBackoff(lambda: 0.0)
+    for number in range(MAX_PODS + 10):
+        attempts.record_target(str(number), "a")
+    attempts.back_off_target("0")
+    assert attempts.list_avoided_nodes("0") == frozenset()
+    assert len(attempts._pods) == MAX_PODS

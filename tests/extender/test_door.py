@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.door import Decision, Deliberation
-from extender.metrics import Metrics
-from extender.verbs import Answer
+from extender.door import AsyncVerb, SyncVerb
+from extender.metrics import ExtenderMetrics
+from extender.verbs import VerbResponse
 
 CAUSE = "internal error of vrampack; its log has the cause"
 ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -26,17 +26,17 @@ ANSWERS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def fail(_: bytes) -> Answer:
+def fail(_: bytes) -> VerbResponse:
     raise ArithmeticError("a fault of ours")
 
 
-async def fail_late(body: bytes) -> Answer:
+async def fail_late(body: bytes) -> VerbResponse:
     return fail(body)
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
 async def test_a_fault_is_answered_in_the_form_of_its_verb(verb: str) -> None:
-    metrics = Metrics("test")
-    for answer in (Decision(verb, fail, metrics)(b""), await Deliberation(verb, fail_late, metrics)(b"")):
+    metrics = ExtenderMetrics("test")
+    for answer in (SyncVerb(verb, fail, metrics)(b""), await AsyncVerb(verb, fail_late, metrics)(b"")):
         assert (answer.status, json.loads(answer.body)) == ANSWERS[verb]
         assert answer.result == "error"

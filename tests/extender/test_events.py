@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from extender.events import EventReason, EventWriter
-from extender.metrics import Metrics
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.metrics import ExtenderMetrics
 from tests.builders import a_pod
 from tests.fakes.api import ApiInMemory
 from vrampack.kube.errors import NoAnswerError
@@ -36,16 +36,18 @@ class Desk:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.api = Api()
-        self.metrics = Metrics("test")
-        self.writer = EventWriter(self.api, self.metrics, clock=lambda: self.seconds, now=lambda: 1_700_000_000.0)
+        self.metrics = ExtenderMetrics("test")
+        self.writer = ExtenderEventRecorder(
+            self.api, self.metrics, clock=lambda: self.seconds, now=lambda: 1_700_000_000.0
+        )
 
     def say(self, name: str = "p", reason: EventReason = EventReason.BIND_FAILED) -> None:
-        self.writer.on_pod(a_pod(name), reason, "text")
+        self.writer.record_pod_event(a_pod(name), reason, "text")
 
     async def send(self) -> None:
         """Let the writer send everything that is queued."""
         task = asyncio.create_task(self.writer.run())
-        await self.writer.flush()
+        await self.writer.wait_until_written()
         task.cancel()
 
     def dropped(self, cause: str) -> float:
@@ -75,7 +77,7 @@ async def test_an_event_says_who_what_and_why(desk: Desk) -> None:
 
 async def test_events_of_nodes_go_to_the_default_namespace(desk: Desk) -> None:
     """The API server refuses them elsewhere."""
-    desk.writer.on_node("gpu-0", EventReason.OVERCOMMITTED, "text")
+    desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, "text")
     await desk.send()
     assert desk.api.events[0][0] == "default"
     assert desk.api.events[0][1]["involvedObject"] == {
@@ -106,7 +108,7 @@ async def test_another_reason_and_another_pod_are_other_events(desk: Desk) -> No
 async def test_each_card_of_a_node_has_its_own_event(desk: Desk) -> None:
     """Whatever the text counts: one of the same card is the same."""
     for card, text in ((0, "card 0 holds 16"), (1, "card 1 holds 16"), (0, "card 0 holds 17"), (None, "another")):
-        desk.writer.on_node("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
+        desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
     await desk.send()
     assert [event["message"] for _, event in desk.api.events] == ["card 0 holds 16", "card 1 holds 16", "another"]
     assert desk.dropped("repeated") == 1
@@ -125,7 +127,7 @@ async def test_no_more_than_ten_a_second(desk: Desk) -> None:
 
 async def test_good_news_leaves_room_for_bad(desk: Desk) -> None:
     for number in range(20):
-        desk.writer.on_pod(a_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
+        desk.writer.record_pod_event(a_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
     desk.say("failed")
     await desk.send()
     reasons = [event["reason"] for _, event in desk.api.events]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.evictions import EXPECTED_SECONDS, MOST_EXPECTED, NODES_AT_ONCE
+from extender.evictions import MAX_IMMEDIATE_NODES, MAX_PENDING, PENDING_SECONDS
 from tests.builders import a_pod, an_ask, node_facts
 from tests.extender.desk import Desk
 from tests.extender.kick_stage import Stage
@@ -28,7 +28,7 @@ async def a_desk(*nodes: str, priority: int = 10) -> Desk:
 
 async def test_the_card_is_kept_before_the_nomination_is_seen() -> None:
     desk = await a_desk("a")
-    desk.ledger.pod_gone("on-a")
+    desk.ledger.remove_pod("on-a")
     for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
         desk.arrive(name, priority=priority)
         assert desk.passed(name) == passed
@@ -40,11 +40,11 @@ async def test_it_is_kept_for_a_pod_that_our_watch_has_not_shown_either() -> Non
     desk = Desk({"a": [15]})
     desk.hold("on-a", "a", 15)
     await desk.preempt("urgent", 15, {"a": ["on-a"]}, priority=10)
-    desk.ledger.pod_gone("on-a")
+    desk.ledger.remove_pod("on-a")
     assert desk.passed(desk.arrive("small", priority=10).name) == []
     desk.arrive("urgent", 15, priority=10)
     assert desk.passed("small") == []
-    desk.ledger.pod_gone("urgent")
+    desk.ledger.remove_pod("urgent")
     assert desk.passed("small") == ["a"]
 
 
@@ -54,9 +54,9 @@ async def test_room_of_the_first_victim_is_kept_while_the_next_is_not_even_leavi
     desk.hold("second", "a", 7)
     urgent = desk.arrive("urgent", 15, priority=10)
     await desk.preempt("urgent", 15, {"a": ["first", "second"]})
-    desk.ledger.pod_gone("first")
+    desk.ledger.remove_pod("first")
     assert desk.passed("small") == []
-    desk.ledger.pod_changed(replace(urgent, nominated_node="a"))
+    desk.ledger.update_pod(replace(urgent, nominated_node="a"))
     assert desk.passed("small") == []
 
 
@@ -96,9 +96,9 @@ async def two_cards(*, nominated: bool) -> tuple[Desk, Pod]:
     urgent = desk.arrive("urgent", 15, priority=10)
     await desk.preempt("urgent", 15, {"a": ["victim"]})
     if nominated:
-        desk.ledger.pod_changed(replace(urgent, nominated_node="a"))
-    desk.ledger.pod_gone("victim")
-    desk.ledger.pod_gone("other")
+        desk.ledger.update_pod(replace(urgent, nominated_node="a"))
+    desk.ledger.remove_pod("victim")
+    desk.ledger.remove_pod("other")
     return desk, urgent
 
 
@@ -118,7 +118,7 @@ async def test_a_whole_card_is_kept_whole_from_preemption() -> None:
     """4 units of it are asked for, but 11 beside them are nobody's."""
     desk = Desk({"a": [15]})
     desk.hold("victim", "a", 15)
-    desk.ledger.pod_changed(a_pod("urgent", ask=an_ask(4, whole=True), priority=10))
+    desk.ledger.update_pod(a_pod("urgent", ask=an_ask(4, whole=True), priority=10))
     await desk.preempt("urgent", 4, {"a": ["victim"]})
     desk.arrive("other", 11, priority=10)
     assert await desk.preempt("other", 11, {"a": ["victim"]}) == {}
@@ -128,12 +128,12 @@ async def test_an_answer_is_watched_to_its_end_from_the_start() -> None:
     """Nothing else may happen until its time is over."""
     desk = Desk({"a": [15]})
     desk.hold("on-a", "a", 15)
-    kicker = desk.parts.kicker
-    kicker.next_at = desk.seconds + 99
+    kicker = desk.parts.activator
+    kicker.next_round_at = desk.seconds + 99
     runner = asyncio.create_task(kicker.run())
-    await until(lambda: kicker.next_at is None)  # the round for the node that came
+    await until(lambda: kicker.next_round_at is None)  # the round for the node that came
     await desk.preempt("urgent", 15, {"a": ["on-a"]}, priority=10)
-    await until(lambda: kicker.next_at == desk.seconds + 0.5)
+    await until(lambda: kicker.next_round_at == desk.seconds + 0.5)
     runner.cancel()
     await asyncio.wait([runner])
 
@@ -147,7 +147,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_of_equals_the_one_for_which_others_are_evicted_is_woken_first() -> None:
     stage = Stage("n")
     stage.wait("older", created="1")
-    stage.evictions.expect(stage.wait("urgent", created="2"), {"n": ["on-n"]})
+    stage.evictions.add_preemption(stage.wait("urgent", created="2"), {"n": ["on-n"]})
     stage.free("n")
     assert await stage.round() == ["urgent"]
 
@@ -155,15 +155,15 @@ async def test_of_equals_the_one_for_which_others_are_evicted_is_woken_first() -
 async def test_a_nomination_to_one_of_the_nodes_frees_the_others() -> None:
     desk = await a_desk("a", "b")
     for name in ("a", "b"):
-        desk.ledger.pod_gone(f"on-{name}")
+        desk.ledger.remove_pod(f"on-{name}")
     assert desk.passed("small") == []
-    before = desk.ledger.room_generation
-    urgent = desk.ledger.pod("urgent")
+    before = desk.ledger.capacity_generation
+    urgent = desk.ledger.get_pod("urgent")
     assert urgent is not None
-    desk.ledger.pod_changed(replace(urgent, nominated_node="a"))
+    desk.ledger.update_pod(replace(urgent, nominated_node="a"))
     assert desk.passed("small") == ["b"]
-    await desk.parts.kicker.plan()
-    assert [node.name for _, node in desk.ledger.roomier_since(before)] == ["b"]
+    await desk.parts.activator.choose_activations()
+    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["b"]
 
 
 async def test_an_earlier_nomination_says_nothing_of_this_answer() -> None:
@@ -173,19 +173,19 @@ async def test_an_earlier_nomination_says_nothing_of_this_answer() -> None:
     desk.hold("on-b", "b", 15)
     urgent = desk.arrive("urgent", 15, priority=10)
     await desk.preempt("urgent", 15, {"a": ["on-a"]}, nominated_node="b")
-    desk.ledger.pod_changed(replace(urgent, nominated_node="b"))
-    desk.ledger.pod_gone("on-a")
+    desk.ledger.update_pod(replace(urgent, nominated_node="b"))
+    desk.ledger.remove_pod("on-a")
     assert desk.passed("small") == []
 
 
 def pass_time(desk: Desk) -> None:
-    desk.seconds += EXPECTED_SECONDS
+    desk.seconds += PENDING_SECONDS
 
 
 ENDS: dict[str, Callable[[Desk], object]] = {
     "time": pass_time,
-    "deleted": lambda desk: desk.ledger.pod_gone("urgent"),
-    "leaving": lambda desk: desk.ledger.pod_changed(replace(desk.arrive("urgent", 15), is_leaving=True)),
+    "deleted": lambda desk: desk.ledger.remove_pod("urgent"),
+    "leaving": lambda desk: desk.ledger.update_pod(replace(desk.arrive("urgent", 15), is_terminating=True)),
     "bound elsewhere": lambda desk: desk.hold("urgent", "b", 15),
 }
 
@@ -194,51 +194,51 @@ ENDS: dict[str, Callable[[Desk], object]] = {
 async def test_what_ends_is_room_for_those_who_wait(end: Callable[[Desk], object]) -> None:
     """They were refused for it, and nothing else will wake them; the kicker looks until it has ended."""
     desk = await a_desk("a")
-    desk.ledger.pod_gone("on-a")
-    await desk.parts.kicker.plan()
-    assert desk.parts.kicker.next_at == desk.seconds + 0.5
+    desk.ledger.remove_pod("on-a")
+    await desk.parts.activator.choose_activations()
+    assert desk.parts.activator.next_round_at == desk.seconds + 0.5
     assert desk.passed("small") == []
-    before = desk.ledger.room_generation
+    before = desk.ledger.capacity_generation
     end(desk)
-    await desk.parts.kicker.plan()
-    assert [node.name for _, node in desk.ledger.roomier_since(before)] == ["a"]
+    await desk.parts.activator.choose_activations()
+    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["a"]
     assert desk.passed("small") == ["a"]
-    assert desk.parts.kicker.next_at != desk.seconds + 0.5
+    assert desk.parts.activator.next_round_at != desk.seconds + 0.5
 
 
 async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
-    names = [f"n{at:02}" for at in range(NODES_AT_ONCE + 1)]
+    names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES + 1)]
     desk = await a_desk(*names)
-    assert desk.parts.engine.is_like_others("small")
+    assert desk.parts.engine.can_share_verdicts("small")
     desk.hold("on-n03", "n03", 15, leaving=True)
-    assert not desk.parts.engine.is_like_others("small")
+    assert not desk.parts.engine.can_share_verdicts("small")
     for name in ("n03", "n04"):
-        desk.ledger.pod_gone(f"on-{name}")
+        desk.ledger.remove_pod(f"on-{name}")
     assert desk.passed("small") == []
 
 
 async def test_many_answers_count_as_many_nodes() -> None:
     """A nomination makes of each the one node that it is for."""
-    names = [f"n{at:02}" for at in range(NODES_AT_ONCE)]
+    names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES)]
     desk = await a_desk(*names)
     desk.put(node_facts("a", 15))
     desk.hold("on-a", "a", 10)
     desk.arrive("second", 15, priority=10)
     await desk.preempt("second", 15, {"a": ["on-a"]})
     assert desk.passed("small", names=["a"]) == ["a"]
-    urgent = desk.ledger.pod("urgent")
+    urgent = desk.ledger.get_pod("urgent")
     assert urgent is not None
-    desk.ledger.pod_changed(replace(urgent, nominated_node="n03"))
+    desk.ledger.update_pod(replace(urgent, nominated_node="n03"))
     await desk.preempt("second", 15, {"a": ["on-a"]})
     assert desk.passed("small", names=["a"]) == []
 
 
 async def test_only_so_many_answers_are_remembered() -> None:
-    desk = Desk({f"n{at}": [15] for at in range(MOST_EXPECTED + 1)})
-    for at in range(MOST_EXPECTED + 1):
+    desk = Desk({f"n{at}": [15] for at in range(MAX_PENDING + 1)})
+    for at in range(MAX_PENDING + 1):
         desk.hold(f"on-n{at}", f"n{at}", 15)
         desk.arrive(f"urgent-{at}", 15, priority=10)
         await desk.preempt(f"urgent-{at}", 15, {f"n{at}": [f"on-n{at}"]})
-    for at in range(MOST_EXPECTED + 1):
-        desk.ledger.pod_gone(f"on-n{at}")
+    for at in range(MAX_PENDING + 1):
+        desk.ledger.remove_pod(f"on-n{at}")
     assert desk.passed("small") == ["n0"]

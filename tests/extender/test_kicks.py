@@ -30,7 +30,7 @@ async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: Stage) 
 
 async def test_a_pod_that_nobody_refused_is_the_schedulers(stage: Stage) -> None:
     stage.arrive("a")
-    stage.kicker.called()
+    stage.kicker.on_filter_called()
     stage.free("n")
     assert await stage.round() == []
 
@@ -87,7 +87,7 @@ async def test_one_that_is_never_bound_backs_off_ever_longer(stage: Stage) -> No
     start, times = stage.seconds, []
     for second in range(1000):
         stage.seconds = start + second
-        stage.kicker.called()
+        stage.kicker.on_filter_called()
         times += [second] * len(await stage.round())
     assert times == [0, 10, 25, 50, 95, 180, 345, 650, 955]
     assert len(set(stage.door.values)) == len(times)
@@ -103,7 +103,7 @@ async def test_a_pod_that_is_refused_again_gives_its_place_up_at_once(stage: Sta
     stage.refuse("a")
     assert await stage.round() == ["b"]
     assert stage.ended("refused") == 1
-    stage.ledger.pod_gone("b")
+    stage.ledger.remove_pod("b")
     stage.free("n")
     assert await stage.round() == ["a"]
 
@@ -140,17 +140,17 @@ async def test_a_kicked_pods_place_is_kept_for_it(stage: Stage) -> None:
     first = stage.wait("a", 10, priority=1)
     stage.free("n")
     assert await stage.round() == ["a"]
-    stage.ledger.node_changed(node_facts("n", 15, 1))
+    stage.ledger.update_node(node_facts("n", 15, 1))
     stage.wait("b", 10)
-    stage.ledger.node_changed(node_facts("n", 15, 1, 1))
+    stage.ledger.update_node(node_facts("n", 15, 1, 1))
     assert await stage.round() == []
     stage.admit("a")
-    stage.ledger.node_changed(node_facts("n", 15, 1, 1, 1))
+    stage.ledger.update_node(node_facts("n", 15, 1, 1, 1))
     assert await stage.round() == []
     stage.bound(first, "n")
     stage.wait("c", 5)
-    stage.ledger.node_changed(node_facts("n", 15, 1, 1, 1, 1))
-    stage.ledger.node_changed(node_facts("n", 20, 1, 1, 1, 1))
+    stage.ledger.update_node(node_facts("n", 15, 1, 1, 1, 1))
+    stage.ledger.update_node(node_facts("n", 20, 1, 1, 1, 1))
     assert await stage.round() == ["b"]
     assert stage.ended("bound") == 1
 
@@ -216,7 +216,7 @@ async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
 async def test_a_pod_that_passes_while_a_round_is_under_way_is_not_woken(stage: Stage) -> None:
     stage.wait("a")
     stage.free("n")
-    planning = asyncio.create_task(stage.kicker.plan())
+    planning = asyncio.create_task(stage.kicker.choose_activations())
     await asyncio.sleep(0)
     stage.admit("a")
     assert await planning == []
@@ -228,13 +228,13 @@ async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage
     start = stage.seconds
     assert await stage.round() == ["a"]
     await stage.round()
-    assert stage.kicker.next_at == start + 5
+    assert stage.kicker.next_round_at == start + 5
     stage.seconds += 5
     assert await stage.round() == []
-    assert stage.kicker.next_at == start + 10
+    assert stage.kicker.next_round_at == start + 10
     stage.problem = "the list of pods is not complete yet"
     assert await stage.round() == []
-    assert stage.kicker.next_at == start + 6
+    assert stage.kicker.next_round_at == start + 6
 
 
 async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None:
@@ -255,7 +255,7 @@ async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: Stage) ->
     stage.seconds += 301
     stage.free("n")
     assert await stage.round() == []
-    stage.kicker.called()
+    stage.kicker.on_filter_called()
     assert await stage.round() == ["a"]
 
 
@@ -283,7 +283,7 @@ async def test_a_kicked_pod_that_is_deleted_counts_as_gone(stage: Stage) -> None
     stage.wait("a")
     stage.free("n")
     assert await stage.round() == ["a"]
-    stage.ledger.pod_gone("a")
+    stage.ledger.remove_pod("a")
     assert await stage.round() == []
     assert stage.ended("gone") == 1
 
@@ -307,7 +307,7 @@ async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() ->
     stage.door.errors["soon"] = RefusedError(403, "Forbidden", "no")
     stage.wait("soon")
     stage.seconds += 280
-    stage.kicker.called()
+    stage.kicker.on_filter_called()
     stage.free("m")
     assert await stage.round() == []
     stage.seconds += 290
@@ -337,7 +337,7 @@ async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
         stage.wait(f"p{number:03}", 1)
     stage.put(node_facts("n", *[15] * 20))
     first = await stage.round()
-    assert len(first) == kicks.MOST_KICKED
+    assert len(first) == kicks.MAX_ACTIVATED_PODS
     assert await stage.round() == []
     stage.admit(first[0])
     assert await stage.round() == ["p100"]
@@ -345,7 +345,7 @@ async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
 
 async def test_a_round_ends_after_so_many_nodes_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of three sizes looks at both nodes: four looks are enough for two of them."""
-    monkeypatch.setattr(plan, "MOST_LOOKED_AT", 4)
+    monkeypatch.setattr(plan, "MAX_NODE_VISITS", 4)
     stage = Stage("n", "m")
     for units in (4, 5, 6):
         stage.wait(f"p{units}", units)
@@ -367,7 +367,7 @@ async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(st
     stage.free("n")
     stage.refuse("a", nodes=["n"])
     assert await stage.round() == []
-    stage.ledger.policy_changed()
+    stage.ledger.apply_policy_change()
     assert await stage.round() == ["a"]
     stage.refuse("a", nodes=["n"])
     assert await stage.round() == []
@@ -376,7 +376,7 @@ async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(st
 
 async def test_another_policy_wakes_nobody_for_whom_there_is_no_room(stage: Stage) -> None:
     stage.wait("a")
-    stage.ledger.policy_changed()
+    stage.ledger.apply_policy_change()
     assert await stage.round() == []
     stage.free("n")
     assert await stage.round() == ["a"]

@@ -13,10 +13,10 @@ async def test_a_new_process_takes_what_waits_for_refused() -> None:
     stage.put(node_facts("m", 15))
     stage.arrive("a")
     stage.arrive("leaving")
-    stage.ledger.pod_changed(a_pod("leaving", leaving=True))
+    stage.ledger.update_pod(a_pod("leaving", leaving=True))
     stage.seconds += 100
     assert await stage.round() == []
-    stage.kicker.called()
+    stage.kicker.on_filter_called()
     assert await stage.round() == []
     stage.seconds += 5
     assert await stage.round() == ["a"]

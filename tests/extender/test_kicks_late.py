@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
-from extender.app import Extender, Options
-from extender.metrics import Metrics
-from extender.server import listen
+from extender.app import Extender, ExtenderOptions
+from extender.metrics import ExtenderMetrics
+from extender.server import open_listener
 from extender.settings import ExtenderConfiguration
 from tests.e2e.objects import RESOURCE, a_card, a_pod, cards
 from tests.fakes.proxy import Proxy
@@ -72,7 +72,7 @@ class Town:
 
 @pytest_asyncio.fixture
 async def town() -> AsyncIterator[Town]:
-    sockets = {"verbs": listen("127.0.0.1:0")}
+    sockets = {"verbs": open_listener("127.0.0.1:0")}
     async with Proxy(sockets["verbs"].getsockname()[1]) as front:
         url = f"{front.url}{SETTINGS.listen.url_prefix}"
         async with (
@@ -86,9 +86,9 @@ async def town() -> AsyncIterator[Town]:
 
 @asynccontextmanager
 async def running(api: Proxy, sockets: dict[str, socket.socket]) -> AsyncIterator[None]:
-    metrics = Metrics("test")
+    metrics = ExtenderMetrics("test")
     client = Api(Configuration(host=api.url), observe=metrics.observe_call)
-    extender = Extender(Options(SETTINGS, "test"), client, metrics)
+    extender = Extender(ExtenderOptions(SETTINGS, "test"), client, metrics)
     task = asyncio.create_task(extender.run(sockets))
     await api.seen("GET", "watch=true", 2)
     yield

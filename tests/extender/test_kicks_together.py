@@ -1,4 +1,4 @@
-"""Whoever a round of kicks wakes fits together, whatever the cluster."""
+"""Whoever an activation round wakes fits together, whatever the cluster."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.builders import a_pod, node_facts
 from tests.cards.strategies import requests
 from tests.extender.kick_stage import Stage
-from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.records import Record
-from vrampack.cards.request import Ask, ContainerAsk, Request
+from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 
 @st.composite
@@ -38,21 +38,21 @@ def test_whom_a_round_wakes_fits_together_and_whom_it_leaves_fits_not_beside_the
     asyncio.run(check_a_round(cluster, asked))
 
 
-async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked: list[tuple[Request, int]]) -> None:
+async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked: list[tuple[CardRequest, int]]) -> None:
     stage = Stage()
     for number, (request, priority) in enumerate(asked):
-        ask = Ask(request, (ContainerAsk("main", "main", 0, request.units),))
-        stage.ledger.pod_changed(a_pod(f"p{number}", ask=ask, priority=priority))
+        ask = PodRequest(request, (ContainerRequest("main", "main", 0, request.units),))
+        stage.ledger.update_pod(a_pod(f"p{number}", ask=ask, priority=priority))
         stage.refuse(f"p{number}")
     for facts, used in cluster:
         shares = tuple(Share(units, f"GPU-{index}", index) for index, units in enumerate(used))
-        stage.ledger.pod_changed(a_pod(f"on-{facts.name}", node=facts.name, record=Record("vrampack", shares)))
+        stage.ledger.update_pod(a_pod(f"on-{facts.name}", node=facts.name, record=Record("vrampack", shares)))
         stage.put(facts)
     woken = {attempt.pod.uid: attempt for attempt in await stage.round_of_attempts()}
-    filled = {node.name: node for node in stage.ledger.nodes()}
+    filled = {node.name: node for node in stage.ledger.list_nodes()}
     for number in sorted(range(len(asked)), key=lambda at: (-asked[at][1], at)):
         request, attempt = asked[number][0], woken.get(f"p{number}")
-        fitting = {name for name, node in filled.items() if not isinstance(fitting_cards(node, request), Unfit)}
+        fitting = {name for name, node in filled.items() if not isinstance(find_fitting_cards(node, request), Unfit)}
         assert (attempt is not None) == bool(fitting)
         if attempt is not None:
             name = attempt.laid.node_name
@@ -60,7 +60,7 @@ async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked:
             filled[name] = with_used(filled[name], attempt.laid.cards, request)
 
 
-def with_used(node: Node, indices: Collection[int], request: Request) -> Node:
+def with_used(node: Node, indices: Collection[int], request: CardRequest) -> Node:
     """The node with the request on these cards, each of which must take it."""
     assert len(indices) == request.count
     cards = list(node.cards)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from extender.ledger import GONE_NODES_KEPT, Ledger
-from extender.notices import Notice
+from extender.ledger import REMOVED_NODES_KEPT, Ledger
+from extender.notices import LedgerProblem
 from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts, some_cards
-from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.records import Record, UnreadableRecord
 
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
 
@@ -22,23 +22,23 @@ class Told:
     """A ledger with one node `n` of two cards of 15 units, and what it reported."""
 
     def __init__(self, facts: NodeFacts | None = None) -> None:
-        self.notices: list[Notice] = []
+        self.notices: list[LedgerProblem] = []
         self.seconds = 0.0
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=self.notices.append)
-        self.ledger.node_changed(facts or node_facts("n", 15, 15))
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=self.notices.append)
+        self.ledger.update_node(facts or node_facts("n", 15, 15))
 
     def used(self, name: str = "n") -> list[int]:
         return [card.used_units for card in self.node(name).cards]
 
     def node(self, name: str = "n") -> Node:
-        node = self.ledger.node(name)
+        node = self.ledger.get_node(name)
         assert node is not None
         return node
 
     def place(self, pod: Pod, *cards: int) -> Allocation:
         """An allocation of the pod's ask on the cards of these indices."""
-        assert pod.ask is not None
-        return allocate(self.node(), [self.node().cards[index] for index in cards], pod.ask)
+        assert pod.request is not None
+        return allocate_cards(self.node(), [self.node().cards[index] for index in cards], pod.request)
 
     def kinds(self) -> list[str]:
         return [notice.kind for notice in self.notices]
@@ -58,118 +58,118 @@ def test_forget_gives_it_back(told: Told) -> None:
     told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
     told.ledger.forget("p", "n")
     assert told.used() == [0, 0]
-    assert told.ledger.reservations() == []
+    assert told.ledger.list_reservations() == []
 
 
 def test_showing_the_pod_bound_confirms_its_reservation(told: Told) -> None:
     told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
     assert told.used() == [4, 0]
-    assert told.ledger.reservations() == []
+    assert told.ledger.list_reservations() == []
 
 
 def test_from_bound_on_the_record_counts_and_not_the_reservation(told: Told) -> None:
     """Another extender's Binding won: its cards are the truth."""
     told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.pod_changed(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
+    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
     assert told.used() == [0, 4]
 
 
 def test_from_bound_on_the_record_counts_and_not_the_labels(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", units=9, record=OURS))
+    told.ledger.update_pod(a_pod(node="n", units=9, record=OURS))
     assert told.used() == [4, 0]
 
 
 def test_being_bound_elsewhere_ends_every_reservation(told: Told) -> None:
-    told.ledger.node_changed(node_facts("m", 15))
+    told.ledger.update_node(node_facts("m", 15))
     told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.unsettle("p", "n")
-    told.ledger.pod_changed(a_pod(node="m", record=OURS))
+    told.ledger.mark_unconfirmed("p", "n")
+    told.ledger.update_pod(a_pod(node="m", record=OURS))
     assert told.used("n") == [0, 0]
     assert told.used("m") == [4]
 
 
-def test_an_unsettled_reservation_holds_until_the_pod_is_gone(told: Told) -> None:
-    told.ledger.pod_changed(a_pod())
+def test_an_unconfirmed_reservation_holds_until_the_pod_is_gone(told: Told) -> None:
+    told.ledger.update_pod(a_pod())
     told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.unsettle("p", "n")
-    told.ledger.pod_changed(a_pod())
+    told.ledger.mark_unconfirmed("p", "n")
+    told.ledger.update_pod(a_pod())
     assert told.used() == [4, 0]
-    assert told.ledger.holds("n")[0].state == "unsettled"
-    told.ledger.pod_gone("p")
+    assert told.ledger.list_holds("n")[0].state == "unconfirmed"
+    told.ledger.remove_pod("p")
     assert told.used() == [0, 0]
 
 
 def test_a_terminating_pod_holds_its_memory_until_it_is_gone(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
-    told.ledger.pod_changed(a_pod(node="n", record=OURS, leaving=True))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS, leaving=True))
     assert told.used() == [4, 0]
-    assert told.ledger.holds("n")[0].state == "leaving"
-    told.ledger.pod_gone("p")
+    assert told.ledger.list_holds("n")[0].state == "terminating"
+    told.ledger.remove_pod("p")
     assert told.used() == [0, 0]
 
 
 def test_a_finished_pod_holds_nothing(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
-    told.ledger.pod_changed(a_pod(node="n", record=OURS, finished=True))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS, finished=True))
     assert told.used() == [0, 0]
 
 
 def test_an_older_event_takes_nothing_back(told: Told) -> None:
     """The pod was looked up after a lost reply; the watch is still on its way to where that look-up was."""
-    told.ledger.pod_fetched(a_pod(node="n", record=OURS))
-    told.ledger.pod_changed(a_pod())
+    told.ledger.update_fetched_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod())
     assert told.used() == [4, 0]
 
 
 def test_a_list_that_began_before_a_look_up_takes_nothing_back(told: Told) -> None:
-    before = told.ledger.list_begins()
-    told.ledger.pod_fetched(a_pod(node="n", record=OURS))
-    told.ledger.pod_listed(a_pod())
-    told.ledger.list_ends(before, {"p"})
+    before = told.ledger.begin_list()
+    told.ledger.update_fetched_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_listed_pod(a_pod())
+    told.ledger.end_list(before, {"p"})
     assert told.used() == [4, 0]
 
 
 def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(told: Told) -> None:
     """It was created after the list's snapshot, so the list does not name it."""
-    before = told.ledger.list_begins()
-    told.ledger.pod_fetched(a_pod("new", node="n", record=OURS))
-    told.ledger.list_ends(before, set())
+    before = told.ledger.begin_list()
+    told.ledger.update_fetched_pod(a_pod("new", node="n", record=OURS))
+    told.ledger.end_list(before, set())
     assert told.used() == [4, 0]
 
 
 def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(told: Told) -> None:
     """Known before the list began, it was deleted by its snapshot: the answer to the look-up was older."""
-    told.ledger.pod_changed(a_pod("old", node="n", record=OURS))
-    before = told.ledger.list_begins()
-    told.ledger.pod_fetched(a_pod("old", node="n", record=OURS))
-    told.ledger.list_ends(before, set())
+    told.ledger.update_pod(a_pod("old", node="n", record=OURS))
+    before = told.ledger.begin_list()
+    told.ledger.update_fetched_pod(a_pod("old", node="n", record=OURS))
+    told.ledger.end_list(before, set())
     assert told.used() == [0, 0]
 
 
 def test_a_list_takes_back_even_a_binding(told: Told) -> None:
     """The API server was restored from a backup: what it says now is the truth."""
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
-    before = told.ledger.list_begins()
-    told.ledger.pod_listed(a_pod())
-    told.ledger.list_ends(before, {"p"})
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    before = told.ledger.begin_list()
+    told.ledger.update_listed_pod(a_pod())
+    told.ledger.end_list(before, {"p"})
     assert told.used() == [0, 0]
-    assert told.ledger.pod("p") == a_pod()
+    assert told.ledger.get_pod("p") == a_pod()
 
 
 def test_a_list_releases_what_it_does_not_name(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
     told.ledger.assume(a_pod("q"), "n", told.place(a_pod("q"), 1))
-    before = told.ledger.list_begins()
+    before = told.ledger.begin_list()
     told.ledger.assume(a_pod("r"), "n", told.place(a_pod("r"), 1))
-    told.ledger.list_ends(before, set())
+    told.ledger.end_list(before, set())
     assert told.used() == [0, 4]
-    assert [each.pod.name for each in told.ledger.reservations()] == ["r"]
+    assert [each.pod.name for each in told.ledger.list_reservations()] == ["r"]
 
 
 UNPLACED = {
     "without a record": (None, "record_missing", 4),
-    "with a damaged record": (Unreadable("vrampack.dev/allocation", "not JSON"), "record_unreadable", 4),
+    "with a damaged record": (UnreadableRecord("vrampack.dev/allocation", "not JSON"), "record_unreadable", 4),
     "on a card that is not there": (Record("vrampack", (Share(4, "GPU-9", 9),)), "card_unknown", 4),
     "on a card that is not there, larger than asked": (Record("gpushare-v2", (Share(6, index=9),)), "card_unknown", 6),
 }
@@ -177,34 +177,34 @@ UNPLACED = {
 
 @pytest.mark.parametrize(("record", "kind", "units"), UNPLACED.values(), ids=UNPLACED)
 def test_a_bound_pod_nobody_can_place_counts_on_every_card(
-    told: Told, record: Record | Unreadable | None, kind: str, units: int
+    told: Told, record: Record | UnreadableRecord | None, kind: str, units: int
 ) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=record))
+    told.ledger.update_pod(a_pod(node="n", record=record))
     assert told.used() == [units, units]
     assert told.kinds() == [kind]
 
 
 def test_a_whole_card_pod_nobody_can_place_fills_every_card(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(ask=an_ask(4, whole=True), node="n"))
+    told.ledger.update_pod(a_pod(ask=an_ask(4, whole=True), node="n"))
     assert told.used() == [15, 15]
 
 
 def test_the_agent_says_where_such_a_pod_is(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n"))
-    told.ledger.node_changed(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
+    told.ledger.update_pod(a_pod(node="n"))
+    told.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
     assert told.used() == [0, 4]
-    assert told.ledger.holds("n")[0].unplaced == ""
+    assert told.ledger.list_holds("n")[0].unplaced_reason == ""
 
 
 def test_a_readable_record_beats_what_the_agent_says() -> None:
     told = Told(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
     assert told.used() == [4, 0]
 
 
 def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: Told) -> None:
-    told.ledger.pod_changed(a_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
-    told.ledger.pod_changed(a_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
+    told.ledger.update_pod(a_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
+    told.ledger.update_pod(a_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
     card = told.node().cards[0]
     assert (card.used_units, card.free_units, card.is_overcommitted) == (18, 0, True)
     assert told.kinds() == ["overcommitted"]
@@ -212,88 +212,88 @@ def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: Told) -> 
 
 
 def test_a_problem_is_reported_once_and_again_after_it_went_away(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n"))
-    told.ledger.pod_changed(a_pod("q", node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n"))
+    told.ledger.update_pod(a_pod("q", node="n", record=OURS))
     assert told.kinds() == ["record_missing"]
-    told.ledger.pod_gone("p")
-    told.ledger.pod_changed(a_pod(node="n"))
+    told.ledger.remove_pod("p")
+    told.ledger.update_pod(a_pod(node="n"))
     assert told.kinds() == ["record_missing", "record_missing"]
 
 
 def test_records_that_disagree_are_reported(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=replace(OURS, disagreement="other cards")))
+    told.ledger.update_pod(a_pod(node="n", record=replace(OURS, disagreement="other cards")))
     assert told.used() == [4, 0]
     assert told.kinds() == ["records_disagree"]
 
 
 def test_pods_bound_before_their_node_is_seen_count_when_it_comes(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="late", record=OURS))
-    told.ledger.node_changed(node_facts("late", 15))
+    told.ledger.update_pod(a_pod(node="late", record=OURS))
+    told.ledger.update_node(node_facts("late", 15))
     assert told.used("late") == [4]
 
 
 def test_pods_of_a_deleted_node_count_again_if_it_comes_back(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
-    told.ledger.node_gone("n")
-    assert told.ledger.node("n") is None
-    told.ledger.node_changed(node_facts("n", 15, 15))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.remove_node("n")
+    assert told.ledger.get_node("n") is None
+    told.ledger.update_node(node_facts("n", 15, 15))
     assert told.used() == [4, 0]
 
 
 def test_a_legacy_node_places_records_by_index() -> None:
     """It has no uuids: a record that carries one from another life is still right about the index."""
     told = Told(node_facts("n", 15, 15, legacy=True))
-    told.ledger.pod_changed(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
-    told.ledger.pod_changed(a_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
+    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
+    told.ledger.update_pod(a_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
     assert told.used() == [3, 4]
 
 
 def test_an_agent_node_places_records_by_uuid_whatever_their_index_says() -> None:
     """Indices change over reboots, uuids do not."""
     told = Told(NodeFacts("n", some_cards(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
-    told.ledger.pod_changed(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
+    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
     assert told.used() == [0, 4]
 
 
 def test_mixed_cards_are_counted_card_by_card() -> None:
     told = Told(node_facts("n", 15, 80))
     record = Record("vrampack", (Share(15, "GPU-0", 0), Share(15, "GPU-1", 1)))
-    told.ledger.pod_changed(a_pod(ask=an_ask(30, count=2), node="n", record=record))
+    told.ledger.update_pod(a_pod(ask=an_ask(30, count=2), node="n", record=record))
     assert told.used() == [15, 15]
-    assert (told.node().largest_free, told.node().free_units, told.node().total_units) == (65, 65, 95)
+    assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (65, 65, 95)
 
 
 def test_unusable_cards_give_no_room() -> None:
     cards = some_cards(15, 15, 15)
     facts = NodeFacts("n", (replace(cards[0], healthy=False), *cards[1:]), UNIT_MIB, cordoned=frozenset({"GPU-1"}))
     told = Told(facts)
-    assert (told.node().largest_free, told.node().free_units, told.node().total_units) == (15, 15, 45)
+    assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (15, 15, 45)
 
 
 def test_every_change_raises_the_generation_and_names_its_node(told: Told) -> None:
-    told.ledger.node_changed(node_facts("m", 15))
+    told.ledger.update_node(node_facts("m", 15))
     untouched = told.node("m")
     changes: list[Callable[[], object]] = [
         lambda: told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0)),
-        lambda: told.ledger.pod_changed(a_pod(node="n", record=OURS)),
-        lambda: told.ledger.pod_gone("p"),
-        lambda: told.ledger.node_changed(node_facts("n", 15, 24)),
+        lambda: told.ledger.update_pod(a_pod(node="n", record=OURS)),
+        lambda: told.ledger.remove_pod("p"),
+        lambda: told.ledger.update_node(node_facts("n", 15, 24)),
     ]
     for change in changes:
         before, was = told.ledger.generation, told.node()
         change()
         assert told.ledger.generation > before
-        assert told.ledger.changed_since(before) == ["n"]
+        assert told.ledger.list_nodes_changed_since(before) == ["n"]
         assert told.node() is not was
     assert told.node("m") is untouched
 
 
 def test_what_changes_nothing_raises_nothing(told: Told) -> None:
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
     before = told.ledger.generation
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
-    told.ledger.node_changed(node_facts("n", 15, 15))
-    told.ledger.pod_changed(a_pod("unbound"))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_node(node_facts("n", 15, 15))
+    told.ledger.update_pod(a_pod("unbound"))
     assert told.ledger.generation == before
 
 
@@ -301,7 +301,7 @@ def test_a_pod_finds_its_own_place_free(told: Told) -> None:
     """After a bind without an answer, the only room left may be its own reservation."""
     told.ledger.assume(a_pod(units=15), "n", told.place(a_pod(units=15), 0))
     told.ledger.assume(a_pod("q", units=15), "n", told.place(a_pod("q", units=15), 1))
-    mine, others = told.ledger.node_for("n", "p"), told.ledger.node_for("n", "r")
+    mine, others = told.ledger.get_node_for_pod("n", "p"), told.ledger.get_node_for_pod("n", "r")
     assert mine is not None
     assert others is not None
     assert [card.free_units for card in mine.cards] == [15, 0]
@@ -311,40 +311,40 @@ def test_a_pod_finds_its_own_place_free(told: Told) -> None:
 
 def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> None:
     told = Told(replace(node_facts("n", 15), unit_mib=256))
-    told.ledger.pod_changed(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(a_pod(node="n", record=OURS))
     assert told.used() == [4]
     assert told.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
 
 
 def test_what_a_bound_pod_holds_is_free_for_nobody(told: Told) -> None:
     """A call may name any uid."""
-    told.ledger.pod_changed(a_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
-    assert told.ledger.node_for("n", "p") == told.node()
+    told.ledger.update_pod(a_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
+    assert told.ledger.get_node_for_pod("n", "p") == told.node()
 
 
 def test_who_asks_is_told_which_nodes_changed_since(told: Told) -> None:
     ledger = told.ledger
     for name in ("a", "b", "c"):
-        ledger.node_changed(node_facts(name))
+        ledger.update_node(node_facts(name))
     before = ledger.generation
-    assert ledger.changed_since(before) == []
-    ledger.pod_changed(a_pod("p", node="b"))
-    ledger.node_gone("a")
-    ledger.node_changed(node_facts("d"))
-    assert sorted(ledger.changed_since(before) or ()) == ["a", "b", "d"]
-    assert sorted(ledger.changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
+    assert ledger.list_nodes_changed_since(before) == []
+    ledger.update_pod(a_pod("p", node="b"))
+    ledger.remove_node("a")
+    ledger.update_node(node_facts("d"))
+    assert sorted(ledger.list_nodes_changed_since(before) or ()) == ["a", "b", "d"]
+    assert sorted(ledger.list_nodes_changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
 
 
 def test_removed_nodes_are_forgotten_in_time(told: Told) -> None:
     """Who asked so long ago that a removal may be missing has to look at all nodes."""
     ledger = told.ledger
-    ledger.node_changed(node_facts("kept"))
+    ledger.update_node(node_facts("kept"))
     before = ledger.generation
-    for number in range(GONE_NODES_KEPT + 10):
-        ledger.node_changed(node_facts(f"n{number}"))
-        ledger.node_gone(f"n{number}")
-    assert ledger.changed_since(before) is None
-    assert len(ledger._changed) <= GONE_NODES_KEPT + 5
+    for number in range(REMOVED_NODES_KEPT + 10):
+        ledger.update_node(node_facts(f"n{number}"))
+        ledger.remove_node(f"n{number}")
+    assert ledger.list_nodes_changed_since(before) is None
+    assert len(ledger._changed) <= REMOVED_NODES_KEPT + 5
     now = ledger.generation
-    ledger.node_changed(node_facts("kept", 16))
-    assert ledger.changed_since(now) == ["kept"]
+    ledger.update_node(node_facts("kept", 16))
+    assert ledger.list_nodes_changed_since(now) == ["kept"]

@@ -17,20 +17,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from extender.evictions import Evictions
-from extender.ledger import Ledger, PodList
-from extender.nominations import Nominations
+from extender.evictions import PendingPreemptions
+from extender.ledger import Ledger, RelistBaseline
+from extender.nominations import Nominator
 from policies.engine import Engine
-from policies.judging import in_order, judge
+from policies.judging import evaluate_node, sort_by_score
 from policies.policy import Demand
 from policies.tuning import PolicyTuning
 from tests.builders import UNIT_MIB, a_record, an_ask, node_facts, some_cards
-from vrampack.cards.allocation import Allocation, allocate
+from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable
-from vrampack.cards.request import Ask
+from vrampack.cards.records import Record, UnreadableRecord
+from vrampack.cards.request import PodRequest
 
 NODES = ("n0", "n1", "n2")
 ASKS = (an_ask(4), an_ask(7), an_ask(9), an_ask(15), an_ask(16, count=2), an_ask(4, whole=True))
@@ -53,23 +53,23 @@ class Cluster(RuleBasedStateMachine):
         self.made = 0
         self.ledger = a_ledger()
         self.engine = Engine(
-            Nominations(self.ledger, Evictions(pod_of=self.ledger.pod, clock=lambda: 0.0)), PolicyTuning()
+            Nominator(self.ledger, PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: 0.0)), PolicyTuning()
         )
         for facts in self.nodes.values():
-            self.ledger.node_changed(facts)
+            self.ledger.update_node(facts)
 
     @rule(target=pods, ask=st.sampled_from(ASKS), heard=st.sampled_from([True, True, False]))
-    def create(self, ask: Ask, *, heard: bool) -> str:
+    def create(self, ask: PodRequest, *, heard: bool) -> str:
         uid = self.make(ask)
         if heard:
-            self.ledger.pod_changed(self.live[uid])
+            self.ledger.update_pod(self.live[uid])
         return uid
 
     @rule(target=pods, ask=st.sampled_from(ASKS), node=st.sampled_from(NODES))
-    def run(self, ask: Ask, node: str) -> str:
+    def run(self, ask: PodRequest, node: str) -> str:
         """The ordinary life of a pod, in one step: seen, bound, confirmed."""
         uid = self.make(ask)
-        self.ledger.pod_changed(self.live[uid])
+        self.ledger.update_pod(self.live[uid])
         self.bind(uid, node, "heard")
         self.deliver(len(self.events))
         return uid
@@ -77,29 +77,29 @@ class Cluster(RuleBasedStateMachine):
     @rule(uid=pods, node=st.sampled_from(NODES), reply=st.sampled_from(["heard", "cut", "lost", "heard", "refused"]))
     def bind(self, uid: str, node: str, reply: str) -> None:
         """As `extender.binding` does it: decide, reserve, send, and do what the reply means."""
-        pod = self.ledger.pod(uid)
-        seen = self.ledger.node_for(node, uid)
-        if pod is None or pod.node_name or pod.is_leaving or pod.ask is None or seen is None:
+        pod = self.ledger.get_pod(uid)
+        seen = self.ledger.get_node_for_pod(node, uid)
+        if pod is None or pod.node_name or pod.is_terminating or pod.request is None or seen is None:
             return
-        earlier = self.ledger.reservation(uid, node)
+        earlier = self.ledger.get_reservation(uid, node)
         if earlier is not None:
             allocation = earlier.allocation
         else:
-            judged = self.engine.judge(node, pod.ask, uid)
+            judged = self.engine.evaluate_node(node, pod.request, uid)
             if isinstance(judged, Unfit):
                 return
-            allocation = allocate(seen, judged.cards, pod.ask)
+            allocation = allocate_cards(seen, judged.cards, pod.request)
             self.ledger.assume(pod, node, allocation)
         if reply == "refused" or (reply == "heard" and not self.land(uid, node, allocation)):
             if earlier is None:
                 self.ledger.forget(uid, node)
             self.fetch(uid)
         elif reply == "lost":
-            self.ledger.unsettle(uid, node)
+            self.ledger.mark_unconfirmed(uid, node)
             self.posts.append((uid, node, allocation))
         elif reply == "cut":
             self.land(uid, node, allocation)
-            self.ledger.unsettle(uid, node)
+            self.ledger.mark_unconfirmed(uid, node)
 
     @precondition(lambda self: self.posts)
     @rule(data=st.data())
@@ -111,14 +111,14 @@ class Cluster(RuleBasedStateMachine):
         """One GET of a pod that the API server showed before."""
         pod = self.live.get(uid)
         if pod is None:
-            self.ledger.pod_gone(uid)
+            self.ledger.remove_pod(uid)
         else:
-            self.ledger.pod_fetched(pod)
+            self.ledger.update_fetched_pod(pod)
 
     @rule(uid=pods)
     def terminate(self, uid: str) -> None:
         if uid in self.live and self.live[uid].node_name:
-            self.put(replace(self.live[uid], is_leaving=True))
+            self.put(replace(self.live[uid], is_terminating=True))
 
     @rule(uid=consumes(pods))
     def delete(self, uid: str) -> None:
@@ -136,18 +136,18 @@ class Cluster(RuleBasedStateMachine):
         for _ in range(min(count, len(self.events))):
             kind, what = self.events.pop(0)
             if kind == "gone":
-                self.ledger.pod_gone(what)
+                self.ledger.remove_pod(what)
             elif kind == "pod":
-                self.ledger.pod_changed(what)
+                self.ledger.update_pod(what)
             elif kind == "node":
-                self.ledger.node_changed(what)
+                self.ledger.update_node(what)
             else:
-                self.ledger.node_gone(what)
+                self.ledger.remove_node(what)
 
     @rule(lands=st.booleans())
     def relist(self, *, lands: bool) -> None:
         """A list of all pods; a Binding may land, and be looked up, between its snapshot and its end."""
-        before: PodList = self.ledger.list_begins()
+        before: RelistBaseline = self.ledger.begin_list()
         snapshot = list(self.live.values())
         self.events = [event for event in self.events if event[0] in ("node", "node gone")]
         if lands and self.posts:
@@ -155,25 +155,27 @@ class Cluster(RuleBasedStateMachine):
             if self.land(uid, node, allocation):
                 self.fetch(uid)
         for pod in snapshot:
-            self.ledger.pod_listed(pod)
-        self.ledger.list_ends(before, {pod.uid for pod in snapshot})
+            self.ledger.update_listed_pod(pod)
+        self.ledger.end_list(before, {pod.uid for pod in snapshot})
 
     @invariant()
     def sums_are_those_of_a_fresh_count(self) -> None:
-        assert {name: self.ledger.drift_units(name) for name in NODES} == dict.fromkeys(NODES, 0)
+        assert {name: self.ledger.count_drift_units(name) for name in NODES} == dict.fromkeys(NODES, 0)
 
     @invariant()
     def the_engine_has_followed_every_change(self) -> None:
         """It is told what changed and looks at nothing else."""
         names = [*NODES, "never-seen"]
         for ask in ASKS:
-            plain = {name: judge(self.ledger.node(name), ask.request, "binpack", Demand()) for name in names}
-            said = self.engine.verdicts(names, ask, "somebody-else")
+            plain = {
+                name: evaluate_node(self.ledger.get_node(name), ask.card_request, "binpack", Demand()) for name in names
+            }
+            said = self.engine.filter_nodes(names, ask, "somebody-else")
             assert said.passed == [name for name, each in plain.items() if not isinstance(each, Unfit)]
-            assert said.later | said.never == {
+            assert said.unschedulable | said.unresolvable == {
                 name: each.reason.value for name, each in plain.items() if isinstance(each, Unfit)
             }
-            assert self.engine.best(said.passed, ask, "somebody-else", 6) == in_order(plain)
+            assert self.engine.rank_nodes(said.passed, ask, "somebody-else", 6) == sort_by_score(plain)
 
     @invariant()
     def a_rebuilt_ledger_is_the_same(self) -> None:
@@ -182,19 +184,19 @@ class Cluster(RuleBasedStateMachine):
             return
         rebuilt = a_ledger()
         for facts in self.nodes.values():
-            rebuilt.node_changed(facts)
-        before = rebuilt.list_begins()
+            rebuilt.update_node(facts)
+        before = rebuilt.begin_list()
         for pod in self.live.values():
-            rebuilt.pod_listed(pod)
-        rebuilt.list_ends(before, set(self.live))
-        for each in self.ledger.reservations():
+            rebuilt.update_listed_pod(pod)
+        rebuilt.end_list(before, set(self.live))
+        for each in self.ledger.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
         assert cards_of(rebuilt) == cards_of(self.ledger)
 
-    def make(self, ask: Ask) -> str:
+    def make(self, ask: PodRequest) -> str:
         self.made += 1
         uid = f"p{self.made}"
-        self.put(Pod(uid, "default", uid, ask=ask))
+        self.put(Pod(uid, "default", uid, request=ask))
         return uid
 
     def put(self, pod: Pod) -> None:
@@ -204,9 +206,9 @@ class Cluster(RuleBasedStateMachine):
     def land(self, uid: str, node: str, allocation: Allocation) -> bool:
         """What the API server does with a Binding: all of it, or nothing."""
         pod = self.live.get(uid)
-        if pod is None or pod.node_name or pod.is_leaving or pod.ask is None:
+        if pod is None or pod.node_name or pod.is_terminating or pod.request is None:
             return False
-        self.put(replace(pod, node_name=node, record=Record("vrampack", allocation.shares())))
+        self.put(replace(pod, node_name=node, record=Record("vrampack", allocation.to_shares())))
         return True
 
 
@@ -225,7 +227,7 @@ class HonestCluster(Cluster):
 
     @invariant()
     def no_card_is_over_in_the_ledger(self) -> None:
-        assert not [card for node in self.ledger.nodes() for card in node.cards if card.is_overcommitted]
+        assert not [card for node in self.ledger.list_nodes() for card in node.cards if card.is_overcommitted]
 
 
 class AnyCluster(Cluster):
@@ -237,7 +239,7 @@ class AnyCluster(Cluster):
         record=st.sampled_from(
             [
                 None,
-                Unreadable("vrampack.dev/allocation", "not JSON"),
+                UnreadableRecord("vrampack.dev/allocation", "not JSON"),
                 Record("vrampack", (Share(4, "GPU-0", 0),)),
                 Record("vrampack", (Share(4, "GPU-of-another-node", 0),)),
                 Record("gpushare-v2", (Share(30, index=1),)),
@@ -245,7 +247,7 @@ class AnyCluster(Cluster):
             ]
         ),
     )
-    def bind_by_somebody_else(self, uid: str, node: str, record: Record | Unreadable | None) -> None:
+    def bind_by_somebody_else(self, uid: str, node: str, record: Record | UnreadableRecord | None) -> None:
         pod = self.live.get(uid)
         if pod is not None and not pod.node_name:
             self.put(replace(pod, node_name=node, record=record))
@@ -273,22 +275,22 @@ class AnyCluster(Cluster):
 
 
 def a_ledger() -> Ledger:
-    return Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report=lambda _: None)
+    return Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report_problem=lambda _: None)
 
 
 def cards_of(ledger: Ledger) -> dict[str, Any]:
-    return {node.name: (node.cards, node.largest_free, node.free_units) for node in ledger.nodes()}
+    return {node.name: (node.cards, node.largest_free_units, node.free_units) for node in ledger.list_nodes()}
 
 
 def test_builders_read_back_their_own_records() -> None:
     """The machine writes `Record` values; a bind writes annotations: both must mean the same."""
     ledger = a_ledger()
-    ledger.node_changed(node_facts("n", 15, 15))
-    node = ledger.node("n")
+    ledger.update_node(node_facts("n", 15, 15))
+    node = ledger.get_node("n")
     assert isinstance(node, Node)
     ask = an_ask(8, count=2)
-    allocation = allocate(node, node.cards, ask)
-    assert a_record(node, node.cards, ask) == Record("vrampack", allocation.shares())
+    allocation = allocate_cards(node, node.cards, ask)
+    assert a_record(node, node.cards, ask) == Record("vrampack", allocation.to_shares())
 
 
 TestHonestCluster = pytest.mark.timeout(120)(HonestCluster.TestCase)

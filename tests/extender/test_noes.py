@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from policies.judging import judge
+from policies.judging import evaluate_node
 from policies.policy import Demand
 from tests.builders import an_ask, node_facts
 from tests.extender.desk import Desk
@@ -24,7 +24,7 @@ def full() -> Desk:
 
 def kept(desk: Desk) -> int:
     """How many answers have been kept."""
-    return len(desk.parts.verbs._noes._noes)
+    return len(desk.parts.verbs._rejections._rejections)
 
 
 def rejected(desk: Desk) -> int:
@@ -57,7 +57,7 @@ def test_room_that_is_taken_changes_no_no() -> None:
 def test_room_that_is_gained_ends_it() -> None:
     desk = full()
     assert desk.passed("p") == []
-    desk.ledger.pod_gone("on-n3")
+    desk.ledger.remove_pod("on-n3")
     assert desk.passed("p") == ["n3"]
 
 
@@ -81,7 +81,7 @@ def test_a_pod_with_a_place_of_its_own_is_not_answered_for_others() -> None:
     """Its reservation on `n0` is free for it alone, whatever was said before or will be said to others."""
     desk = full()
     assert desk.passed("other") == []
-    desk.ledger.pod_gone("on-n0")
+    desk.ledger.remove_pod("on-n0")
     mine = desk.arrive("mine", 15)
     desk.ledger.assume(mine, "n0", desk.allocation(mine, "n0", 0))
     assert desk.passed("other") == []
@@ -101,16 +101,19 @@ def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
         if change in ("hold", "leave"):
             desk.hold(f"pod-{rng.randrange(20)}", name, rng.randint(1, 8), leaving=change == "leave")
         elif change == "free":
-            desk.ledger.pod_gone(f"pod-{rng.randrange(20)}")
+            desk.ledger.remove_pod(f"pod-{rng.randrange(20)}")
         elif change == "node":
             desk.put(node_facts(name, *[rng.choice((4, 8, 15))] * rng.choice((1, 2))))
         elif change == "gone":
-            desk.ledger.node_gone(name)
+            desk.ledger.remove_node(name)
         units = rng.choice((2, 6, 9, 15))
         names = rng.sample(NAMES, len(NAMES) - rng.choice((0, 0, 0, 1)))
         before = kept(desk)
         answer = desk.filter(f"asking-{step % 3}", units, names=names)
-        plain = {each: judge(desk.ledger.node(each), an_ask(units).request, "binpack", Demand()) for each in names}
+        plain = {
+            each: evaluate_node(desk.ledger.get_node(each), an_ask(units).card_request, "binpack", Demand())
+            for each in names
+        }
         fitting = [each for each in names if not isinstance(plain[each], Unfit)]
         assert answer["NodeNames"] == fitting, (seed, step)
         assert set(answer["FailedNodes"]) | set(answer["FailedAndUnresolvableNodes"]) == set(names) - set(fitting)

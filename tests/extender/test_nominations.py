@@ -16,7 +16,7 @@ NO_ROOM = "no card with enough free memory"
 
 def nominate(desk: Desk, name: str, node: str, units: int = 15, *, priority: int = 10) -> Pod:
     pod = replace(a_pod(name, units=units, priority=priority), nominated_node=node)
-    desk.ledger.pod_changed(pod)
+    desk.ledger.update_pod(pod)
     return pod
 
 
@@ -51,7 +51,7 @@ def test_what_leaving_pods_still_hold_will_be_the_nominees() -> None:
     desk.hold("other", "a", 10, card=1)
     nominate(desk, "urgent", "a")
     assert desk.cards("small", "a") == [1]
-    desk.ledger.pod_gone("victim")
+    desk.ledger.remove_pod("victim")
     assert desk.cards("small", "a") == [1]
     assert desk.passed("medium", 6) == []
     assert desk.cards("urgent", "a", 15) == [0]
@@ -84,18 +84,18 @@ def test_a_nominee_that_will_find_no_card_keeps_none_from_others() -> None:
 def test_a_nominee_whose_place_is_reserved_holds_it_once() -> None:
     desk = Desk({"a": [15, 15]})
     pod = nominate(desk, "urgent", "a")
-    node = desk.ledger.node("a")
+    node = desk.ledger.get_node("a")
     assert node is not None
-    assert pod.ask is not None
+    assert pod.request is not None
     desk.ledger.assume(pod, "a", desk.allocation(pod, "a", 0))
     assert desk.cards("small", "a", 15) == [1]
 
 
 ENDS: dict[str, Callable[[Desk, Pod], object]] = {
-    "taken back": lambda desk, pod: desk.ledger.pod_changed(replace(pod, nominated_node="")),
-    "another node": lambda desk, pod: desk.ledger.pod_changed(replace(pod, nominated_node="b")),
-    "deleted": lambda desk, pod: desk.ledger.pod_gone(pod.uid),
-    "leaving": lambda desk, pod: desk.ledger.pod_changed(replace(pod, is_leaving=True)),
+    "taken back": lambda desk, pod: desk.ledger.update_pod(replace(pod, nominated_node="")),
+    "another node": lambda desk, pod: desk.ledger.update_pod(replace(pod, nominated_node="b")),
+    "deleted": lambda desk, pod: desk.ledger.remove_pod(pod.uid),
+    "leaving": lambda desk, pod: desk.ledger.update_pod(replace(pod, is_terminating=True)),
     "bound elsewhere": lambda desk, pod: desk.hold(pod.name, "b", 15),
 }
 
@@ -106,20 +106,20 @@ def test_a_nomination_that_ends_is_room_for_those_who_wait(end: Callable[[Desk, 
     desk = Desk({"a": [15], "b": [15]})
     pod = nominate(desk, "urgent", "a")
     assert desk.passed("small", names=["a"]) == []
-    before = desk.ledger.room_generation
+    before = desk.ledger.capacity_generation
     end(desk, pod)
-    assert [node.name for _, node in desk.ledger.roomier_since(before)] == ["a"]
+    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["a"]
     assert desk.passed("small", names=["a"]) == ["a"]
 
 
 def test_a_nomination_outlives_its_node() -> None:
     desk = Desk({"a": [15]})
     pod = nominate(desk, "urgent", "a")
-    desk.ledger.node_gone("a")
+    desk.ledger.remove_node("a")
     assert desk.passed("small") == []
     assert desk.passed("urgent", 15) == []
     desk.put(node_facts("a", 15))
     assert desk.passed("small") == []
-    desk.ledger.pod_gone(pod.uid)
+    desk.ledger.remove_pod(pod.uid)
     assert desk.passed("small") == ["a"]
-    assert not desk.ledger.nominated_nodes()
+    assert not desk.ledger.list_nominated_nodes()

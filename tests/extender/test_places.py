@@ -12,13 +12,13 @@ def test_each_kind_of_place_is_shown_with_its_age() -> None:
     desk = Desk({"a": [15, 15, 15]})
     reserved = desk.arrive("reserved")
     desk.ledger.assume(reserved, "a", desk.allocation(reserved, "a", 0))
-    desk.ledger.unsettle("reserved", "a")
+    desk.ledger.mark_unconfirmed("reserved", "a")
     desk.seconds += 1.5
     assert desk.best("promised", 15) == "a"
     desk.seconds += 0.25
-    desk.ledger.pod_changed(replace(a_pod("nominated", units=15), nominated_node="a"))
+    desk.ledger.update_pod(replace(a_pod("nominated", units=15), nominated_node="a"))
 
-    assert desk.parts.places.shown() == {
+    assert desk.parts.placements_view.build_json() == {
         "reservations": [
             {
                 "uid": "reserved",
@@ -27,7 +27,7 @@ def test_each_kind_of_place_is_shown_with_its_age() -> None:
                 "node": "a",
                 "cards": [0],
                 "ageSeconds": 1.75,
-                "unsettled": True,
+                "unconfirmed": True,
             }
         ],
         "promises": [{"uid": "promised", "node": "a", "cards": [1], "ageSeconds": 0.25}],
@@ -36,4 +36,8 @@ def test_each_kind_of_place_is_shown_with_its_age() -> None:
 
 
 def test_nothing_is_shown_where_nothing_is_under_way() -> None:
-    assert Desk({"a": [15]}).parts.places.shown() == {"reservations": [], "promises": [], "nominations": []}
+    assert Desk({"a": [15]}).parts.placements_view.build_json() == {
+        "reservations": [],
+        "promises": [],
+        "nominations": [],
+    }

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.plan import Plan
-from policies.layout import Laid, Layout
+from extender.plan import DryRun
+from policies.layout import Placement, TrialCluster
 from tests.builders import a_node
 from tests.cards.strategies import nodes, requests
 from vrampack.cards.node import Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 ASKED = st.tuples(requests(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
 
@@ -28,40 +28,48 @@ def test_it_lays_as_the_plain_way_does(data: st.DataObject) -> None:
     assert asyncio.run(laid_by_plan(grown, asked)) == laid_plainly(grown, asked)
 
 
-async def laid_by_plan(grown: list[tuple[int, Node]], asked: list[tuple[Request, int, set[str]]]) -> list[Laid | None]:
-    plan = Plan(grown, ())
-    return [await plan.lay(request, "binpack", since=since, without=vain) for request, since, vain in asked]
+async def laid_by_plan(
+    grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
+) -> list[Placement | None]:
+    plan = DryRun(grown, ())
+    return [
+        await plan.place_pod(request, "binpack", since=since, excluded_nodes=vain) for request, since, vain in asked
+    ]
 
 
-def laid_plainly(grown: list[tuple[int, Node]], asked: list[tuple[Request, int, set[str]]]) -> list[Laid | None]:
-    layout = Layout(node for _, node in grown)
+def laid_plainly(
+    grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
+) -> list[Placement | None]:
+    layout = TrialCluster(node for _, node in grown)
     return [_lay(layout, grown, request, since, vain) for request, since, vain in asked]
 
 
 def _lay(
-    layout: Layout, grown: list[tuple[int, Node]], request: Request, since: int, vain: Collection[str]
-) -> Laid | None:
+    layout: TrialCluster, grown: list[tuple[int, Node]], request: CardRequest, since: int, vain: Collection[str]
+) -> Placement | None:
     names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
-    places = [place for name in names if (place := layout.place(name, request, "binpack"))]
+    places = [place for name in names if (place := layout.find_placement(name, request, "binpack"))]
     if not places:
         return None
-    best = min(places, key=lambda place: place.rank)
-    layout.hold(best, request)
+    best = min(places, key=lambda place: place.sort_key)
+    layout.hold_placement(best, request)
     return best
 
 
 @settings(deadline=None)
 @given(cluster=st.lists(nodes(), max_size=3), asked=st.lists(ASKED, max_size=6))
-def test_hopeless_is_what_fits_not_even_alone(cluster: list[Node], asked: list[tuple[Request, int, set[str]]]) -> None:
+def test_hopeless_is_what_fits_not_even_alone(
+    cluster: list[Node], asked: list[tuple[CardRequest, int, set[str]]]
+) -> None:
     """Whatever was laid before."""
 
     async def check() -> None:
         named = [(len(cluster) - at, _named(node, f"n{at}")) for at, node in enumerate(cluster)]
-        plan = Plan(named, ())
+        plan = DryRun(named, ())
         for request, since, _ in asked:
-            await plan.lay(request, "binpack", since=since)
-            alone = _lay(Layout(node for _, node in named), named, request, since, ())
-            assert await plan.is_hopeless(request, "binpack", since=since) == (alone is None)
+            await plan.place_pod(request, "binpack", since=since)
+            alone = _lay(TrialCluster(node for _, node in named), named, request, since, ())
+            assert await plan.is_unplaceable(request, "binpack", since=since) == (alone is None)
 
     asyncio.run(check())
 
@@ -71,26 +79,26 @@ def _named(node: Node, name: str) -> Node:
 
 
 async def test_what_is_held_from_before_is_taken() -> None:
-    plan = Plan([(1, a_node())], [(Laid("n", (0,)), Request(16))])
-    assert await plan.lay(Request(16), "binpack", since=0) == Laid("n", (1,), -16)
-    assert await plan.lay(Request(16), "binpack", since=0) is None
+    plan = DryRun([(1, a_node())], [(Placement("n", (0,)), CardRequest(16))])
+    assert await plan.place_pod(CardRequest(16), "binpack", since=0) == Placement("n", (1,), -16)
+    assert await plan.place_pod(CardRequest(16), "binpack", since=0) is None
 
 
 async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
     """Free 16-10=6 on `b`, 16 on the others: 5 go to `b`, then 5 to `a`, which has 11 left and is tighter than `c`."""
     grown = [(3, a_node("c")), (2, a_node("b", units=(16,), used=(10,))), (1, a_node("a", units=(16,)))]
-    plan = Plan(grown, ())
-    laid = [await plan.lay(Request(5), "binpack", since=0) for _ in range(3)]
+    plan = DryRun(grown, ())
+    laid = [await plan.place_pod(CardRequest(5), "binpack", since=0) for _ in range(3)]
     assert [place and place.node_name for place in laid] == ["b", "a", "a"]
 
 
 async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
-    plan = Plan([(2, a_node("new", used=(16, 16))), (1, a_node("old"))], ())
-    assert await plan.lay(Request(5), "binpack", since=1) is None
-    assert await plan.lay(Request(5), "binpack", since=0) == Laid("old", (0,), -16)
+    plan = DryRun([(2, a_node("new", used=(16, 16))), (1, a_node("old"))], ())
+    assert await plan.place_pod(CardRequest(5), "binpack", since=1) is None
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("old", (0,), -16)
 
 
 async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
-    plan = Plan([(1, a_node())], ())
-    assert await plan.lay(Request(5), "binpack", since=0, without={"n"}) is None
-    assert await plan.lay(Request(5), "binpack", since=0) == Laid("n", (0,), -16)
+    plan = DryRun([(1, a_node())], ())
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0, excluded_nodes={"n"}) is None
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("n", (0,), -16)

@@ -103,7 +103,7 @@ async def test_a_place_reserved_for_the_pod_itself_is_not_in_its_way() -> None:
     extender = Extender([a_node()], [a_pod("vip", 4, node="n", card=0, priority=99), URGENT])
     binding = {"PodName": "urgent", "PodNamespace": "default", "PodUID": "urgent", "Node": "n"}
     assert (await extender.post("bind", json.dumps(binding).encode())).json() == {"Error": ""}
-    assert len(extender.ledger.reservations()) == 1
+    assert len(extender.ledger.list_reservations()) == 1
     reply = await extender.post("preempt", json.dumps(call(URGENT, {"n": ["other"]})).encode())
     assert reply.json()["NodeNameToMetaVictims"]["n"]["Pods"] == [{"UID": "other"}]
 

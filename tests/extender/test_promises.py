@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.promises import PROMISE_SECONDS, Promises
-from policies.layout import Laid
-from policies.policy import Ranked
+from extender.promises import SOFT_RESERVATION_SECONDS, SoftReservations
+from policies.layout import Placement
+from policies.policy import ScoredCards
 from tests.builders import a_pod, an_ask
 from tests.extender.desk import Desk
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 
 def promised(desk: Desk) -> dict[str, str]:
     """Who was promised which node."""
-    return {each.uid: each.laid.node_name for each in desk.parts.promises.live()}
+    return {each.uid: each.placement.node_name for each in desk.parts.soft_reservations.list_active()}
 
 
 def test_the_next_pod_is_led_to_another_card() -> None:
@@ -47,7 +47,7 @@ def test_eight_members_of_a_gang_get_eight_places() -> None:
     desk = Desk({"a": [15, 15], "b": [15, 15], "c": [15, 15], "d": [15, 15]}, decide="filter")
     sent = [desk.passed(f"member-{number}", 15) for number in range(8)]
     assert sorted(sent) == [["a"], ["a"], ["b"], ["b"], ["c"], ["c"], ["d"], ["d"]]
-    cards = {(each.laid.node_name, each.laid.cards) for each in desk.parts.promises.live()}
+    cards = {(each.placement.node_name, each.placement.cards) for each in desk.parts.soft_reservations.list_active()}
     assert len(cards) == 8
 
 
@@ -56,9 +56,9 @@ def test_a_bind_takes_its_own_promise() -> None:
     desk = Desk({"a": [15, 8]})
     desk.hold("on-1", "a", 8, card=1)
     assert desk.best("first", 4) == "a"
-    desk.ledger.pod_gone("on-1")
+    desk.ledger.remove_pod("on-1")
     assert desk.cards("first", "a") == [0]
-    desk.parts.promises.end("first")
+    desk.parts.soft_reservations.release_pod("first")
     assert desk.cards("first", "a") == [1]
 
 
@@ -80,10 +80,10 @@ def test_half_a_promise_is_worth_nothing() -> None:
     """Two cards were promised and one of them is taken: the pod gets two all the same."""
     desk = Desk({"a": [15, 15, 15]})
     asked = an_ask(8, count=2)
-    desk.parts.promises.make("first", asked.request, Laid("a", (0, 1)))
+    desk.parts.soft_reservations.reserve_placement("first", asked.card_request, Placement("a", (0, 1)))
     desk.hold("faster", "a", 15, card=1)
-    judged = desk.parts.engine.judge("a", asked, "first")
-    assert isinstance(judged, Ranked)
+    judged = desk.parts.engine.evaluate_node("a", asked, "first")
+    assert isinstance(judged, ScoredCards)
     assert [card.index for card in judged.cards] == [0, 2]
 
 
@@ -95,11 +95,11 @@ def test_a_place_beside_the_promises_of_others_is_taken_first_at_bind_too() -> N
 
 
 ENDS: dict[str, Callable[[Desk], object]] = {
-    "2 seconds": lambda desk: setattr(desk, "seconds", desk.seconds + PROMISE_SECONDS),
+    "2 seconds": lambda desk: setattr(desk, "seconds", desk.seconds + SOFT_RESERVATION_SECONDS),
     "its next filter": lambda desk: desk.passed("first", 15, names=["none"]),
     "it is bound": lambda desk: desk.hold("first", "b", 15),
-    "it is deleted": lambda desk: desk.ledger.pod_gone("first"),
-    "it is leaving": lambda desk: desk.ledger.pod_changed(a_pod("first", units=15, leaving=True)),
+    "it is deleted": lambda desk: desk.ledger.remove_pod("first"),
+    "it is leaving": lambda desk: desk.ledger.update_pod(a_pod("first", units=15, leaving=True)),
 }
 
 
@@ -114,11 +114,11 @@ def test_a_promise_ends(end: Callable[[Desk], object]) -> None:
 
 def test_a_promise_to_a_pod_that_the_watch_has_not_shown_yet_holds() -> None:
     """The scheduler's watch may be ahead of ours."""
-    promises = Promises(lambda: 0.0)
-    promises.make("p", Request(4), Laid("a", (0,)))
-    assert promises.own("p") == Laid("a", (0,))
-    assert promises.of_others("p") == {}
-    assert promises.of_others("q") == {"a": (((0,), Request(4)),)}
+    promises = SoftReservations(lambda: 0.0)
+    promises.reserve_placement("p", CardRequest(4), Placement("a", (0,)))
+    assert promises.get_placement("p") == Placement("a", (0,))
+    assert promises.list_reserved_for_others("p") == {}
+    assert promises.list_reserved_for_others("q") == {"a": (((0,), CardRequest(4)),)}
 
 
 def test_filter_that_leaves_one_node_promises_it() -> None:
@@ -130,6 +130,6 @@ def test_filter_that_leaves_one_node_promises_it() -> None:
 
 def test_promises_are_no_part_of_the_ledger() -> None:
     desk = Desk({"a": [15]})
-    before = (desk.ledger.generation, desk.ledger.room_generation, desk.ledger.nodes())
+    before = (desk.ledger.generation, desk.ledger.capacity_generation, desk.ledger.list_nodes())
     desk.best("first", 15)
-    assert (desk.ledger.generation, desk.ledger.room_generation, desk.ledger.nodes()) == before
+    assert (desk.ledger.generation, desk.ledger.capacity_generation, desk.ledger.list_nodes()) == before

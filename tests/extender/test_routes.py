@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.door import MAX_BODY_BYTES
-from extender.routes import health_app
+from extender.routes import build_health_app
 from tests.wire import recordings
 from tests.wire.service import PREFIX, Extender, call
 
@@ -66,7 +66,7 @@ async def test_what_is_not_served_is_said(extender: Extender, method: str, path:
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
 async def test_no_verb_is_reached_through_the_health_listener(extender: Extender, verb: str) -> None:
-    app = health_app(extender.service)
+    app = build_health_app(extender.service)
     assert (await call(app, "POST", f"{PREFIX}/{verb}", FILTER)).status == 404
     assert (await call(app, "GET", f"{PREFIX}/inspect")).status == 404
     assert (await call(app, "GET", "/healthz")).status == 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.scheduler_config import Finding, check_scheduler
+from extender.scheduler_config import Finding, check_scheduler_config
 from extender.settings import ExtenderConfiguration
 from tests.manifests.test_scheduler_configuration import SCHEDULERS, configuration
 from vrampack.config.errors import SettingsError
@@ -28,7 +28,7 @@ Change = Callable[[Configuration], object]
 def check(folder: Path, document: object, *, decides_in_filter: bool = False) -> list[Finding]:
     path = folder / "scheduler.yaml"
     path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-    return check_scheduler(path, SETTINGS, decides_in_filter=decides_in_filter)
+    return check_scheduler_config(path, SETTINGS, decides_in_filter=decides_in_filter)
 
 
 def shipped(change: Change) -> Configuration:
@@ -252,7 +252,7 @@ def test_what_no_scheduler_could_read_is_refused(tmp_path: Path, text: str, mess
 
 def test_a_file_that_is_not_there_is_named_and_one_of_another_encoding(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="none: No such file or directory; --scheduler-config names"):
-        check_scheduler(tmp_path / "none", SETTINGS, decides_in_filter=False)
+        check_scheduler_config(tmp_path / "none", SETTINGS, decides_in_filter=False)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="bytes: not YAML: "):
-        check_scheduler(tmp_path / "bytes", SETTINGS, decides_in_filter=False)
+        check_scheduler_config(tmp_path / "bytes", SETTINGS, decides_in_filter=False)

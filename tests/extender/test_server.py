@@ -14,8 +14,8 @@ import pytest
 from fastapi import FastAPI
 
 from extender.door import MAX_BODY_BYTES
-from extender.server import MAX_HEAD_BYTES, listen
-from extender.straight import straight
+from extender.server import MAX_HEAD_BYTES, open_listener
+from extender.straight import build_protocol
 from tests.wire import recordings
 from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
 from tests.wire.service import PREFIX, Extender
@@ -29,7 +29,7 @@ SLOW_LORISES = 100
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
     extender = Extender(recordings.nodes(), recordings.pods())
-    protocol = straight(extender.app.verbs) if request.param == "straight" else None
+    protocol = build_protocol(extender.app.verbs) if request.param == "straight" else None
     with serving(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 
@@ -169,4 +169,4 @@ def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            listen(f"127.0.0.1:{port}")
+            open_listener(f"127.0.0.1:{port}")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.server import tls_context
-from extender.settings import Tls
+from extender.server import build_mutual_tls_context
+from extender.settings import TlsSettings
 from tests.e2e.certificates import Authority, KeyPair
 from tests.wire import recordings
 from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
@@ -28,14 +28,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def tls(authority: Authority) -> Tls:
+def tls(authority: Authority) -> TlsSettings:
     """What the service is configured with."""
     server = authority.issue("server")
-    return Tls(cert_file=server.certificate, key_file=server.key, client_ca_file=authority.ca_file)
+    return TlsSettings(cert_file=server.certificate, key_file=server.key, client_ca_file=authority.ca_file)
 
 
 @pytest.fixture(scope="module")
-def address(tls: Tls) -> Iterator[Address]:
+def address(tls: TlsSettings) -> Iterator[Address]:
     """The recorded cluster behind mutual TLS."""
     app = Extender(recordings.nodes(), recordings.pods()).app
     with serving(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
@@ -125,9 +125,9 @@ def test_silence_after_the_handshake_is_cut(address: Address, authority: Authori
 
 @pytest.mark.parametrize("field", ["cert_file", "key_file", "client_ca_file"])
 @pytest.mark.parametrize("content", [None, "not PEM"])
-def test_an_unusable_file_is_named(tls: Tls, tmp_path: Path, field: str, content: str | None) -> None:
+def test_an_unusable_file_is_named(tls: TlsSettings, tmp_path: Path, field: str, content: str | None) -> None:
     path = tmp_path / "given.pem"
     if content is not None:
         path.write_text(content)
     with pytest.raises(OSError, match=f"tls.{field} {path}"):
-        tls_context(tls.model_copy(update={field: path}))
+        build_mutual_tls_context(tls.model_copy(update={field: path}))

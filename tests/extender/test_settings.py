@@ -134,8 +134,8 @@ def test_decide_is_for_all_or_by_scheduler(tmp_path: Path) -> None:
         "decide: {schedulers: {batch: filter}}": ("filter", "prioritize"),
     }.items():
         decide = loaded(tmp_path, HEAD + text).decide
-        assert (decide.of("batch"), decide.of("other")) == want
-        assert decide.may_be_filter == (text != "")
+        assert (decide.get_deciding_verb("batch"), decide.get_deciding_verb("other")) == want
+        assert decide.can_decide_in_filter == (text != "")
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:

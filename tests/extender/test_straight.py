@@ -14,9 +14,9 @@ import uvloop
 from fastapi import FastAPI
 
 from extender.door import MAX_BODY_BYTES
-from extender.server import listen, make_server
-from extender.straight import straight
-from extender.verbs import Answer
+from extender.server import build_server, open_listener
+from extender.straight import build_protocol
+from extender.verbs import VerbResponse
 from tests.wire import recordings
 from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
 from tests.wire.service import PREFIX, Extender
@@ -61,7 +61,7 @@ def addresses() -> Iterator[tuple[Address, Address]]:
     extender = Extender(recordings.nodes(), recordings.pods())
     with ExitStack() as stack:
         yield (
-            stack.enter_context(serving(extender.app, receive_seconds=5, protocol=straight(extender.app.verbs))),
+            stack.enter_context(serving(extender.app, receive_seconds=5, protocol=build_protocol(extender.app.verbs))),
             stack.enter_context(serving(extender.app, receive_seconds=5)),
         )
 
@@ -138,19 +138,19 @@ async def _talk(address: Address, begun: asyncio.Event, stopped: asyncio.Event) 
 async def _stop_amid_a_request(arrived: list[bytes]) -> bytes:
     begun, stopped = asyncio.Event(), asyncio.Event()
 
-    def decide(body: bytes) -> Answer:
+    def decide(body: bytes) -> VerbResponse:
         arrived.append(body)
-        return Answer(b"{}")
+        return VerbResponse(b"{}")
 
-    base = straight({f"{PREFIX}/filter": decide})
+    base = build_protocol({f"{PREFIX}/filter": decide})
 
     class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
         def on_headers_complete(self) -> None:
             super().on_headers_complete()
             begun.set()
 
-    listener = listen("127.0.0.1:0")
-    server = make_server(FastAPI(), tls=None, receive_seconds=5, protocol=Noted)
+    listener = open_listener("127.0.0.1:0")
+    server = build_server(FastAPI(), tls=None, receive_seconds=5, protocol=Noted)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         talk = group.create_task(_talk(listener.getsockname(), begun, stopped))
@@ -175,13 +175,15 @@ async def _stop_amid_a_decision() -> bytes:
     """Two calls on one connection: the first is being decided when the service stops, the second stands behind it."""
     begun, may_end = asyncio.Event(), asyncio.Event()
 
-    async def deliberate(_: bytes) -> Answer:
+    async def deliberate(_: bytes) -> VerbResponse:
         begun.set()
         await may_end.wait()
-        return Answer(b'{"decided":1}')
+        return VerbResponse(b'{"decided":1}')
 
-    listener = listen("127.0.0.1:0")
-    server = make_server(FastAPI(), tls=None, receive_seconds=5, protocol=straight({f"{PREFIX}/filter": deliberate}))
+    listener = open_listener("127.0.0.1:0")
+    server = build_server(
+        FastAPI(), tls=None, receive_seconds=5, protocol=build_protocol({f"{PREFIX}/filter": deliberate})
+    )
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -207,12 +209,12 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
     decided = threading.Event()
     may_end = threading.Event()
 
-    async def deliberate(_: bytes) -> Answer:
+    async def deliberate(_: bytes) -> VerbResponse:
         await asyncio.to_thread(may_end.wait, 10)
         decided.set()
-        return Answer(b"{}")
+        return VerbResponse(b"{}")
 
-    with serving(FastAPI(), receive_seconds=5, protocol=straight({f"{PREFIX}/filter": deliberate})) as address:
+    with serving(FastAPI(), receive_seconds=5, protocol=build_protocol({f"{PREFIX}/filter": deliberate})) as address:
         with connected(address) as client:
             client.sendall(FILTER)
         may_end.set()
@@ -222,7 +224,7 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
 def test_an_answer_leaves_in_one_write() -> None:
     """Two writes would be two packets, and the second may wait for the first one's acknowledgement."""
     written: list[bytes] = []
-    base = straight({f"{PREFIX}/filter": lambda _: Answer(b"{}")})
+    base = build_protocol({f"{PREFIX}/filter": lambda _: VerbResponse(b"{}")})
 
     class Noted(base):  # type: ignore[misc,valid-type]  # made for this test
         def connection_made(self, transport: asyncio.Transport) -> None:

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from extender import surroundings
-from extender.metrics import Metrics
-from extender.surroundings import DeviceClasses
+from extender.metrics import ExtenderMetrics
+from extender.surroundings import DeviceClassCheck
 from tests.fakes.faults import When
 from tests.fakes.proxy import Proxy
 from tests.kube.calls import Calls, an_api
@@ -26,8 +26,8 @@ class Setting:
 
     def __init__(self, proxy: Proxy, api: Api) -> None:
         self.proxy = proxy
-        self.metrics = Metrics("test")
-        self.classes = DeviceClasses(api, self.metrics, resource=RESOURCE, every_seconds=0.0)
+        self.metrics = ExtenderMetrics("test")
+        self.classes = DeviceClassCheck(api, self.metrics, resource=RESOURCE, every_seconds=0.0)
 
     @property
     def lists(self) -> When:
@@ -42,7 +42,7 @@ class Setting:
         """Look once at classes with these extended resources, or at a refusal; what the gauge says then."""
         body = {"metadata": {}, "items": [a_class(name, resource) for name, resource in classes.items()]}
         self.lists.answer(status, body if status == 200 else None, times=1)
-        await self.classes.look()
+        await self.classes.check_device_classes()
         return self.conflicts
 
 
@@ -112,7 +112,7 @@ async def test_all_pages_are_read(setting: Setting) -> None:
     last = {"metadata": {}, "items": [a_class("z", RESOURCE)]}
     setting.proxy.when("GET", "continue=next").answer(200, last, times=1)
     setting.lists.answer(200, {"metadata": {"continue": "next"}, "items": [a_class("a", RESOURCE)]}, times=1)
-    await setting.classes.look()
+    await setting.classes.check_device_classes()
     assert setting.conflicts == 2
     assert [exchange.target for exchange in setting.proxy.matching("GET", "")] == [
         "/apis/resource.k8s.io/v1/deviceclasses?limit=500",
@@ -122,7 +122,7 @@ async def test_all_pages_are_read(setting: Setting) -> None:
 
 async def test_a_cluster_without_device_classes_has_none(setting: Setting, said: pytest.LogCaptureFixture) -> None:
     """The embedded API server does not know the kind, as an old one."""
-    await setting.classes.look()
+    await setting.classes.check_device_classes()
     assert setting.conflicts == 0
     assert lines(said) == []
 
@@ -154,7 +154,7 @@ async def test_a_failure_is_said_once_and_what_was_known_stays(
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items":7}', b'{"items":[{"spec":{"extendedResourceName":1}}]}'])
 async def test_what_is_no_list_is_a_failure(setting: Setting, said: pytest.LogCaptureFixture, body: bytes) -> None:
     setting.lists.answer(200, body)
-    await setting.classes.look()
+    await setting.classes.check_device_classes()
     assert setting.conflicts == -1
     assert [(level, "list deviceclasses" in text) for level, text in lines(said)] == [("WARNING", True)]
 
@@ -162,16 +162,16 @@ async def test_what_is_no_list_is_a_failure(setting: Setting, said: pytest.LogCa
 async def test_a_list_that_does_not_end_is_given_up(
     setting: Setting, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(surroundings, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(surroundings, "CHECK_TIMEOUT_SECONDS", 0.05)
     setting.lists.answer(200, {"metadata": {"continue": "more"}, "items": []})
-    await setting.classes.look()
+    await setting.classes.check_device_classes()
     assert setting.conflicts == -1
-    assert lines(said) == [("WARNING", "device classes not looked at, trying again error=TimeoutError")]
+    assert lines(said) == [("WARNING", "device classes not checked error=TimeoutError")]
 
 
 async def test_a_line_that_is_cut_is_a_failure(setting: Setting, said: pytest.LogCaptureFixture) -> None:
     setting.lists.cut()
-    await setting.classes.look()
+    await setting.classes.check_device_classes()
     assert setting.conflicts == -1
     assert [level for level, _ in lines(said)] == ["WARNING"]
 
@@ -189,9 +189,9 @@ async def test_it_looks_again_and_again_until_it_is_cancelled(setting: Setting) 
 
 
 def test_a_failure_is_tried_again_sooner_and_then_less_often(setting: Setting) -> None:
-    classes = DeviceClasses(setting.classes._api, setting.metrics, resource=RESOURCE)
+    classes = DeviceClassCheck(setting.classes._api, setting.metrics, resource=RESOURCE)
     pauses = []
     for failures in (0, 1, 2, 3, 6, 100):
         classes._failures = failures
-        pauses.append(classes._pause())
+        pauses.append(classes._get_pause_seconds())
     assert pauses == [300, 10, 20, 40, 300, 300]

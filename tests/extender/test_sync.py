@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.events import EventReason, EventWriter
+from extender.events import EventReason, ExtenderEventRecorder
 from extender.ledger import Ledger
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.sync import Freshness, NodeSink, PodSink, Watcher
+from extender.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.builders import UNIT_MIB
 from tests.e2e.objects import a_card, a_pod, cards
 from tests.fakes.api import ApiInMemory
 from vrampack.kube.objects import NodeObject, PodObject
-from vrampack.kube.reflector import Identity
+from vrampack.kube.reflector import ObjectReference
 
 
 class Feed:
@@ -24,39 +24,41 @@ class Feed:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.metrics = Metrics("test")
+        self.metrics = ExtenderMetrics("test")
         self.events = Asked(self.metrics)
         settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
-        watcher = Watcher(self.metrics, self.events)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report=watcher.notice)
+        watcher = ProblemReporter(self.metrics, self.events)
+        self.ledger = Ledger(
+            unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=watcher.report_ledger_problem
+        )
         self.freshness = Freshness(clock=lambda: self.seconds, now=lambda: 1e9 + self.seconds, stale_seconds=120)
         self.pods = PodSink(self.ledger, self.freshness, watcher, self.metrics, "aliyun.com/gpu-mem")
         self.nodes = NodeSink(self.ledger, self.freshness, watcher, self.metrics, settings)
 
     def list_all(self, *pods: PodObject, nodes: tuple[NodeObject, ...] = ()) -> None:
         for sink, objects in ((self.nodes, nodes), (self.pods, pods)):
-            sink.list_begins("start")
-            sink.heard()
-            sink.listed(objects)  # type: ignore[arg-type]  # each sink is paired with its own kind above
-            sink.list_ends()
+            sink.on_list_started("start")
+            sink.on_contact()
+            sink.on_page(objects)  # type: ignore[arg-type]  # each sink is paired with its own kind above
+            sink.on_list_finished()
 
     def violations(self, kind: str) -> float:
-        return float(self.metrics.violations.labels(kind)._value.get())
+        return float(self.metrics.annotation_violations.labels(kind)._value.get())
 
 
-class Asked(EventWriter):
+class Asked(ExtenderEventRecorder):
     """An event writer that only remembers what it was asked for."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: ExtenderMetrics) -> None:
         super().__init__(ApiInMemory(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
         self.asked: list[tuple[str, str]] = []
         self.cards: list[int | None] = []
         """The card of each one about a node."""
 
-    def on_pod(self, pod: Any, reason: str, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
+    def record_pod_event(self, pod: Any, reason: str, text: str, *, is_warning: bool = True) -> None:  # noqa: ANN401, ARG002 - the real one's shape
         self.asked.append((pod.name, reason))
 
-    def on_node(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
+    def record_node_event(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:  # noqa: ARG002 - the real one's shape
         self.asked.append((name, reason))
         self.cards.append(card)
 
@@ -78,41 +80,41 @@ def pod(name: str, *, bound: str = "", **annotations: str) -> PodObject:
 
 
 def test_nothing_is_trusted_before_both_lists_ended(feed: Feed) -> None:
-    assert feed.freshness.problem() == "the list of nodes is not complete yet"
-    feed.nodes.heard()
-    feed.nodes.list_begins("start")
-    feed.nodes.list_ends()
-    assert feed.freshness.problem() == "the list of pods is not complete yet"
-    feed.pods.list_begins("start")
-    feed.pods.heard()  # its first page
-    assert feed.freshness.problem() == "the list of pods is not complete yet"
+    assert feed.freshness.find_unready_reason() == "the list of nodes is not complete yet"
+    feed.nodes.on_contact()
+    feed.nodes.on_list_started("start")
+    feed.nodes.on_list_finished()
+    assert feed.freshness.find_unready_reason() == "the list of pods is not complete yet"
+    feed.pods.on_list_started("start")
+    feed.pods.on_contact()  # its first page
+    assert feed.freshness.find_unready_reason() == "the list of pods is not complete yet"
     feed.list_all()
-    assert feed.freshness.problem() == ""
+    assert feed.freshness.find_unready_reason() == ""
 
 
 @pytest.mark.parametrize(("silence", "is_stale"), [(119.0, False), (120.0, False), (121.0, True)])
 def test_two_minutes_of_silence_are_too_much(feed: Feed, silence: float, *, is_stale: bool) -> None:
     feed.list_all()
     feed.seconds = silence
-    assert bool(feed.freshness.problem()) is is_stale
+    assert bool(feed.freshness.find_unready_reason()) is is_stale
 
 
 def test_pods_alone_can_be_stale(feed: Feed) -> None:
     feed.list_all()
     feed.seconds = 200.0
-    feed.nodes.heard()
-    assert feed.freshness.problem() == "no word from the API server about pods for 200 s"
+    feed.nodes.on_contact()
+    assert feed.freshness.find_unready_reason() == "no word from the API server about pods for 200 s"
 
 
 def test_a_node_that_a_list_lacks_is_gone(feed: Feed) -> None:
     feed.list_all(nodes=(node("n", cards(a_card(0))), node("m", cards(a_card(0)))))
     feed.list_all(nodes=(node("m", cards(a_card(0))),))
-    assert [each.name for each in feed.ledger.nodes()] == ["m"]
+    assert [each.name for each in feed.ledger.list_nodes()] == ["m"]
 
 
 def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: Feed) -> None:
     feed.list_all(nodes=(node("bad", "{"), node("good", cards(a_card(0)))))
-    bad, good = feed.ledger.nodes()
+    bad, good = feed.ledger.list_nodes()
     assert (bad.name, bad.cards) == ("bad", ())
     assert bad.problem.startswith('annotation "vrampack.dev/cards": not JSON')
     assert good.free_units == 15
@@ -122,10 +124,10 @@ def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: Feed) -> N
 
 def test_a_problem_is_said_once_and_not_with_every_heartbeat(feed: Feed) -> None:
     feed.list_all(nodes=(node("bad", "{"),))
-    feed.nodes.changed(node("bad", "{", heartbeat="1"))
+    feed.nodes.on_changed(node("bad", "{", heartbeat="1"))
     assert len(feed.events.asked) == 1
-    feed.nodes.changed(node("bad", cards(a_card(0))))
-    feed.nodes.changed(node("bad", "{"))
+    feed.nodes.on_changed(node("bad", cards(a_card(0))))
+    feed.nodes.on_changed(node("bad", "{"))
     assert len(feed.events.asked) == 2
 
 
@@ -137,7 +139,7 @@ def test_a_node_of_another_unit_is_named(feed: Feed) -> None:
 
 def test_an_unreadable_observation_leaves_the_cards_alone(feed: Feed) -> None:
     feed.list_all(nodes=(node("n", cards(a_card(0)), **{"vrampack.dev/observed": "[]"}),))
-    assert feed.ledger.nodes()[0].free_units == 15
+    assert feed.ledger.list_nodes()[0].free_units == 15
     assert feed.events.asked == [("n", EventReason.ANNOTATION_REJECTED)]
 
 
@@ -145,7 +147,7 @@ def test_a_damaged_record_disturbs_no_other_pod(feed: Feed) -> None:
     damaged = pod("damaged", bound="n", **{"vrampack.dev/allocation": "{"})
     fine = pod("fine", bound="n", **{"scheduler.framework.gpushare.allocation": '{"0":{"0":4}}'})
     feed.list_all(damaged, fine, nodes=(node("n", cards(a_card(0), a_card(1))),))
-    assert [card.used_units for card in feed.ledger.nodes()[0].cards] == [8, 4]
+    assert [card.used_units for card in feed.ledger.list_nodes()[0].cards] == [8, 4]
     assert feed.events.asked == [("damaged", EventReason.ANNOTATION_REJECTED)]
 
 
@@ -163,10 +165,10 @@ def test_each_overcommitted_card_is_named(feed: Feed) -> None:
 
 def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Feed) -> None:
     feed.list_all(pod("p", bound="n"), nodes=(node("n", cards(a_card(0))),))
-    feed.pods.list_begins("expired")
-    feed.pods.malformed(Identity("default", "p", "p"), "labels: not an object")
-    feed.pods.list_ends()
-    assert feed.ledger.nodes()[0].used_units == 4
+    feed.pods.on_list_started("expired")
+    feed.pods.on_malformed(ObjectReference("default", "p", "p"), "labels: not an object")
+    feed.pods.on_list_finished()
+    assert feed.ledger.list_nodes()[0].used_units == 4
     assert feed.violations("object_malformed") == 1
 
 
@@ -174,18 +176,18 @@ def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: Feed)
     body = a_pod("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
     odd = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
     feed.list_all(odd)
-    feed.pods.changed(odd)
+    feed.pods.on_changed(odd)
     assert feed.events.asked == [("odd", EventReason.REQUEST_NOT_VALID)]
     assert feed.violations("request_not_valid") == 1
 
 
 def test_pods_that_are_not_ours_are_not_kept(feed: Feed) -> None:
     feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
-    assert list(feed.ledger.pods()) == []
+    assert list(feed.ledger.list_pods()) == []
 
 
 def test_relists_are_counted_by_cause(feed: Feed) -> None:
     feed.list_all()
-    feed.pods.list_begins("expired")
+    feed.pods.on_list_started("expired")
     assert feed.metrics.relists.labels("pods", "start")._value.get() == 1
     assert feed.metrics.relists.labels("pods", "expired")._value.get() == 1

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from extender import victims
-from extender.victims import added_victims, order
+from extender.victims import find_added_victims, get_victim_order
 from tests.builders import a_node, a_pod, an_ask
-from vrampack.cards.fit import Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.holding import Hold, HoldState
 from vrampack.cards.node import Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 PREEMPTOR = 100
 """Its priority."""
@@ -26,16 +26,16 @@ def a_hold(uid: str, priority: int, units: dict[int, int], state: HoldState = "b
     return Hold(replace(a_pod(uid), priority=priority), state, units, unplaced)
 
 
-def wants(units: int, *, count: int = 1, whole: bool = False) -> Request:
+def wants(units: int, *, count: int = 1, whole: bool = False) -> CardRequest:
     """So many units on each card."""
-    return an_ask(units * count, count=count, whole=whole).request
+    return an_ask(units * count, count=count, whole=whole).card_request
 
 
 def found(
-    holds: Iterable[Hold], request: Request, going: Collection[str] = (), node: Node | None = None
+    holds: Iterable[Hold], request: CardRequest, going: Collection[str] = (), node: Node | None = None
 ) -> list[str] | None:
     """On two cards of 16 units."""
-    added = added_victims(node or a_node(), holds, request=request, priority=PREEMPTOR, going=going)
+    added = find_added_victims(node or a_node(), holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     return None if added is None else [hold.pod.uid for hold in added]
 
 
@@ -54,9 +54,9 @@ CASES = {
     "uid of equals": ([a_hold("b", 1, {0: 16}), a_hold("a", 1, {1: 16})], wants(1), (), ["a"]),
     "never an equal priority": ([a_hold("a", 100, {0: 16}), a_hold("b", 200, {1: 16})], wants(1), (), None),
     "an equal one stays, a lower one goes": ([a_hold("a", 100, {0: 16}), a_hold("b", 99, {1: 16})], 1, (), ["b"]),
-    "leaving pods are going": ([a_hold("a", 200, {0: 16}, "leaving"), a_hold("b", 1, {1: 16})], wants(16), (), []),
+    "leaving pods are going": ([a_hold("a", 200, {0: 16}, "terminating"), a_hold("b", 1, {1: 16})], wants(16), (), []),
     "reserved places stay": ([a_hold("a", 1, {0: 16}, "reserved"), a_hold("b", 9, {1: 16})], wants(1), (), ["b"]),
-    "unsettled places stay": ([a_hold("a", 1, {0: 16}, "unsettled"), a_hold("b", 9, {1: 16})], wants(1), (), ["b"]),
+    "unconfirmed places stay": ([a_hold("a", 1, {0: 16}, "unconfirmed"), a_hold("b", 9, {1: 16})], wants(1), (), ["b"]),
     "a pod on no known card frees all": ([a_hold("a", 5, {0: 8, 1: 8}, unplaced="?"), *FULL[1:]], wants(8), (), ["b"]),
     "one on both cards is fewer than two": (
         [a_hold("a", 5, {0: 8, 1: 8}), FULL[1], FULL[3]],
@@ -74,7 +74,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("holds", "request_", "going", "want"), CASES.values(), ids=CASES)
-def test_victims(holds: list[Hold], request_: Request | int, going: set[str], want: list[str] | None) -> None:
+def test_victims(holds: list[Hold], request_: CardRequest | int, going: set[str], want: list[str] | None) -> None:
     request = wants(request_) if isinstance(request_, int) else request_
     assert found(holds, request, going) == want
 
@@ -86,7 +86,7 @@ def test_no_card_that_would_not_do_empty(node: Node) -> None:
 
 def test_among_many_pods_of_a_card_as_few_as_can_be_are_of_the_higher_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     """6 units by two pods: 3 + 3 of priority 2, or 5 of priority 2 and 2 of priority 1, which is less."""
-    monkeypatch.setattr(victims, "MOST_SETS", 0)
+    monkeypatch.setattr(victims, "MAX_SETS", 0)
     pods = {"a": (2, 5), "b": (2, 3), "c": (2, 3), "d": (1, 2), "e": (1, 2), "f": (PREEMPTOR, 1)}
     holds = [a_hold(uid, priority, {0: units}) for uid, (priority, units) in pods.items()]
     assert found(holds, wants(6), node=a_node(units=(16,))) == ["a", "e"]
@@ -97,43 +97,43 @@ def test_nobody_is_evicted_on_a_node_with_a_problem() -> None:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[Node, list[Hold], Request, frozenset[str]]:
+def clusters(draw: st.DrawFn) -> tuple[Node, list[Hold], CardRequest, frozenset[str]]:
     """Up to three small cards and seven pods, some on several cards, some in the way, some going."""
     units = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))
     sick = draw(st.sets(st.integers(0, len(units) - 1), max_size=1))
-    states: st.SearchStrategy[HoldState] = st.sampled_from(["bound"] * 6 + ["leaving", "reserved"])
+    states: st.SearchStrategy[HoldState] = st.sampled_from(["bound"] * 6 + ["terminating", "reserved"])
     on_cards = st.dictionaries(st.integers(0, len(units) - 1), st.integers(0, 8), min_size=1)
     holds = [
         a_hold(f"p{at}", draw(st.integers(98, 101)), draw(on_cards), draw(states))
         for at in range(draw(st.integers(0, 7)))
     ]
     ask = an_ask(draw(st.integers(1, 8)), whole=draw(st.booleans()))
-    request = replace(ask.request, count=draw(st.integers(1, 2)))
+    request = replace(ask.card_request, count=draw(st.integers(1, 2)))
     going = draw(st.sets(st.sampled_from([hold.pod.uid for hold in holds]), max_size=2)) if holds else set()
     return a_node(units=units, unhealthy=sick), holds, request, frozenset(going)
 
 
-def fits(node: Node, holds: Iterable[Hold], request: Request) -> bool:
+def fits(node: Node, holds: Iterable[Hold], request: CardRequest) -> bool:
     """What filter would say with only these pods there."""
     holds = list(holds)
     cards = tuple(replace(card, used_units=sum(hold.units.get(card.index, 0) for hold in holds)) for card in node.cards)
-    return not isinstance(fitting_cards(replace(node, cards=cards), request), Unfit)
+    return not isinstance(find_fitting_cards(replace(node, cards=cards), request), Unfit)
 
 
 def without(holds: Iterable[Hold], gone: Collection[Hold]) -> list[Hold]:
     return [hold for hold in holds if hold not in gone]
 
 
-def by_brute_force(node: Node, holds: list[Hold], request: Request) -> list[Hold] | None:
+def by_brute_force(node: Node, holds: list[Hold], request: CardRequest) -> list[Hold] | None:
     """The first in the order of all sets of lower bound pods without which the request fits."""
     lower = [hold for hold in holds if hold.state == "bound" and hold.pod.priority < PREEMPTOR]
     every = [chosen for size in range(len(lower) + 1) for chosen in combinations(lower, size)]
     enough = [list(chosen) for chosen in every if fits(node, without(holds, chosen), request)]
-    return min(enough, key=order, default=None)
+    return min(enough, key=get_victim_order, default=None)
 
 
 def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
-    return [hold for hold in holds if hold.state != "leaving" and hold.pod.uid not in going]
+    return [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in going]
 
 
 @given(clusters())
@@ -141,31 +141,31 @@ def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
 @example(
     (a_node(units=(4, 4)), [a_hold(f"p{at}", 99, {0: 1, 1: 1}) for at in range(4)], wants(4, count=2), frozenset())
 )
-def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], Request, frozenset[str]]) -> None:
+def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     node, holds, request, going = case
     rest = staying(holds, going)
     shared = sum(hold.state == "bound" and sum(map(bool, hold.units.values())) > 1 for hold in rest)
-    added = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
+    added = find_added_victims(node, holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     want = by_brute_force(node, rest, request)
     assert (added is None) is (want is None)
     if added is not None and want is not None:
         assert fits(node, without(rest, added), request)
         assert not any(fits(node, without(rest, without(added, [each])), request) for each in added)
-        if shared <= victims.MOST_SHARED:
-            assert order(added) == order(want)
+        if shared <= victims.MAX_SHARED_PODS:
+            assert get_victim_order(added) == get_victim_order(want)
 
 
 @given(clusters())
 @settings(max_examples=200)
-def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], Request, frozenset[str]]) -> None:
+def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     """The ways taken for many pods, on few: enough, nobody needless, and on one card the fewest of least priority."""
     node, holds, request, going = case
     rest = staying(holds, going)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(victims, "MOST_SETS", 0)
-        added = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
-        patch.setattr(victims, "MOST_SHARED", -1)
-        spared = added_victims(node, holds, request=request, priority=PREEMPTOR, going=going)
+        patch.setattr(victims, "MAX_SETS", 0)
+        added = find_added_victims(node, holds, request=request, priority=PREEMPTOR, leaving_uids=going)
+        patch.setattr(victims, "MAX_SHARED_PODS", -1)
+        spared = find_added_victims(node, holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     want = by_brute_force(node, rest, request)
     assert (added is None) is (spared is None) is (want is None)
     for chosen in (added, spared):
@@ -174,4 +174,4 @@ def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], Requ
             assert fits(node, without(rest, chosen), request)
             assert not any(fits(node, without(rest, without(chosen, [each])), request) for each in chosen)
     if added is not None and want is not None and not any(len(hold.units) > 1 for hold in rest):
-        assert order(added)[:2] == order(want)[:2]
+        assert get_victim_order(added)[:2] == get_victim_order(want)[:2]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from extender import waiting
-from extender.waiting import Waiting
+from extender.waiting import UnschedulablePods
 from tests.builders import a_pod
 from vrampack.cards.pod import Pod
 
 
-def live(book: Waiting, *pods: Pod, now: float = 0.0) -> list[str]:
+def live(book: UnschedulablePods, *pods: Pod, now: float = 0.0) -> list[str]:
     known = {pod.uid: pod for pod in pods}
-    return [pod.name for pod, _ in book.live(known.get, now)]
+    return [pod.name for pod, _ in book.drop_resolved_pods(known.get, now)]
 
 
-def refused(*uids: str) -> Waiting:
-    book = Waiting()
+def refused(*uids: str) -> UnschedulablePods:
+    book = UnschedulablePods()
     for uid in uids:
-        book.refuse(uid, 1, 0.0)
+        book.reject_pod(uid, 1, 0.0)
     return book
 
 
@@ -54,7 +54,7 @@ def test_a_pod_that_is_not_known_yet_is_remembered_as_long_as_a_watch_may_be_lat
 
 def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was refused again is the newest."""
-    monkeypatch.setattr(waiting, "MOST_WAITING", 2)
+    monkeypatch.setattr(waiting, "MAX_UNSCHEDULABLE_PODS", 2)
     book = refused("a", "b", "a", "c")
     assert [uid for uid in "abc" if uid in book] == ["a", "c"]
 
@@ -62,21 +62,26 @@ def test_the_oldest_refusal_is_forgotten_when_there_are_too_many(monkeypatch: py
 def test_a_node_that_was_of_no_use_is_offered_again_once_backing_off_is_over() -> None:
     """5 s after the first failure, 10 s after the second: what failed meanwhile is added, what failed before is not."""
     book = refused("a")
-    refusal = book.get("a")
+    refusal = book.get_rejection("a")
     assert refusal is not None
-    refusal.back_off("n", 0.0)
-    refusal.back_off("m", 4.0)
-    assert (refusal.until, refusal.vain) == (14.0, frozenset({"n", "m"}))
-    refusal.back_off("o", 14.0)
-    assert (refusal.until, refusal.vain) == (34.0, frozenset({"o"}))
+    refusal.back_off_node("n", 0.0)
+    refusal.back_off_node("m", 4.0)
+    assert (refusal.backs_off_until, refusal.avoided_nodes) == (14.0, frozenset({"n", "m"}))
+    refusal.back_off_node("o", 14.0)
+    assert (refusal.backs_off_until, refusal.avoided_nodes) == (34.0, frozenset({"o"}))
 
 
 def test_being_refused_again_takes_no_failure_back() -> None:
     book = refused("a")
-    refusal = book.get("a")
+    refusal = book.get_rejection("a")
     assert refusal is not None
-    refusal.back_off("n", 0.0)
-    book.refuse("a", 7, 1.0)
-    fresh = book.get("a")
+    refusal.back_off_node("n", 0.0)
+    book.reject_pod("a", 7, 1.0)
+    fresh = book.get_rejection("a")
     assert fresh is not None
-    assert (fresh.since, fresh.failures, fresh.until, fresh.vain) == (7, 1, 5.0, frozenset({"n"}))
+    assert (fresh.seen_generation, fresh.failures, fresh.backs_off_until, fresh.avoided_nodes) == (
+        7,
+        1,
+        5.0,
+        frozenset({"n"}),
+    )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.wire import BindingArgs, WireError, read_binding
+from extender.wire import BindingArgs, MalformedCallError, read_binding_args
 from extender.wire_args import ArgsReader
 from vrampack.cards.pod import Pod
-from vrampack.cards.request import Ask, Request
+from vrampack.cards.request import CardRequest, PodRequest
 
 MEMORY = "aliyun.com/gpu-mem"
 BODY = {
@@ -33,7 +33,7 @@ BODY = {
     "Nodes": None,
     "NodeNames": ["n2", "n1"],
 }
-WANTED = Request(units=3, count=2, models=("T4",))  # (4 + 2) / 2 cards
+WANTED = CardRequest(units=3, count=2, models=("T4",))  # (4 + 2) / 2 cards
 FIELDS = (
     *("Pod", "NodeNames", "Nodes", "metadata", "uid", "namespace", "labels", "annotations", "spec", "containers"),
     *("initContainers", "restartPolicy", "resources", "limits", "requests", "status", "name"),
@@ -48,35 +48,35 @@ def body_with(quantity: str) -> bytes:
     ).encode()
 
 
-def asked(body: bytes) -> Ask:
+def asked(body: bytes) -> PodRequest:
     pod, names = read_args(body, MEMORY)
     assert names == ["n2", "n1"]
     assert (pod.uid, pod.namespace, pod.name) == ("u1", "ml", "train")
-    assert pod.ask is not None
-    return pod.ask
+    assert pod.request is not None
+    return pod.request
 
 
 def read_args(body: bytes, resource: str) -> tuple[Pod, list[str]]:
-    asking, names = ArgsReader(resource).read(body)
+    asking, names = ArgsReader(resource).read_args(body)
     return asking.pod, names
 
 
 def refusal(body: bytes) -> str:
     try:
-        return asked(body).request.problem
-    except WireError as error:
+        return asked(body).card_request.problem
+    except MalformedCallError as error:
         return str(error)
 
 
 def test_a_body_as_schedulers_spell_it() -> None:
-    assert asked(json.dumps(BODY).encode()).request == WANTED
+    assert asked(json.dumps(BODY).encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
 @pytest.mark.parametrize("field", FIELDS)
 def test_one_key_in_another_letter_case(field: str, spell: Callable[[str], str]) -> None:
     body = json.dumps(BODY).replace(f'"{field}":', f'"{spell(field)}":')
-    assert asked(body.encode()).request == WANTED
+    assert asked(body.encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
@@ -84,20 +84,20 @@ def test_every_key_in_another_letter_case(spell: Callable[[str], str]) -> None:
     body = json.dumps(BODY)
     for field in FIELDS:
         body = body.replace(f'"{field}":', f'"{spell(field)}":')
-    assert asked(body.encode()).request == WANTED
+    assert asked(body.encode()).card_request == WANTED
 
 
 def test_keys_of_maps_keep_their_letter_case() -> None:
     """A label is not a field: `ALIYUN.com/gpu-count` asks for nothing, and `Name` stays what it is."""
     body = json.dumps(BODY).replace("aliyun.com/gpu-count", "ALIYUN.com/gpu-count").replace('"Pod":', '"pod":')
-    assert asked(body.encode()).request == Request(units=6, count=1, models=("T4",))
+    assert asked(body.encode()).card_request == CardRequest(units=6, count=1, models=("T4",))
 
 
 def test_unknown_fields_are_skipped_at_every_depth() -> None:
     body = json.dumps(BODY)
     for brace in ("{", '"metadata": {', '"spec": {', '{"name": "c", ', '"status": {'):
         body = body.replace(brace, brace + '"x-new": {"deep": [1, {"a": null}], "b": 1e5}, ', 1)
-    assert asked(body.encode()).request == WANTED
+    assert asked(body.encode()).card_request == WANTED
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_null_is_empty(place: str) -> None:
         if place in holder or place == "deletionTimestamp":
             holder[place] = None
     pod, _ = read_args(json.dumps(body).encode(), MEMORY)
-    assert pod.ask is not None
-    assert not pod.ask.request.problem
+    assert pod.request is not None
+    assert not pod.request.card_request.problem
 
 
 @pytest.mark.parametrize("place", ["metadata", "spec", "status"])
@@ -123,12 +123,12 @@ def test_a_null_part_of_a_pod_is_an_empty_one(place: str) -> None:
     body = {**BODY, "Pod": {**BODY["Pod"], place: None}}  # type: ignore[dict-item]  # a literal, known to be a dict
     pod, names = read_args(json.dumps(body).encode(), MEMORY)
     assert names == ["n2", "n1"]
-    assert (pod.ask is None) == (place == "spec")
+    assert (pod.request is None) == (place == "spec")
 
 
 def test_no_names_are_an_empty_list_and_null_is_none() -> None:
     assert read_args(json.dumps({**BODY, "NodeNames": []}).encode(), MEMORY)[1] == []
-    with pytest.raises(WireError, match="NodeNames is missing"):
+    with pytest.raises(MalformedCallError, match="NodeNames is missing"):
         read_args(json.dumps({**BODY, "NodeNames": None}).encode(), MEMORY)
 
 
@@ -136,7 +136,7 @@ def test_no_names_are_an_empty_list_and_null_is_none() -> None:
 @pytest.mark.parametrize("key", ["Nodes", "nodes"])
 def test_whole_nodes_say_what_to_set(key: str, nodes: object) -> None:
     body = {"Pod": BODY["Pod"], key: nodes, "NodeNames": None}
-    with pytest.raises(WireError, match="set nodeCacheCapable: true"):
+    with pytest.raises(MalformedCallError, match="set nodeCacheCapable: true"):
         read_args(json.dumps(body).encode(), MEMORY)
 
 
@@ -145,7 +145,7 @@ def test_a_missing_pod_is_named(pod: object) -> None:
     body: dict[str, object] = {"NodeNames": ["n1"]}
     if pod is None:
         body["Pod"] = None
-    with pytest.raises(WireError, match="Pod is missing"):
+    with pytest.raises(MalformedCallError, match="Pod is missing"):
         read_args(json.dumps(body).encode(), MEMORY)
 
 
@@ -163,13 +163,13 @@ def test_a_missing_pod_is_named(pod: object) -> None:
     ],
 )
 def test_quantities(quantity: str, units: int) -> None:
-    request = asked(body_with(quantity)).request
+    request = asked(body_with(quantity)).card_request
     assert (request.units, request.problem) == (units, "")
 
 
 @pytest.mark.parametrize("quantity", ['"0"', "0", "0.0", '"0Gi"', '"-0"'])
 def test_zero_is_not_our_business(quantity: str) -> None:
-    assert read_args(body_with(quantity), MEMORY)[0].ask is None
+    assert read_args(body_with(quantity), MEMORY)[0].request is None
 
 
 IMPOSSIBLE = (
@@ -197,7 +197,7 @@ IMPOSSIBLE = (
 @pytest.mark.parametrize("quantity", IMPOSSIBLE)
 def test_impossible_quantities_never_fit_and_name_the_field(quantity: str) -> None:
     for body in (body_with(quantity), body_with(quantity).replace(b'"Pod"', b'"POD"')):
-        assert 'spec.containers[0].resources.limits["aliyun.com/gpu-mem"]' in asked(body).request.problem
+        assert 'spec.containers[0].resources.limits["aliyun.com/gpu-mem"]' in asked(body).card_request.problem
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_monstrous_quantities_are_refused_in_one_way_or_the_other(quantity: str)
 def test_a_doubled_annotation_key_disturbs_nobody() -> None:
     doubled = '"annotations": {"vrampack.dev/card-model": "A10", '
     body = json.dumps(BODY).replace('"annotations": {', doubled)
-    assert asked(body.encode()).request == WANTED  # the last one, as everywhere in Go
+    assert asked(body.encode()).card_request == WANTED  # the last one, as everywhere in Go
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_a_doubled_annotation_key_disturbs_nobody() -> None:
     ids=lambda body: body[:30].decode(errors="replace"),
 )  # fmt: skip
 def test_rubbish_is_a_wire_error(body: bytes) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(MalformedCallError):
         read_args(body, MEMORY)
-    with pytest.raises(WireError):
-        read_binding(body)
+    with pytest.raises(MalformedCallError):
+        read_binding_args(body)
 
 
 BINDING = {"PodName": "train", "PodNamespace": "ml", "PodUID": "u1", "Node": "n1"}
@@ -237,14 +237,14 @@ BINDING = {"PodName": "train", "PodNamespace": "ml", "PodUID": "u1", "Node": "n1
 @pytest.mark.parametrize("spell", [str.title, str.upper, str.lower])
 def test_a_binding_in_any_letter_case(spell: Callable[[str], str]) -> None:
     body = json.dumps({spell(key): value for key, value in BINDING.items()} | {"new": [1]})
-    assert read_binding(body.encode()) == BindingArgs("train", "ml", "u1", "n1")
+    assert read_binding_args(body.encode()) == BindingArgs("train", "ml", "u1", "n1")
 
 
 @pytest.mark.parametrize("value", ["", None])
 @pytest.mark.parametrize("key", BINDING)
 def test_a_binding_without_a_part_names_it(key: str, value: str | None) -> None:
-    with pytest.raises(WireError, match=f"{key} is missing"):
-        read_binding(json.dumps({**BINDING, key: value}).encode())
+    with pytest.raises(MalformedCallError, match=f"{key} is missing"):
+        read_binding_args(json.dumps({**BINDING, key: value}).encode())
 
 
 @pytest.mark.parametrize(
@@ -252,5 +252,5 @@ def test_a_binding_without_a_part_names_it(key: str, value: str | None) -> None:
 )
 @pytest.mark.parametrize("key", ["PodName", "PodNamespace", "Node"])
 def test_a_name_that_would_change_a_path_is_refused(key: str, value: str) -> None:
-    with pytest.raises(WireError, match=f"{key}: .* is not a name"):
-        read_binding(json.dumps({**BINDING, key: value}).encode())
+    with pytest.raises(MalformedCallError, match=f"{key}: .* is not a name"):
+        read_binding_args(json.dumps({**BINDING, key: value}).encode())

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
-from vrampack.kube.reflector import SILENCE_SECONDS, Identity, Reflector
+from vrampack.kube.reflector import SILENCE_SECONDS, ObjectReference, Reflector
 
 WITHIN_SECONDS = 10.0
 """How long to wait for something a test expects."""
@@ -30,31 +30,31 @@ class Recorder(Generic[_Object]):
         self._listed: dict[str, _Object] = {}
         self._changed = asyncio.Event()
 
-    def list_begins(self, reason: str) -> None:
+    def on_list_started(self, reason: str) -> None:
         self._listed = {}
         self._tell(f"list {reason}")
 
-    def listed(self, objects: Sequence[_Object]) -> None:
+    def on_page(self, objects: Sequence[_Object]) -> None:
         self._listed |= {obj.metadata.name: obj for obj in objects}
         self._tell(f"page {len(objects)}")
 
-    def list_ends(self) -> None:
+    def on_list_finished(self) -> None:
         self.objects = self._listed
         self._tell("list ends")
 
-    def changed(self, obj: _Object) -> None:
+    def on_changed(self, obj: _Object) -> None:
         self.objects[obj.metadata.name] = obj
         self._tell(f"changed {obj.metadata.name}")
 
-    def gone(self, obj: _Object) -> None:
+    def on_deleted(self, obj: _Object) -> None:
         self.objects.pop(obj.metadata.name, None)
         self._tell(f"gone {obj.metadata.name}")
 
-    def heard(self) -> None:
+    def on_contact(self) -> None:
         self.words += 1
         self._wake()
 
-    def malformed(self, who: Identity, text: str) -> None:  # noqa: ARG002 - the text names it
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:  # noqa: ARG002 - the text names it
         self.problems.append(text)
         self._wake()
 

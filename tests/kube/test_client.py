@@ -12,7 +12,7 @@ from tests.fakes.proxy import Proxy
 from tests.fakes.upstream import Upstream
 from tests.kube.calls import Calls, an_api
 from vrampack.kube.client import Api, load_credentials
-from vrampack.kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -121,12 +121,12 @@ async def test_4xx_is_a_definite_no(setting: Setting, status: int) -> None:
     with pytest.raises(RefusedError, match="as the test asked") as caught:
         await setting.bind()
     assert caught.value.status == status
-    assert not isinstance(caught.value, ExpiredError)
+    assert not isinstance(caught.value, ResourceExpiredError)
 
 
 async def test_410_asks_for_a_new_list(setting: Setting) -> None:
     setting.proxy.when("GET", "/pods").gone()
-    with pytest.raises(ExpiredError) as caught:
+    with pytest.raises(ResourceExpiredError) as caught:
         await setting.api.list_page("pods", limit=500)
     assert (caught.value.status, caught.value.reason) == (410, "Expired")
 
@@ -270,19 +270,19 @@ async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting
 
 
 async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: Setting) -> None:
-    with pytest.raises(SilentError, match=r"no word for 0\.1 s"):
+    with pytest.raises(SilentWatchError, match=r"no word for 0\.1 s"):
         await setting.watch_to_its_end(silence_seconds=0.1)
     await setting.proxy.finished("GET", "watch")
 
 
 async def test_a_watch_that_does_not_even_begin_is_silent_too(setting: Setting) -> None:
     setting.proxy.freeze_watches()
-    with pytest.raises(SilentError):
+    with pytest.raises(SilentWatchError):
         async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=0.1):
             pass
 
 
-WATCH_ERRORS: dict[int, type[Exception]] = {410: ExpiredError, 403: RefusedError, 500: NoAnswerError}
+WATCH_ERRORS: dict[int, type[Exception]] = {410: ResourceExpiredError, 403: RefusedError, 500: NoAnswerError}
 
 
 @pytest.mark.parametrize(("status", "error"), WATCH_ERRORS.items())
@@ -297,7 +297,7 @@ async def test_a_refused_watch_says_why(setting: Setting, status: int, error: ty
 async def test_a_watch_cut_in_the_middle_is_no_answer(setting: Setting) -> None:
     with pytest.raises(NoAnswerError) as caught:
         await setting.watch_to_its_end(on_line=setting.proxy.cut_watches)
-    assert not isinstance(caught.value, SilentError)
+    assert not isinstance(caught.value, SilentWatchError)
 
 
 async def test_leaving_a_watch_closes_its_connection(setting: Setting) -> None:

@@ -59,7 +59,7 @@ async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(vers
 async def test_the_authorities_of_one_webhook_are_written_and_nothing_else_of_it() -> None:
     """Merged by name: a plain merge would replace the list, and with it all that the webhook is."""
     async with Upstream() as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
-        await api.trust_webhook("configuration", "webhook", b"PEM", timeout_seconds=SOON)
+        await api.patch_webhook_ca_bundle("configuration", "webhook", b"PEM", timeout_seconds=SOON)
         first, head, body = sent(upstream)
     group = "/apis/admissionregistration.k8s.io/v1"
     assert first == f"PATCH {group}/mutatingwebhookconfigurations/configuration HTTP/1.1"

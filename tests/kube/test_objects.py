@@ -15,7 +15,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.request import ContainerSpec
-from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, PodSpec, container_specs, to_node, to_pod
+from vrampack.kube.objects import UNDECODABLE, NodeObject, PodObject, PodSpec, build_container_specs, to_node, to_pod
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -36,7 +36,7 @@ def asking(quantity: object = "4", **container: object) -> Object:
 
 
 def specs_of(**spec: object) -> list[ContainerSpec]:
-    return container_specs(msgspec.json.decode(json.dumps(spec), type=PodSpec), MEMORY)
+    return build_container_specs(msgspec.json.decode(json.dumps(spec), type=PodSpec), MEMORY)
 
 
 WHOLE_POD: Object = {
@@ -59,10 +59,10 @@ WHOLE_POD: Object = {
 def test_a_pod_with_all_its_fields() -> None:
     pod = pod_of(WHOLE_POD)
     assert (pod.uid, pod.namespace, pod.name, pod.node_name, pod.priority) == ("u-1", "ml", "app-0", "gpu-0", 7)
-    assert pod.ask is not None
-    assert pod.ask.request.units == 4
+    assert pod.request is not None
+    assert pod.request.card_request.units == 4
     assert isinstance(pod.record, Record)
-    assert not pod.is_leaving
+    assert not pod.is_terminating
     assert not pod.is_finished
 
 
@@ -94,7 +94,7 @@ def test_only_a_pod_that_ended_is_finished(phase: str, is_finished: bool) -> Non
 
 
 def test_a_pod_that_is_being_deleted_is_leaving() -> None:
-    assert pod_of({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}).is_leaving
+    assert pod_of({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}).is_terminating
 
 
 AMOUNTS: dict[str, tuple[object, int, str]] = {
@@ -114,11 +114,11 @@ AMOUNTS: dict[str, tuple[object, int, str]] = {
 
 @pytest.mark.parametrize(("amount", "units", "words"), AMOUNTS.values(), ids=AMOUNTS)
 def test_quantities_in_any_form(amount: object, units: int, words: str) -> None:
-    ask = pod_of({"spec": {"containers": [asking(amount)]}}).ask
+    ask = pod_of({"spec": {"containers": [asking(amount)]}}).request
     assert ask is not None
-    assert ask.request.units == units
-    assert words in ask.request.problem
-    assert bool(words) == bool(ask.request.problem)
+    assert ask.card_request.units == units
+    assert words in ask.card_request.problem
+    assert bool(words) == bool(ask.card_request.problem)
 
 
 RAW_AMOUNTS = [b"1e999", b"-1e999", b'"\xff"', b"123456789012345678901234567890", b'"\\u00e9"', b"[" * 500 + b"]" * 500]
@@ -129,10 +129,10 @@ def test_an_amount_nobody_can_decode_is_that_pods_problem(raw: bytes) -> None:
     limits = b'{"limits":{"aliyun.com/gpu-mem":' + raw + b"}}"
     body = b'{"spec":{"containers":[{"name":"main","env":' + raw + b',"resources":' + limits + b"}]}}"
     pod = msgspec.json.decode(body, type=PodObject)
-    ask = to_pod(pod).ask
+    ask = to_pod(pod).request
     assert ask is not None
-    assert ask.request.problem
-    assert not container_specs(pod.spec, MEMORY)[0].has_reference
+    assert ask.card_request.problem
+    assert not build_container_specs(pod.spec, MEMORY)[0].has_reference
 
 
 def test_requests_and_limits_are_one() -> None:

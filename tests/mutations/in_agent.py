@@ -35,8 +35,8 @@ AGENT: Mapping[str, Break] = {
     ),
     "a pod of before admission may start": Break(
         "vrampack/agent/fence.py",
-        "if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):",
-        "if pod.pod.ask is None:",
+        "if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):",
+        "if pod.pod.request is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
     "a leave stays with ids that are handed out anew": Break(
@@ -68,7 +68,7 @@ AGENT: Mapping[str, Break] = {
     ),
     "only the container that kubelet names is checked": Break(
         "vrampack/agent/fence.py",
-        "names = [start.held.container, *(each.name for each in pod.pod.ask.containers)]",
+        "names = [start.held.container, *(each.name for each in pod.pod.request.containers)]",
         "names = [start.held.container]",
         f"{OLDER}::test_a_forged_init_container_keeps_its_pod_from_starting[the whole card]",
     ),

@@ -11,32 +11,32 @@ BINDING = "tests/extender/test_binding.py"
 BINDINGS: Mapping[str, Break] = {
     "no answer frees the place": Break(
         "extender/binding.py",
-        'NOTHING_WRITTEN = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})',
-        'NOTHING_WRITTEN = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline", "api_error"})',
+        'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})',
+        'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline", "api_error"})',
         f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
     ),
     "no answer is a success": Break(
         "extender/binding.py",
-        'return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")',
-        "return BOUND",
+        'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")',
+        "return BOUND_OUTCOME",
         f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
     ),
     "a lost reply is not looked up": Break(
         "extender/binding.py",
-        "return await self._after_no_answer(pod, node_name, error, deadline)",
-        'return Outcome("api_error", f"{UNKNOWN}: pod {pod}: {error}")',
+        "return await self._resolve_no_answer(pod, node_name, error, deadline)",
+        'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {error}")',
         f"{BINDING}::test_a_lost_reply_is_looked_up",
     ),
     "a definite no keeps the place": Break(
         "extender/binding.py",
-        "if earlier is None and outcome.result in NOTHING_WRITTEN:",
+        "if earlier is None and outcome.result in REFUSED_RESULTS:",
         "if False:",
         f"{BINDING}::test_a_refused_binding_gives_its_place_back",
     ),
     "a refused second try frees the place of the first": Break(
         "extender/binding.py",
-        "if earlier is None and outcome.result in NOTHING_WRITTEN:",
-        "if outcome.result in NOTHING_WRITTEN:",
+        "if earlier is None and outcome.result in REFUSED_RESULTS:",
+        "if outcome.result in REFUSED_RESULTS:",
         f"{BINDING}::test_a_refused_retry_keeps_the_place_of_the_first_try",
     ),
     "nothing is reserved before the Binding is sent": Break(
@@ -47,8 +47,8 @@ BINDINGS: Mapping[str, Break] = {
     ),
     "a conflict is a success": Break(
         "extender/binding.py",
-        "return await self._after_conflict(pod, node_name, error, deadline)",
-        "return BOUND",
+        "return await self._resolve_conflict(pod, node_name, error, deadline)",
+        "return BOUND_OUTCOME",
         f"{BINDING}::test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here",
     ),
     "bound to any node is bound to this one": Break(
@@ -65,7 +65,7 @@ BINDINGS: Mapping[str, Break] = {
     ),
     "bound by anybody is bound with our record": Break(
         "extender/binding.py",
-        "is_by_us = pod.ask is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
+        "is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
         "is_by_us = True",
         f"{BINDING}::test_a_pod_that_somebody_else_bound_to_this_node_is_no_success",
     ),
@@ -83,7 +83,7 @@ BINDINGS: Mapping[str, Break] = {
     ),
     "every call sends a Binding of its own": Break(
         "extender/binding.py",
-        "task = self._under_way.get(args)",
+        "task = self._binds_in_flight.get(args)",
         "task = None",
         f"{BINDING}::test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind",
     ),
@@ -95,19 +95,19 @@ BINDINGS: Mapping[str, Break] = {
     ),
     "a pod that is being deleted is bound": Break(
         "extender/binding.py",
-        "if pod.is_leaving or pod.is_finished:",
+        "if pod.is_terminating or pod.is_finished:",
         "if False:",
         f"{BINDING}::test_a_pod_that_is_being_deleted_is_not_bound",
     ),
     "a Binding is sent after the deadline": Break(
         "extender/binding.py",
-        'return Outcome("deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound")',
+        'return BindOutcome("deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound")',
         "remaining = 1.0",
         f"{BINDING}::test_no_binding_is_sent_after_the_deadline",
     ),
     "an old answer brings a pod back that is gone": Break(
         "extender/binding.py",
-        "if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.pod(pod.uid) is known:",
+        "if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.get_pod(pod.uid) is known:",
         "if seen is not None and seen.uid == pod.uid and known is not None:",
         f"{BINDING}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
     ),
@@ -119,7 +119,7 @@ BINDINGS: Mapping[str, Break] = {
     ),
     "a container is bound that will see no card": Break(
         "extender/binding.py",
-        'if node.injection == "exact" and not node.legacy and not ask.has_references:',
+        'if node.injection == "exact" and not node.legacy and not pod_request.has_references:',
         "if False:",
         f"{BINDING}::test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card",
     ),
@@ -127,6 +127,6 @@ BINDINGS: Mapping[str, Break] = {
         "extender/binding.py",
         "if now >= due and key not in under_way:",
         "if False:",
-        f"{BINDING}::test_an_unsettled_place_of_a_pod_that_vanished_unseen_is_freed",
+        f"{BINDING}::test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed",
     ),
 }

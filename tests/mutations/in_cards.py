@@ -52,13 +52,13 @@ CARDS: Mapping[str, Break] = {
     ),
     "any card will do for who names its uuid": Break(
         "vrampack/cards/fit.py",
-        "cards = [card for card in cards if _is_named(card, request)]",
+        "cards = [card for card in cards if _is_requested_card(card, request)]",
         "pass",
         f"{REFUSED}[another uuid]",
     ),
     "a request that cannot be read is placed": Break(
         "vrampack/cards/fit.py",
-        "return Unfit(Reason.NOT_VALID)",
+        "return Unfit(UnfitReason.NOT_VALID)",
         "return cards",
         f"{REFUSED}[not valid]",
     ),
@@ -136,13 +136,13 @@ CARDS: Mapping[str, Break] = {
     ),
     "a whole card is written down as what was asked of it": Break(
         "vrampack/cards/allocation.py",
-        "HeldCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)",
-        "HeldCard(card.index, request.units, card.uuid, request.whole)",
+        "AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)",
+        "AllocatedCard(card.index, request.units, card.uuid, request.whole)",
         f"{RECORDS}::test_a_whole_card_holds_all_units_and_limits_nothing",
     ),
     "a damaged record is no record": Break(
         "vrampack/cards/records.py",
-        "return Unreadable(key, str(error))",
+        "return UnreadableRecord(key, str(error))",
         "return None",
         "tests/cards/test_records_read.py::test_it_wins_even_when_it_cannot_be_read",
     ),
@@ -154,8 +154,8 @@ CARDS: Mapping[str, Break] = {
     ),
     "a pod without a record holds nothing": Break(
         "vrampack/cards/holding.py",
-        "return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))",
-        "return Hold(pod, state, {}, _why_unplaced(pod.record))",
+        "return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
+        "return Hold(pod, state, {}, _explain_unplaced(pod.record))",
         f"{LEDGER}::test_a_bound_pod_nobody_can_place_counts_on_every_card[without a record]",
     ),
 }

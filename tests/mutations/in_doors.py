@@ -45,20 +45,20 @@ DOORS: Mapping[str, Break] = {
     ),
     "a fault in filter is an HTTP error, and its text is lost": Break(
         "extender/door.py",
-        'return Answer(encode(FilterResult(error=text)), "error")',
-        'return Answer(encode(FilterResult(error=text)), "error", HTTPStatus.INTERNAL_SERVER_ERROR)',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error", HTTPStatus.INTERNAL_SERVER_ERROR)',
         f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[filter]",
     ),
     "a fault in bind is a success": Break(
         "extender/door.py",
-        'return Answer(encode(BindingResult(f"bind outcome unknown: {text}")), "error")',
-        'return Answer(encode(BindingResult("")), "error")',
+        'return VerbResponse(encode_json(BindingResult(f"bind outcome unknown: {text}")), "error")',
+        'return VerbResponse(encode_json(BindingResult("")), "error")',
         f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[bind]",
     ),
     "a filter that is not ready is an HTTP error": Break(
         "extender/verbs.py",
-        'return Answer(encode(FilterResult(error=text)), "error")',
-        'return Answer(encode(FilterResult(error=text)), "error", 503)',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error", 503)',
         f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
     ),
     "a bind is done before the lists are complete": Break(
@@ -75,13 +75,13 @@ DOORS: Mapping[str, Break] = {
     ),
     "a policy that was read while running is not used": Break(
         "extender/app.py",
-        "self._parts.engine.retune(settings.policy)",
+        "self._components.engine.set_tuning(settings.policy)",
         "pass",
         f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
     ),
     "who was refused is not asked again under another policy": Break(
         "extender/app.py",
-        "self._ledger.policy_changed()",
+        "self._ledger.apply_policy_change()",
         "pass",
         f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
     ),

@@ -26,14 +26,14 @@ LEDGERS: Mapping[str, Break] = {
     ),
     "a pod that is leaving has left": Break(
         "extender/ledger.py",
-        "if pod.is_finished or not pod.is_ours:",
-        "if pod.is_finished or pod.is_leaving or not pod.is_ours:",
+        "if pod.is_finished or not pod.can_hold_memory:",
+        "if pod.is_finished or pod.is_terminating or not pod.can_hold_memory:",
         f"{LEDGER}::test_a_terminating_pod_holds_its_memory_until_it_is_gone",
     ),
     "a finished pod holds its memory for ever": Break(
         "extender/ledger.py",
-        "if pod.is_finished or not pod.is_ours:",
-        "if not pod.is_ours:",
+        "if pod.is_finished or not pod.can_hold_memory:",
+        "if not pod.can_hold_memory:",
         f"{LEDGER}::test_a_finished_pod_holds_nothing",
     ),
     "an old event takes a binding back": Break(
@@ -50,7 +50,7 @@ LEDGERS: Mapping[str, Break] = {
     ),
     "a list takes nothing away": Break(
         "extender/ledger.py",
-        "for uid in before.pods - listed:",
+        "for uid in baseline.pods - listed:",
         "for uid in ():",
         f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
     ),
@@ -78,22 +78,22 @@ LEDGERS: Mapping[str, Break] = {
         "pass",
         f"{LEDGER}::test_every_change_raises_the_generation_and_names_its_node",
     ),
-    "room that a pod leaves raises no room generation": Break(
+    "room that a pod leaves raises no capacity generation": Break(
         "extender/ledger.py",
-        "if has_gained_room(before, node):",
+        "if has_gained_capacity(before, node):",
         "if before is None:",
         f"{ROOM}::test_a_pod_that_is_gone_gives_room",
     ),
     "another policy lets nobody be asked again": Break(
         "extender/ledger.py",
-        "self._room_at = dict.fromkeys(self._nodes, self.room_generation)",
+        "self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)",
         "pass",
         f"{ROOM}::test_another_policy_gives_room_everywhere",
     ),
     "half a list is trusted": Break(
         "extender/sync.py",
         "if not self._listed[resource].is_set():",
-        "if not any(each.is_set() for each in self._listed.values()) or resource not in self._heard:",
+        "if not any(each.is_set() for each in self._listed.values()) or resource not in self._activity_at:",
         f"{SYNC}::test_nothing_is_trusted_before_both_lists_ended",
     ),
     "a ledger that nobody feeds is trusted": Break(
@@ -104,19 +104,19 @@ LEDGERS: Mapping[str, Break] = {
     ),
     "a pod that cannot be decoded is taken for gone": Break(
         "extender/sync.py",
-        "self._listed.add(who.uid)",
+        "self._listed.add(reference.uid)",
         "pass",
         f"{SYNC}::test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory",
     ),
     "a node that a list lacks stays": Break(
         "extender/sync.py",
-        "for name in self._before - self._listed:",
+        "for name in self._known_names - self._listed:",
         "for name in ():",
         f"{SYNC}::test_a_node_that_a_list_lacks_is_gone",
     ),
     "a watch begins again where the first one began": Break(
         "vrampack/kube/reflector.py",
-        "self._version = (obj.metadata.resource_version if obj else _version(event.object)) or self._version",
+        "self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version",
         "pass",
         "tests/kube/test_reflector.py::test_a_bookmark_is_a_word_and_advances_the_version",
     ),

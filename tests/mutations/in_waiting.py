@@ -30,32 +30,32 @@ WAITING: Mapping[str, Break] = {
     ),
     "a nomination that ends wakes nobody": Break(
         "extender/ledger.py",
-        "self.kept_no_longer(before)",
+        "self.release_nominated_capacity(before)",
         "pass",
         f"{NOMINATIONS}::test_a_nomination_that_ends_is_room_for_those_who_wait",
     ),
     "a standby kicks": Break(
         "extender/kicks.py",
-        "return self._called_at is not None and now - self._called_at <= CALLED_SECONDS",
+        "return self._filter_called_at is not None and now - self._filter_called_at <= SCHEDULER_SILENT_SECONDS",
         "return True",
         f"{KICKS}::test_an_extender_that_no_scheduler_calls_kicks_nobody",
     ),
     "a ledger that is not to be trusted kicks": Break(
         "extender/kicks.py",
-        "if self._problem():",
+        "if self._find_unready_reason():",
         "if False:",
         f"{KICKS}::test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted",
     ),
     "a node that the scheduler leaves out is offered again at once": Break(
         "extender/kicks.py",
-        'self._end(uid, "refused", is_vain=attempt.laid.node_name not in names)',
-        'self._end(uid, "refused")',
+        'self._end_activation(uid, "refused", backs_off=attempt.laid.node_name not in names)',
+        'self._end_activation(uid, "refused")',
         f"{KICKS}::test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while",
     ),
     "a pod that saw the room is woken for it": Break(
         "extender/kicks.py",
-        "self._waiting.refuse(uid, self._ledger.room_generation, now)",
-        "self._waiting.refuse(uid, 0, now)",
+        "self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)",
+        "self._unschedulable_pods.reject_pod(uid, 0, now)",
         f"{KICKS}::test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken",
     ),
     "the least important pod is woken first": Break(
@@ -72,7 +72,7 @@ WAITING: Mapping[str, Break] = {
     ),
     "a pod that is never bound keeps its place for itself": Break(
         "extender/kicks.py",
-        "elif now >= attempt.until:",
+        "elif now >= attempt.expires_at:",
         "elif False:",
         f"{KICKS}::test_a_place_goes_to_the_next_after_five_seconds",
     ),

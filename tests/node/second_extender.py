@@ -11,8 +11,8 @@ import msgspec
 
 from tests.node.controlplane import API_URL, NODE_NAME
 from tests.node.node import NAMESPACE, Node
-from vrampack.cards.allocation import allocate
-from vrampack.cards.node import Card, snapshot
+from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.node import Card, build_node
 from vrampack.cards.node_annotations import read_node
 from vrampack.cards.records import write_record
 from vrampack.cards.units import DEFAULT_UNIT_MIB
@@ -73,8 +73,8 @@ class SecondExtender:
         annotations = self._node.get("node", NODE_NAME)["metadata"]["annotations"]
         facts = read_node(NODE_NAME, annotations, {}, unit_mib=DEFAULT_UNIT_MIB).facts
         cards = tuple(Card(each.index, each.units, each.memory_mib, each.uuid) for each in facts.cards)
-        node = snapshot(facts, cards, unit_mib=DEFAULT_UNIT_MIB)
-        if pod.ask is None:
+        node = build_node(facts, cards, unit_mib=DEFAULT_UNIT_MIB)
+        if pod.request is None:
             raise ValueError(f"{name} asks for nothing")
         chosen = [card for card in cards if card.uuid == uuid]
-        return write_record(allocate(node, chosen, pod.ask), pod.ask, node, now_ns=time.time_ns())
+        return write_record(allocate_cards(node, chosen, pod.request), pod.request, node, now_ns=time.time_ns())

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.engine import SHAPES_KEPT, Engine
-from policies.judging import POLICIES, SCORES, Judgement, in_order, judge
-from policies.policy import Demand, Ranked
+from policies.engine import CACHED_TABLES, Engine
+from policies.judging import NODE_SCORERS, POLICIES, Evaluation, evaluate_node, sort_by_score
+from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName, PolicyTuning
 from tests.builders import a_node, an_ask
 from tests.cards.strategies import nodes, requests
-from vrampack.cards.fit import Reason, Unfit, fitting_cards
+from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.outline import gist, is_plain, outline
-from vrampack.cards.request import Ask, ContainerAsk, Request
+from vrampack.cards.outline import find_equivalence_class, is_plain_request, summarize_node
+from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
@@ -40,19 +40,19 @@ class FakeLedger:
         self._changes: list[tuple[int, str]] = []
         self.put(*cluster)
 
-    def node(self, name: str) -> Node | None:
+    def get_node(self, name: str) -> Node | None:
         return self.nodes.get(name)
 
-    def node_for(self, name: str, uid: str) -> Node | None:
+    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
         return self.private.get((name, uid)) or self.nodes.get(name)
 
-    def node_names(self) -> set[str]:
+    def list_node_names(self) -> set[str]:
         return set(self.nodes)
 
-    def special_nodes(self, uid: str) -> list[str]:
+    def list_pod_specific_nodes(self, uid: str) -> list[str]:
         return [name for name, owner in self.private if owner == uid]
 
-    def changed_since(self, generation: int) -> list[str] | None:
+    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         self.asked.append(generation)
         return None if self.is_forgetful else [name for at, name in self._changes if at > generation]
 
@@ -70,30 +70,30 @@ class FakeLedger:
         self._changes.append((self.generation, name))
 
 
-def answered(engine: Engine, names: list[str], ask: Ask | None = None, uid: str = "p") -> dict[str, str]:
+def answered(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
     """What is said of each name: its reason, empty where the pod fits."""
-    said = engine.verdicts(names, ask or an_ask(), uid)
-    return dict.fromkeys(said.passed, "") | said.later | said.never
+    said = engine.filter_nodes(names, ask or an_ask(), uid)
+    return dict.fromkeys(said.passed, "") | said.unschedulable | said.unresolvable
 
 
 def test_names_that_fit_are_answered_in_the_order_asked() -> None:
     engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16)), a_node("c"), a_node("d", units=(1,))]), EVERY)
-    said = engine.verdicts(["d", "c", "b", "a"], an_ask(), "p")
+    said = engine.filter_nodes(["d", "c", "b", "a"], an_ask(), "p")
     assert said.passed == ["c", "a"]
-    assert said.later == {"b": "no card with enough free memory"}
-    assert said.never == {"d": "larger than any card"}
+    assert said.unschedulable == {"b": "no card with enough free memory"}
+    assert said.unresolvable == {"d": "larger than any card"}
 
 
 def test_a_name_that_stands_twice_is_answered_once() -> None:
     engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16))]), EVERY)
-    said = engine.verdicts(["a", "b", "a", "b", "c", "c"], an_ask(), "p")
-    assert (said.passed, list(said.later)) == (["a"], ["b", "c"])
+    said = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], an_ask(), "p")
+    assert (said.passed, list(said.unschedulable)) == (["a"], ["b", "c"])
 
 
 def test_a_node_nobody_has_seen_says_so() -> None:
     engine = Engine(FakeLedger(), EVERY)
     assert answered(engine, ["new"]) == {"new": "node not seen yet"}
-    assert engine.judge("new", an_ask(), "p") == Unfit(Reason.NOT_SEEN)
+    assert engine.evaluate_node("new", an_ask(), "p") == Unfit(UnfitReason.NOT_SEEN)
 
 
 def test_a_changed_node_is_judged_anew() -> None:
@@ -153,17 +153,17 @@ def test_deleted_nodes_do_not_pile_up() -> None:
     engine = Engine(ledger, EVERY)
     for number in range(50):
         ledger.put(a_node(f"n{number}"))
-        assert engine.best([f"n{number}"], an_ask(4), "p", 3) == [f"n{number}"]
+        assert engine.rank_nodes([f"n{number}"], an_ask(4), "p", 3) == [f"n{number}"]
         ledger.take(f"n{number}")
     answered(engine, ["n0"])
     (table,) = engine._tables.values()
-    assert (len(engine._outlines), len(table._fitting), len(table._ranked())) == (0, 0, 0)
+    assert (len(engine._summaries), len(table._fitting), len(table._get_buckets())) == (0, 0, 0)
 
 
 def test_another_shape_or_policy_is_another_answer() -> None:
     engine = Engine(FakeLedger([a_node(used=(10, 4))]), EVERY)
     taken = {
-        (units, policy): engine.judge("n", an_ask(units, annotations={"vrampack.dev/policy": policy}), "p")
+        (units, policy): engine.evaluate_node("n", an_ask(units, annotations={"vrampack.dev/policy": policy}), "p")
         for units in (4, 8)
         for policy in ("binpack", "spread")
     }
@@ -176,8 +176,8 @@ def test_another_shape_or_policy_is_another_answer() -> None:
     }
 
 
-def indices(judgement: Judgement) -> list[int]:
-    return [card.index for card in judgement.cards] if isinstance(judgement, Ranked) else []
+def indices(judgement: Evaluation) -> list[int]:
+    return [card.index for card in judgement.cards] if isinstance(judgement, ScoredCards) else []
 
 
 def test_what_one_pod_finds_is_told_to_nobody_else() -> None:
@@ -188,19 +188,19 @@ def test_what_one_pod_finds_is_told_to_nobody_else() -> None:
     names = ["full", "open"]
     for _ in range(2):
         assert answered(engine, names, uid="mine") == {"full": "", "open": ""}
-        assert engine.best(names, an_ask(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
+        assert engine.rank_nodes(names, an_ask(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
         assert answered(engine, names, uid="other") == {"full": "no card with enough free memory", "open": ""}
-        assert engine.best(names, an_ask(), "other", 2) == ["open"]
+        assert engine.rank_nodes(names, an_ask(), "other", 2) == ["open"]
     del ledger.private["full", "mine"]
     assert answered(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
 def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
-    node = a_node(units=(2 * SHAPES_KEPT,))
+    node = a_node(units=(2 * CACHED_TABLES,))
     engine = Engine(FakeLedger([node]), EVERY)
     for _ in range(2):
-        for units in range(1, 2 * SHAPES_KEPT + 2):
-            fits = isinstance(judge(node, Request(units), "binpack", Demand()), Ranked)
+        for units in range(1, 2 * CACHED_TABLES + 2):
+            fits = isinstance(evaluate_node(node, CardRequest(units), "binpack", Demand()), ScoredCards)
             assert answered(engine, ["n"], an_ask(units)) == {"n": "" if fits else "larger than any card"}
 
 
@@ -218,7 +218,7 @@ WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
 
 @pytest.mark.parametrize(("tuning", "wish", "want"), WISHES.values(), ids=WISHES)
 def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
-    assert Engine(FakeLedger(), tuning).policy_for(an_ask(annotations={"vrampack.dev/policy": wish})) == want
+    assert Engine(FakeLedger(), tuning).choose_policy(an_ask(annotations={"vrampack.dev/policy": wish})) == want
 
 
 @pytest.mark.parametrize(
@@ -229,24 +229,26 @@ def test_tuning_is_strict(text: str) -> None:
         PolicyTuning.model_validate_json(text)
 
 
-PLAIN = requests().filter(is_plain)
+PLAIN = requests().filter(is_plain_request)
 
 
 @PATIENT
 @given(nodes(), PLAIN)
-def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: Request) -> None:
+def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
     """Sorted numbers against going through the cards."""
-    fitting = fitting_cards(node, request)
+    fitting = find_fitting_cards(node, request)
     want = fitting.reason if isinstance(fitting, Unfit) else None
-    assert gist(outline(node), request.count, whole=request.whole).reason(request) == want
+    assert (
+        find_equivalence_class(summarize_node(node), request.count, whole=request.whole).find_obstacle(request) == want
+    )
 
 
 @PATIENT
 @given(nodes(), PLAIN, st.sampled_from(sorted(POLICIES)))
-def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: Request, policy: PolicyName) -> None:
-    judged = judge(node, request, policy, Demand())
-    if isinstance(judged, Ranked):
-        assert dict(SCORES[policy]([("n", outline(node))], request, Demand())) == {"n": judged.score}
+def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
+    judged = evaluate_node(node, request, policy, Demand())
+    if isinstance(judged, ScoredCards):
+        assert dict(NODE_SCORERS[policy]([("n", summarize_node(node))], request, Demand())) == {"n": judged.score}
 
 
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
@@ -265,24 +267,24 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 @PATIENT
 @given(STEPS, st.lists(requests(), min_size=3, max_size=3))
-def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[Request]) -> None:
+def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[CardRequest]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()
     engine = Engine(ledger, EVERY)
     for changes, gone, at, policy, names, count in steps:
         ledger.put(*(replace(node, name=name) for name, node in changes.items()))
-        for name in gone & ledger.node_names():
+        for name in gone & ledger.list_node_names():
             ledger.take(name)
         ask = an_ask_of(shapes[at], policy)
-        plain = {name: judge(ledger.node(name), shapes[at], policy, Demand()) for name in names}
+        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, Demand()) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
-        said = engine.verdicts(names, ask, "p")
+        said = engine.filter_nodes(names, ask, "p")
         assert said.passed == [name for name in plain if name not in reasons]
-        assert said.later == {name: why.value for name, why in reasons.items() if not why.is_never}
-        assert said.never == {name: why.value for name, why in reasons.items() if why.is_never}
-        assert engine.best(said.passed, ask, "p", count) == in_order(plain)[:count]
-        assert {name: engine.judge(name, ask, "p") for name in names} == plain
+        assert said.unschedulable == {name: why.value for name, why in reasons.items() if not why.is_unresolvable}
+        assert said.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
+        assert engine.rank_nodes(said.passed, ask, "p", count) == sort_by_score(plain)[:count]
+        assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
 
 
-def an_ask_of(request: Request, policy: PolicyName) -> Ask:
-    return Ask(request, (ContainerAsk("main", "main", 0, request.units * request.count),), policy)
+def an_ask_of(request: CardRequest, policy: PolicyName) -> PodRequest:
+    return PodRequest(request, (ContainerRequest("main", "main", 0, request.units * request.count),), policy)

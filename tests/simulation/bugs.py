@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from extender.binding import BOUND, Binder, Outcome
-from extender.ledger import Ledger, PodList, Reservation
+from extender.binding import BOUND_OUTCOME, Binder, BindOutcome
+from extender.ledger import Ledger, RelistBaseline, Reservation
 from extender.sync import Freshness, PodSink
 from policies.engine import Engine
 from tests.simulation.api import SimulatedApi
@@ -24,7 +24,7 @@ Patch = pytest.MonkeyPatch
 
 def forget_when_no_answer_came(patch: Patch) -> None:
     """The Binding may still land, on a place that somebody else got meanwhile."""
-    patch.setattr(Ledger, "unsettle", Ledger.forget)
+    patch.setattr(Ledger, "mark_unconfirmed", Ledger.forget)
 
 
 def keep_the_place_of_a_refused_pod(patch: Patch) -> None:
@@ -33,18 +33,20 @@ def keep_the_place_of_a_refused_pod(patch: Patch) -> None:
 
 
 def keep_the_place_of_a_deleted_pod(patch: Patch) -> None:
-    patch.setattr(PodSink, "gone", lambda *_: None)
+    patch.setattr(PodSink, "on_deleted", lambda *_: None)
 
 
 def keep_what_a_list_lacks(patch: Patch) -> None:
     """What was deleted while the watch was down stays for ever."""
-    patch.setattr(Ledger, "list_ends", lambda *_: None)
+    patch.setattr(Ledger, "end_list", lambda *_: None)
 
 
 def free_a_leaving_pod(patch: Patch) -> None:
     """It has a deletionTimestamp and runs on for its grace period."""
-    put = Ledger._put
-    patch.setattr(Ledger, "_put", lambda self, pod: self.pod_gone(pod.uid) if pod.is_leaving else put(self, pod))
+    put = Ledger._put_pod
+    patch.setattr(
+        Ledger, "_put_pod", lambda self, pod: self.pod_gone(pod.uid) if pod.is_terminating else put(self, pod)
+    )
 
 
 def count_the_reservation_and_the_record(patch: Patch) -> None:
@@ -53,52 +55,52 @@ def count_the_reservation_and_the_record(patch: Patch) -> None:
 
 def confirm_by_the_reply(patch: Patch) -> None:
     """The reservation ends with the reply, the record counts from the watch on: in between, nothing does."""
-    send = Binder._send
+    send = Binder._send_binding
 
-    async def confirmed(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> Outcome:
+    async def confirmed(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> BindOutcome:
         outcome = await send(self, pod, node_name, record, deadline)
-        if outcome is BOUND:
+        if outcome is BOUND_OUTCOME:
             self._ledger.forget(pod.uid, node_name)
         return outcome
 
-    patch.setattr(Binder, "_send", confirmed)
+    patch.setattr(Binder, "_send_binding", confirmed)
 
 
 def confirm_by_the_uid_alone(patch: Patch) -> None:
     """Any event of the pod confirms, whether it shows it bound or not."""
-    put = Ledger._put
+    put = Ledger._put_pod
 
     def confirmed(self: Ledger, pod: Pod) -> None:
         put(self, pod)
         for name in self._drop_reservations(pod.uid):
-            self._refresh(name)
+            self._rebuild_node(name)
 
-    patch.setattr(Ledger, "_put", confirmed)
+    patch.setattr(Ledger, "_put_pod", confirmed)
 
 
 def take_silence_for_a_no(patch: Patch) -> None:
-    async def refused(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
-        return Outcome("refused", f"pod {pod}: {silence}; nothing was bound")
+    async def refused(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> BindOutcome:
+        return BindOutcome("refused", f"pod {pod}: {silence}; nothing was bound")
 
-    patch.setattr(Binder, "_after_no_answer", refused)
+    patch.setattr(Binder, "_resolve_no_answer", refused)
 
 
 def take_silence_for_a_yes(patch: Patch) -> None:
-    async def bound(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> Outcome:
-        return BOUND
+    async def bound(self: Binder, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float) -> BindOutcome:
+        return BOUND_OUTCOME
 
-    patch.setattr(Binder, "_after_no_answer", bound)
+    patch.setattr(Binder, "_resolve_no_answer", bound)
 
 
 def reserve_after_the_reply(patch: Patch) -> None:
     """Two binds at once decide on the same free card."""
     waiting: dict[int, list[tuple[Pod, str, Allocation]]] = {}
-    assume, send = Ledger.assume, Binder._send
+    assume, send = Ledger.assume, Binder._send_binding
 
     def later(self: Ledger, pod: Pod, node_name: str, allocation: Allocation) -> None:
         waiting.setdefault(id(self), []).append((pod, node_name, allocation))
 
-    async def sent(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> Outcome:
+    async def sent(self: Binder, pod: Pod, node_name: str, record: dict[str, str], deadline: float) -> BindOutcome:
         mine = waiting.pop(id(self._ledger), [])
         outcome = await send(self, pod, node_name, record, deadline)
         for each in mine:
@@ -106,7 +108,7 @@ def reserve_after_the_reply(patch: Patch) -> None:
         return outcome
 
     patch.setattr(Ledger, "assume", later)
-    patch.setattr(Binder, "_send", sent)
+    patch.setattr(Binder, "_send_binding", sent)
 
 
 def believe_an_older_event(patch: Patch) -> None:
@@ -115,7 +117,7 @@ def believe_an_older_event(patch: Patch) -> None:
 
 
 def believe_a_list_that_a_look_up_overtook(patch: Patch) -> None:
-    patch.setattr(Ledger, "pod_listed", Ledger._put)
+    patch.setattr(Ledger, "update_listed_pod", Ledger._put_pod)
 
 
 def believe_a_look_up_that_the_watch_overtook(patch: Patch) -> None:
@@ -128,20 +130,20 @@ def believe_a_look_up_that_the_watch_overtook(patch: Patch) -> None:
         obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
         seen = None if obj is None else to_pod(obj)
         if seen is not None:
-            self._ledger.pod_fetched(seen)
+            self._ledger.update_fetched_pod(seen)
         return seen
 
-    patch.setattr(Binder, "_get", fetched)
+    patch.setattr(Binder, "_get_pod", fetched)
 
 
 def keep_what_was_looked_up_during_a_list(patch: Patch) -> None:
     """The other half of it."""
-    ends = Ledger.list_ends
+    ends = Ledger.end_list
 
-    def ended(self: Ledger, before: PodList, listed: set[str]) -> None:
+    def ended(self: Ledger, before: RelistBaseline, listed: set[str]) -> None:
         ends(self, before, listed | self._fetched)
 
-    patch.setattr(Ledger, "list_ends", ended)
+    patch.setattr(Ledger, "end_list", ended)
 
 
 def bind_by_name_alone(patch: Patch) -> None:
@@ -160,7 +162,7 @@ def never_look_up_a_reservation(patch: Patch) -> None:
     async def nothing(self: Binder, reservation: Reservation) -> None:
         pass
 
-    patch.setattr(Binder, "_look_up", nothing)
+    patch.setattr(Binder, "_confirm_reservation", nothing)
     patch.setattr(Ledger, "_drop_reservations", _dropped_if_bound)
 
 
@@ -173,25 +175,25 @@ def _dropped_if_bound(ledger: Ledger, uid: str) -> set[str]:
 
 def draw_an_outline_once(patch: Patch) -> None:
     """The engine's answers are good until the node changes."""
-    follow = Engine._follow_outlines
+    follow = Engine._refresh_summaries
 
     def follow_new_nodes(self: Engine) -> None:
-        drawn = {name: self._outlines.get(name) for name in self._outlines}
+        drawn = {name: self._summaries.get_summary(name) for name in self._summaries}
         follow(self)
-        for name in list(self._outlines):
-            self._outlines.put(name, drawn.get(name) or self._outlines.get(name))
+        for name in list(self._summaries):
+            self._summaries.put_summary(name, drawn.get(name) or self._summaries.get_summary(name))
 
-    patch.setattr(Engine, "_follow_outlines", follow_new_nodes)
+    patch.setattr(Engine, "_refresh_summaries", follow_new_nodes)
 
 
 def trust_a_silent_api_server(patch: Patch) -> None:
     """Filter before both lists are complete: an empty ledger has room for everybody."""
-    patch.setattr(Freshness, "problem", lambda _: "")
+    patch.setattr(Freshness, "find_unready_reason", lambda _: "")
 
 
 def resume_after_410(patch: Patch) -> None:
     """The watch is asked for again from a version that is gone, for ever."""
-    patch.setattr(Reflector, "_failed", lambda *_: "restart")
+    patch.setattr(Reflector, "_note_failure", lambda *_: "restart")
 
 
 def skip_a_change_after_a_cut(patch: Patch) -> None:
@@ -207,16 +209,16 @@ def skip_a_change_after_a_cut(patch: Patch) -> None:
 
 def read_only_our_own_records(patch: Patch) -> None:
     """What somebody else bound, with an older record, holds nothing."""
-    put = Ledger._put
+    put = Ledger._put_pod
 
     def put_ours(self: Ledger, pod: Pod) -> None:
         is_foreign = isinstance(pod.record, Record) and not pod.record.is_ours
         if is_foreign:
-            self.pod_gone(pod.uid)
+            self.remove_pod(pod.uid)
         else:
             put(self, pod)
 
-    patch.setattr(Ledger, "_put", put_ours)
+    patch.setattr(Ledger, "_put_pod", put_ours)
 
 
 BUGS: Mapping[str, Callable[[Patch], None]] = {

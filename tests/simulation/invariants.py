@@ -135,7 +135,7 @@ class Judge:
         if {each.said for each in others if (each.uid, each.node) == (call.uid, call.node)} != {Said.NO}:
             return
         for process in self._world.processes.values():
-            if process.ledger.reservation(call.uid, call.node) is not None:
+            if process.ledger.get_reservation(call.uid, call.node) is not None:
                 text = f"{process.name} said no to {call.pod} and keeps a place for it on {call.node}"
                 raise BrokenPromiseError("I5", text)
 
@@ -159,8 +159,8 @@ class Judge:
         if not shares or key in self._posted:
             return
         self._posted.add(key)
-        seen = ledger.node(node)
-        if seen is None or ledger.reservation(uid, node) is None:
+        seen = ledger.get_node(node)
+        if seen is None or ledger.get_reservation(uid, node) is None:
             self._faults.append(f"I1: {process} sends a Binding of {uid} to {node} without a reservation")
             return
         for card in seen.cards:
@@ -171,7 +171,7 @@ class Judge:
     def _filtered(self, process: Process, pod: Object, answer: Mapping[str, Any]) -> None:
         """I8: sound and complete, against counting by hand in the extender's own view."""
         if answer["Error"]:
-            if not process.freshness.problem():
+            if not process.freshness.find_unready_reason():
                 raise BrokenPromiseError("I8", f"{process.name} is ready and filter says {answer['Error']}")
             return
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
@@ -197,20 +197,20 @@ class Judge:
                 f"{process.name} has {[mine.get(uid) for uid in wrong]}, the API {[theirs.get(uid) for uid in wrong]}"
             )
             raise BrokenPromiseError("I3", text)
-        for each in process.ledger.reservations():
+        for each in process.ledger.list_reservations():
             rebuilt.assume(each.pod, each.node_name, each.allocation)
         if cards_of(process.ledger) != cards_of(rebuilt):
             raise BrokenPromiseError("I3", f"{process.name} counts {_used(process.ledger)}, the API {_used(rebuilt)}")
 
     def _rebuilt(self) -> Ledger:
         """A ledger that was only told the API's state, and agrees with the auditor about what is over."""
-        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report=lambda _: None)
+        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report_problem=lambda _: None)
         for node in self._world.nodes():
-            ledger.node_changed(self._read(node, NodeObject).facts)
-        before = ledger.list_begins()
+            ledger.update_node(self._read(node, NodeObject).facts)
+        before = ledger.begin_list()
         for pod in self._world.pods():
-            ledger.pod_listed(self._read(pod, PodObject))
-        ledger.list_ends(before, {pod["metadata"]["uid"] for pod in self._world.pods()})
+            ledger.update_listed_pod(self._read(pod, PodObject))
+        ledger.end_list(before, {pod["metadata"]["uid"] for pod in self._world.pods()})
         self._agrees(ledger)
         return ledger
 
@@ -220,7 +220,7 @@ class Judge:
         Of forged records, and of cards that are gone, the ledger counts more than the auditor; and it takes the index of
         a record on a legacy node where the auditor looks for the uuid.
         """
-        cards = [(node.name, card) for node in ledger.nodes() for card in node.cards]
+        cards = [(node.name, card) for node in ledger.list_nodes() for card in node.cards]
         over = {f"node {name} card {card.index}" for name, card in cards if card.is_overcommitted}
         pods = [self._pod(pod) for pod in self._world.pods()]
         is_hostile = self._world.mode == "hostile"
@@ -253,11 +253,11 @@ class Judge:
         self.after()
         pods = {pod["metadata"]["uid"]: pod for pod in self._world.pods()}
         for process in self._world.processes.values():
-            if problem := process.freshness.problem():
+            if problem := process.freshness.find_unready_reason():
                 raise BrokenPromiseError("I10", f"{process.name} is not ready: {problem}")
             if not is_caught_up(self._world, process):
                 raise BrokenPromiseError("I10", f"{process.name} does not watch")
-            for each in process.ledger.reservations():
+            for each in process.ledger.list_reservations():
                 pod = pods.get(each.pod.uid)
                 if pod is None or pod["spec"].get("nodeName"):
                     raise BrokenPromiseError(
@@ -284,7 +284,7 @@ def is_caught_up(world: World, process: Process) -> bool:
 
 def fits(ledger: Ledger, name: str, pod: Object) -> bool:
     """By hand, from who holds what: does the node have cards enough for the pod?"""
-    node, request = ledger.node(name), _asked(pod)
+    node, request = ledger.get_node(name), _asked(pod)
     units, count, is_whole = request
     if node is None or not units:
         return node is not None or not units
@@ -307,22 +307,24 @@ def _asked(pod: Object) -> tuple[int, int, bool]:
 
 def _used_by_others(ledger: Ledger, node: Node, uid: str) -> Counter[int]:
     used: Counter[int] = Counter()
-    for hold in ledger.holds(node.name):
-        if hold.pod.uid != uid or (hold.state in ("bound", "leaving") and ledger.reservation(uid, node.name) is None):
+    for hold in ledger.list_holds(node.name):
+        if hold.pod.uid != uid or (
+            hold.state in ("bound", "terminating") and ledger.get_reservation(uid, node.name) is None
+        ):
             used.update(hold.units)
     return used
 
 
 def pods_of(ledger: Ledger) -> dict[str, Pod]:
-    return {pod.uid: pod for pod in ledger.pods()}
+    return {pod.uid: pod for pod in ledger.list_pods()}
 
 
 def cards_of(ledger: Ledger) -> dict[str, object]:
-    return {node.name: (node.cards, node.largest_free, node.free_units) for node in ledger.nodes()}
+    return {node.name: (node.cards, node.largest_free_units, node.free_units) for node in ledger.list_nodes()}
 
 
 def _used(ledger: Ledger) -> str:
-    return json.dumps({node.name: [card.used_units for card in node.cards] for node in ledger.nodes()})
+    return json.dumps({node.name: [card.used_units for card in node.cards] for node in ledger.list_nodes()})
 
 
 def _unknown(bind: Bind) -> BindCall:

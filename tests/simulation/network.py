@@ -16,7 +16,7 @@ import msgspec
 
 from tests.simulation.loop import Loop
 from vrampack.kube.client import Resource
-from vrampack.kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.kinds import KINDS
 from vrampack.simulator.store import Change, Store
@@ -65,7 +65,7 @@ class Call:
 
 def error_of(refusal: StatusError) -> Exception:
     """As `vrampack.kube.client` reads a status."""
-    kind = ExpiredError if refusal.code == 410 else RefusedError
+    kind = ResourceExpiredError if refusal.code == 410 else RefusedError
     if 400 <= refusal.code < 500:
         return kind(refusal.code, refusal.reason, refusal.message)
     return NoAnswerError(f"{refusal.code} {refusal.reason}")
@@ -171,7 +171,7 @@ class Stream:
         self._wake()
 
     def _go_silent(self) -> None:
-        self.fail(SilentError(f"watch {self.resource}: no word for {self.silence_seconds:g} s"))
+        self.fail(SilentWatchError(f"watch {self.resource}: no word for {self.silence_seconds:g} s"))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

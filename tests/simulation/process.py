@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from extender.events import EventWriter
+from extender.events import ExtenderEventRecorder
 from extender.ledger import Ledger
-from extender.metrics import Metrics
-from extender.parts import assemble
+from extender.metrics import ExtenderMetrics
+from extender.parts import build_components
 from extender.settings import ExtenderConfiguration
-from extender.sync import Freshness, Recount, Watcher, reflectors
+from extender.sync import DriftCheck, Freshness, ProblemReporter, build_reflectors
 from tests.builders import UNIT_MIB
 from tests.simulation.api import Network, SimulatedApi
 from tests.simulation.loop import Loop
@@ -28,7 +28,7 @@ class Process:
         *,
         store: Store,
         network: Network,
-        metrics: Metrics,
+        metrics: ExtenderMetrics,
         settings: ExtenderConfiguration,
         clock: Callable[[], float],
         is_shuffled: bool,
@@ -36,28 +36,28 @@ class Process:
         self.name = name
         self.loop = loop = Loop(clock)
         self.api = api = SimulatedApi(name, store, loop, network, is_shuffled=is_shuffled)
-        events = EventWriter(api, metrics, clock=clock, now=clock)
-        watcher = Watcher(metrics, events)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, report=watcher.notice)
+        events = ExtenderEventRecorder(api, metrics, clock=clock, now=clock)
+        watcher = ProblemReporter(metrics, events)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, report_problem=watcher.report_ledger_problem)
         self.freshness = Freshness(clock=clock, now=clock, stale_seconds=settings.deadlines.stale_seconds)
-        self.parts = parts = assemble(
+        self.parts = parts = build_components(
             ledger=self.ledger,
             api=api,
             events=events,
             metrics=metrics,
             settings=settings,
-            problem=self.freshness.problem,
+            find_unready_reason=self.freshness.find_unready_reason,
             clock=clock,
             now_ns=lambda: 1_790_000_000_000_000_000 + int(clock() * 1e9),
         )
-        self.engine, self.binder, self.kicker, self.verbs = parts.engine, parts.binder, parts.kicker, parts.verbs
-        self.recount = Recount(self.ledger)
-        pods, nodes = reflectors(api, self.ledger, self.freshness, watcher, metrics, settings)
+        self.engine, self.binder, self.kicker, self.verbs = parts.engine, parts.binder, parts.activator, parts.verbs
+        self.recount = DriftCheck(self.ledger)
+        pods, nodes = build_reflectors(api, self.ledger, self.freshness, watcher, metrics, settings)
         work = (
             pods.run(),
             nodes.run(),
             events.run(),
-            self.binder.settle_forever(),
+            self.binder.run(),
             self.recount.run(),
             self.kicker.run(),
         )

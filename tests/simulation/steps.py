@@ -14,7 +14,7 @@ from typing import TypeVar
 from tests.simulation.network import Call, Stream
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, World
-from vrampack.kube.errors import ExpiredError, NoAnswerError, RefusedError
+from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.kinds import NODE, POD, Object
 from vrampack.simulator.merge import merge
 
@@ -266,7 +266,7 @@ def _refuse(call: Call, fate: int) -> str | None:
         return None
     error: Exception = NoAnswerError("500")
     if fate >= 98 and call.verb in ("list", "watch"):
-        error = ExpiredError(410, "Expired", "too old")
+        error = ResourceExpiredError(410, "Expired", "too old")
     elif fate >= 96 and call.verb == "bind":
         error = RefusedError(409, "Conflict", "the object has been modified")
     elif fate >= 93:

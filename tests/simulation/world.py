@@ -20,9 +20,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.verbs import Answer
+from extender.verbs import VerbResponse
 from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
@@ -43,13 +43,13 @@ Mode = Literal["honest", "hostile", "two"]
 class Surroundings:
     """What is made once for many worlds, because making it takes longer than a run."""
 
-    metrics: Metrics
+    metrics: ExtenderMetrics
     settings: ExtenderConfiguration
 
 
 def surroundings() -> Surroundings:
     settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
-    return Surroundings(Metrics("simulation"), settings)
+    return Surroundings(ExtenderMetrics("simulation"), settings)
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class Bind:
     pod: str
     uid: str
     node: str
-    task: asyncio.Task[Answer]
+    task: asyncio.Task[VerbResponse]
     started: float
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class World:
                 self.crashes.append(f"{bind} raised {error!r}")
             self.note(bind, None if error else bind.task.result())
 
-    def note(self, bind: Bind, answer: Answer | None) -> None:
+    def note(self, bind: Bind, answer: VerbResponse | None) -> None:
         """Write what the scheduler understood into the transcript; None: it heard nothing."""
         self.binds.remove(bind)
         line: Object = {"verb": "bind", "request": bind.request()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from extender.wire import read_binding
+from extender.wire import read_binding_args
 from extender.wire_args import ArgsReader
 from tests.fakes.scripted_extender import Rule
 from tests.simulator.scheduler_player import until
@@ -49,10 +49,10 @@ async def test_asks_as_recorded(running: Town) -> None:
     assert list(asked) == list(ranked) == list(recorded) == ["Pod", "Nodes", "NodeNames"]
     assert list(asked["Pod"]) == list(recorded["Pod"]) == ["metadata", "spec", "status"]
     assert (asked["Nodes"], asked["NodeNames"]) == (None, ["n1", "n2"])
-    asking, names = ArgsReader(RESOURCE).read(json.dumps(asked).encode())
+    asking, names = ArgsReader(RESOURCE).read_args(json.dumps(asked).encode())
     assert (asking.pod.name, names) == ("a", ["n1", "n2"])
     assert list(bound) == list(json.loads((WIRE / "bind.ncc-true_ignoredByScheduler-false.json").read_text()))
-    assert read_binding(json.dumps(bound).encode()).pod_uid == running.api.get("pods", "a")["metadata"]["uid"]
+    assert read_binding_args(json.dumps(bound).encode()).pod_uid == running.api.get("pods", "a")["metadata"]["uid"]
 
 
 async def test_one_connection_serves_calls_one_after_another(running: Town) -> None:

@@ -13,8 +13,8 @@ import uvloop
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.server import listen, make_server
-from extender.settings import Tls
+from extender.server import build_server, open_listener
+from extender.settings import TlsSettings
 
 Address = tuple[str, int]
 
@@ -24,13 +24,13 @@ def serving(
     app: ASGIApp,
     *,
     receive_seconds: float,
-    tls: Tls | ssl.SSLContext | None = None,
+    tls: TlsSettings | ssl.SSLContext | None = None,
     protocol: type[HttpToolsProtocol] | None = None,
 ) -> Iterator[Address]:
     """Serve `app` on a free port of loopback until the block ends."""
-    listener = listen("127.0.0.1:0")
+    listener = open_listener("127.0.0.1:0")
     address: Address = listener.getsockname()
-    server = make_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol)
+    server = build_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp
 
-from extender.door import VerbDoor
-from extender.events import EventWriter
+from extender.door import VerbMiddleware
+from extender.events import ExtenderEventRecorder
 from extender.ledger import Ledger
-from extender.metrics import Metrics, View
-from extender.notices import Notice
-from extender.parts import assemble
-from extender.routes import Service, verbs_app
+from extender.metrics import ExtenderMetrics, LedgerSnapshot
+from extender.notices import LedgerProblem
+from extender.parts import build_components
+from extender.routes import RouteDependencies, build_verbs_app
 from extender.settings import ExtenderConfiguration
-from extender.sync import Freshness, NodeSink, PodSink, Watcher
+from extender.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.fakes.api import ApiInMemory, Object
 from vrampack.cards.node import Node
 from vrampack.kube.client import Api
@@ -53,47 +53,47 @@ class Extender:
         self.memory = ApiInMemory(pods)
         """What is called where no other API server is given."""
         api = self.memory if api is None else api
-        self.metrics = metrics = Metrics("test")
-        self.notices: list[Notice] = []
-        events = EventWriter(api, metrics, clock=time.monotonic, now=time.time)
-        watcher = Watcher(metrics, events)
-        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic, report=self.notices.append)
+        self.metrics = metrics = ExtenderMetrics("test")
+        self.notices: list[LedgerProblem] = []
+        events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
+        watcher = ProblemReporter(metrics, events)
+        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic, report_problem=self.notices.append)
         self.freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=120)
         self._pods = PodSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION.resources.memory)
         self._nodes = NodeSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION)
         self.problem = ""
-        parts = assemble(
+        parts = build_components(
             ledger=self.ledger,
             api=api,
             events=events,
             metrics=metrics,
             settings=CONFIGURATION,
-            problem=self._problem,
+            find_unready_reason=self._problem,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self.verbs, self.preemption, self.places = parts.verbs, parts.preemption, parts.places
+        self.verbs, self.preemption, self.places = parts.verbs, parts.preemption, parts.placements_view
         self.feed(nodes, pods)
 
     @cached_property
-    def service(self) -> Service:
-        return Service(
+    def service(self) -> RouteDependencies:
+        return RouteDependencies(
             self.verbs, self.preemption, self.places, self.ledger, self.metrics, self._problem, self._view, "test"
         )
 
     @cached_property
-    def app(self) -> VerbDoor:
-        return verbs_app(self.service, PREFIX)
+    def app(self) -> VerbMiddleware:
+        return build_verbs_app(self.service, PREFIX)
 
     def feed(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
         """List everything anew, as the reflectors do: decoded object by object, nodes and pods."""
         for sink in (self._nodes, self._pods):
-            sink.list_begins("start")
-            sink.heard()
-        self._nodes.listed([msgspec.json.decode(json.dumps(node), type=NodeObject) for node in nodes])
-        self._pods.listed([msgspec.json.decode(json.dumps(pod), type=PodObject) for pod in pods])
-        self._nodes.list_ends()
-        self._pods.list_ends()
+            sink.on_list_started("start")
+            sink.on_contact()
+        self._nodes.on_page([msgspec.json.decode(json.dumps(node), type=NodeObject) for node in nodes])
+        self._pods.on_page([msgspec.json.decode(json.dumps(pod), type=PodObject) for pod in pods])
+        self._nodes.on_list_finished()
+        self._pods.on_list_finished()
 
     async def post(self, verb: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = GO_HEADERS) -> Reply:
         return await call(self.app, "POST", f"{PREFIX}/{verb}", body, headers)
@@ -104,20 +104,20 @@ class Extender:
     def state(self) -> State:
         """Everything in the ledger that a request could have changed."""
         ledger = self.ledger
-        held = sorted((each.pod.uid, each.node_name) for each in ledger.reservations())
-        return ledger.generation, ledger.nodes(), held, sorted(pod.uid for pod in ledger.pods())
+        held = sorted((each.pod.uid, each.node_name) for each in ledger.list_reservations())
+        return ledger.generation, ledger.list_nodes(), held, sorted(pod.uid for pod in ledger.list_pods())
 
     def _problem(self) -> str:
-        return self.problem or self.freshness.problem()
+        return self.problem or self.freshness.find_unready_reason()
 
-    def _view(self) -> View:
+    def _view(self) -> LedgerSnapshot:
         ledger = self.ledger
-        return View(
-            nodes=tuple(ledger.nodes()),
-            pods=tuple(ledger.pods()),
-            reservations=tuple(ledger.reservations()),
+        return LedgerSnapshot(
+            nodes=tuple(ledger.list_nodes()),
+            pods=tuple(ledger.list_pods()),
+            reservations=tuple(ledger.list_reservations()),
             drift_units={},
-            heard_at=dict(self.freshness.heard_at),
+            last_activity_at=dict(self.freshness.last_activity_at),
             is_synced=not self._problem(),
             now=time.monotonic(),
         )

@@ -29,7 +29,7 @@ def test_the_service_agrees_with_the_oracle(seed: int) -> None:
 def check_ledger(cluster: Cluster, extender: Extender) -> None:
     """Every card holds what the oracle counts on it; a refused node may still show cards, and nothing goes there."""
     for raw in cluster.nodes:
-        node = extender.ledger.node(raw["metadata"]["name"])
+        node = extender.ledger.get_node(raw["metadata"]["name"])
         assert node is not None
         want = sorted((card.index, card.units, card.used) for card in oracle.loaded_cards(raw, cluster.pods))
         if not node.problem:

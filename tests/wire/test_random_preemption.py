@@ -31,7 +31,7 @@ def test_victims_are_sufficient_and_minimal(seed: int) -> None:
     extender = Extender(cluster.nodes, cluster.pods)
     before = extender.state()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(victims_of_a_node, "MOST_SHARED", 10)  # beyond it the smallest set is not promised
+        patch.setattr(victims_of_a_node, "MAX_SHARED_PODS", 10)  # beyond it the smallest set is not promised
         answer = asyncio.run(extender.preemption.preempt(body_of(cluster, proposal)))
     assert extender.state() == before
     victims = json.loads(answer.body)["NodeNameToMetaVictims"]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from kubernetes.aio.client import Configuration
 
-from extender.metrics import Metrics
+from extender.metrics import ExtenderMetrics
 from tests.fakes.api import Object
 from tests.wire import oracle, recordings
 from tests.wire.service import Extender
@@ -34,7 +34,7 @@ async def running(pods: Sequence[Object]) -> AsyncIterator[tuple[Extender, ApiSe
             server.restore({"kind": "Node", **node})
         for pod in pods:
             server.restore({"kind": "Pod", **pod})
-        api = Api(Configuration(host=server.url), observe=Metrics("test").observe_call)
+        api = Api(Configuration(host=server.url), observe=ExtenderMetrics("test").observe_call)
         try:
             yield Extender(recordings.nodes(), pods, api=api), server
         finally:
@@ -83,7 +83,7 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
         before = server.version
         reply = await extender.post("bind", recordings.read(name))
         assert server.version == before
-        assert extender.ledger.reservations() == []
+        assert extender.ledger.list_reservations() == []
     assert reply.status == 200
     assert want in reply.json()["Error"]
 

@@ -47,11 +47,11 @@ from vrampack.agent.shown import ShimStatus
 from vrampack.agent.starts import Starts
 from vrampack.agent.steering import Steering
 from vrampack.cards import keys
-from vrampack.cards.node import CardFacts, Devices
+from vrampack.cards.node import CardFacts, DeviceNaming
 from vrampack.cards.node_annotations import write_cards, write_observed
 from vrampack.cards.records import Record
 from vrampack.kube.client import Api, load_credentials
-from vrampack.kube.events import EventWriter
+from vrampack.kube.events import EventRecorder
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
 
@@ -92,8 +92,8 @@ class Agent:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         resource, folder = settings.resources.memory, settings.kubelet_folder
-        self._events = EventWriter(
-            api, component="vrampack-agent", dropped=metrics.dropped_event, clock=time.monotonic, now=time.time
+        self._events = EventRecorder(
+            api, component="vrampack-agent", on_dropped=metrics.dropped_event, clock=time.monotonic, now=time.time
         )
         self._board = Board(check=lambda cards: too_large(cards, settings.unit_mib))
         self._books = PodResources(
@@ -119,7 +119,7 @@ class Agent:
             pods=self._pods.all,
             surroundings=options.surroundings,
         )
-        self._devices: Devices = "uuid"
+        self._devices: DeviceNaming = "uuid"
         """As the node's cards were last published."""
         self._unheld = ""
         """Why the back end that was chosen holds nobody who starts now."""
@@ -280,7 +280,7 @@ class Agent:
         async for offer in self._board.offers():
             if offer.problem:
                 log.error("cards are not offered: %s", offer.problem)
-                self._events.on_node(self._node, AgentReason.NOT_OFFERED, offer.problem)
+                self._events.record_node_event(self._node, AgentReason.NOT_OFFERED, offer.problem)
             await self._own_node.seen_once()
             if not offer.is_known or (not offer.cards and self._says_nothing()):
                 continue
@@ -351,7 +351,7 @@ class Agent:
         reason = NOTICES.get(notice.kind)
         if reason is not None:
             text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
-            self._events.on_node(self._node, reason, text, card=notice.gpu.index)
+            self._events.record_node_event(self._node, reason, text, card=notice.gpu.index)
 
     def _heard(self, xid: Xid) -> None:
         self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()

@@ -20,7 +20,7 @@ from vrampack.agent.nvml.errors import DriverError, NoDriverError
 from vrampack.agent.roster import Known, is_hit, is_recut, listed
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts
-from vrampack.cards.units import DEFAULT_UNIT_MIB, units_of_card
+from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
 
 logger = logging.getLogger(__name__)
 
@@ -312,7 +312,7 @@ class Discovery:
 
     def _units(self, gpu: Gpu) -> int:
         pinned = self._pinned.get(_spelling(gpu.model))
-        return pinned if pinned is not None else units_of_card(gpu.memory_mib, self._looking.unit_mib)
+        return pinned if pinned is not None else count_card_units(gpu.memory_mib, self._looking.unit_mib)
 
 
 def _unreadable(inventory: Inventory) -> str:

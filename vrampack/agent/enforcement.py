@@ -44,7 +44,7 @@ from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.wants import only_asking, wants
 from vrampack.cards import keys
 from vrampack.cards.grants import read_grant, read_pod_limits
-from vrampack.cards.node import CardFacts, Devices
+from vrampack.cards.node import CardFacts, DeviceNaming
 from vrampack.cards.records import Record, RecordError
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class Enforcement:
         """The kernel module as it was seen last, where limits hang on it."""
         return self._kmod.state if self._kmod is not None else None
 
-    def devices(self, cards: Iterable[CardFacts]) -> Devices:
+    def devices(self, cards: Iterable[CardFacts]) -> DeviceNaming:
         """How these cards are named to this node's container runtime."""
         if self._settings.devices == "auto":
             return "uuid" if self.without_cdi(cards) else "cdi"
@@ -216,13 +216,13 @@ class Enforcement:
         if pod is not None:
             self._admitted[passed.uid] = pod
         known = self._pod(passed.uid)
-        if passed.grant is None or known is None or known.pod.ask is None:
+        if passed.grant is None or known is None or known.pod.request is None:
             return
         if self._back_end is None:
             raise RefusedStartError("limit", "nobody on this node can hold its limit; see the agent's log")
         identity = Identity(passed.uid, held.namespace, held.pod)
         try:
-            limits = read_pod_limits(known.annotations, known.pod.ask)
+            limits = read_pod_limits(known.annotations, known.pod.request)
             applied = await self._back_end.apply(Scope.POD, identity, limits)
         except (LimitError, RecordError) as error:
             raise RefusedStartError("limit", f"its memory limit cannot be put in place: {error}") from error
@@ -250,8 +250,8 @@ class Enforcement:
         if pod is None:
             return None
         try:
-            if not container and pod.pod.ask is not None:
-                return read_pod_limits(pod.annotations, pod.pod.ask)
+            if not container and pod.pod.request is not None:
+                return read_pod_limits(pod.annotations, pod.pod.request)
             return read_grant(pod.annotations, container).limits_mib
         except RecordError:
             # One that a previous plugin set up, and whose record is of its kind, runs on as it did.

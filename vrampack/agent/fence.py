@@ -21,8 +21,8 @@ from vrampack.agent.localpod import LocalPod
 from vrampack.agent.podresources import Held
 from vrampack.cards.grants import Grant, read_grant
 from vrampack.cards.node import CardFacts, Share
-from vrampack.cards.records import Record, RecordError, Unreadable
-from vrampack.cards.units import limit_mib
+from vrampack.cards.records import Record, RecordError, UnreadableRecord
+from vrampack.cards.units import compute_limit_mib
 
 REASONS = (
     "unknown_ids",
@@ -113,11 +113,11 @@ class Fence:
         if ids is None:
             _recorded(pod)
             return Passed(pod.pod.uid, None, is_older=True)
-        if pod.pod.ask is None or (needs_references and not pod.pod.ask.has_references):
+        if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
         # All its containers, at the first of them: the others start without another look at the node's cards.
-        names = [start.held.container, *(each.name for each in pod.pod.ask.containers)]
+        names = [start.held.container, *(each.name for each in pod.pod.request.containers)]
         grant = {name: _granted(pod, name, _recorded(pod), by_uuid) for name in names}[start.held.container]
         self._check_room(_resolved(_recorded(pod), by_uuid), by_uuid)
         return Passed(pod.pod.uid, grant, ids_differ=ids != dict(grant.units))
@@ -186,7 +186,7 @@ def _recorded(pod: LocalPod) -> tuple[Share, ...]:
     if record is None:
         text = "has no record of its cards: another scheduler bound it, or it named its node; recreate it"
         raise RefusedStartError("no_record", text)
-    if isinstance(record, Unreadable):
+    if isinstance(record, UnreadableRecord):
         raise RefusedStartError("record", f'annotation "{record.key}": {record.problem}; recreate the pod')
     return record.shares
 
@@ -202,7 +202,7 @@ def _granted(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Ma
         text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
         raise RefusedStartError("unknown_card", text)
     _check_request(pod, container, grant, shares, cards)
-    check_limits(grant, cards, is_whole=pod.pod.ask is not None and pod.pod.ask.request.whole)
+    check_limits(grant, cards, is_whole=pod.pod.request is not None and pod.pod.request.card_request.whole)
     return grant
 
 
@@ -210,10 +210,10 @@ def _check_request(
     pod: LocalPod, container: str, grant: Grant, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]
 ) -> None:
     """What the record gives is what the pod asked: a forged one may say less, to fit, or more."""
-    ask = pod.pod.ask
+    ask = pod.pod.request
     if ask is None:
         raise RefusedStartError("record", "has a record but asks for nothing; recreate the pod")
-    request = ask.request
+    request = ask.card_request
     held = {share.uuid: share.units for share in shares}
     wanted = {uuid: cards[uuid].units if request.whole else request.units for uuid in cards if uuid in held}
     own = [each.units // request.count for each in ask.containers if each.name == container]
@@ -230,7 +230,7 @@ def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool
     """No limit above what the units stand for, and none missing. Raises `RefusedStartError`."""
     for uuid, units in grant.units.items():
         card = cards[uuid]
-        most = limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
+        most = compute_limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
         if grant.limits_mib.get(uuid, most + 1) > most:
             text = f"its limit on card {uuid} is not at most {most} MiB, which its units stand for; recreate the pod"
             raise RefusedStartError("limit", text)
@@ -247,7 +247,7 @@ def _again(pod: LocalPod, held: Held) -> Passed:
 
 
 def _asking(pod: LocalPod) -> set[str]:
-    return {each.name for each in pod.pod.ask.containers} if pod.pod.ask is not None else set()
+    return {each.name for each in pod.pod.request.containers} if pod.pod.request is not None else set()
 
 
 def _resolved(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from vrampack.cards.records import RecordError
 
 def is_followed(shown: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts]) -> bool:
     """Whether every container has its cards and units as it was admitted, and limits that it may have."""
-    ask = admitted.pod.ask
+    ask = admitted.pod.request
     if ask is None:
         return False
     by_uuid = {card.uuid or "": card for card in cards}
@@ -28,7 +28,7 @@ def is_followed(shown: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts])
             grant = read_grant(shown.annotations, container.name)
             if grant.units != read_grant(admitted.annotations, container.name).units or grant.units.keys() - by_uuid:
                 return False
-            check_limits(grant, by_uuid, is_whole=ask.request.whole)
+            check_limits(grant, by_uuid, is_whole=ask.card_request.whole)
     except (RecordError, RefusedStartError):
         return False
     return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vrampack.cards.pod import Pod
-from vrampack.kube.objects import ContainerState, LocalPodObject, to_pod
+from vrampack.kube.objects import ContainerStatus, LocalPodObject, to_pod
 
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -38,7 +38,7 @@ class LocalPod:
 def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     annotations = obj.metadata.annotations or {}
     owners = obj.metadata.owner_references or ()
-    states: list[ContainerState] = [
+    states: list[ContainerStatus] = [
         *(obj.status.init_container_statuses or ()),
         *(obj.status.container_statuses or ()),
     ]

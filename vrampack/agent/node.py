@@ -16,7 +16,7 @@ import msgspec
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import LocalNodeObject
-from vrampack.kube.reflector import Identity
+from vrampack.kube.reflector import ObjectReference
 
 log = logging.getLogger(__name__)
 
@@ -122,32 +122,32 @@ class OwnNode:
             if self._says.get(field, {}).get(key) != value
         }
 
-    def list_begins(self, reason: str) -> None:
+    def on_list_started(self, reason: str) -> None:
         log.debug("node listed anew reason=%s", reason)
 
-    def listed(self, objects: Sequence[LocalNodeObject]) -> None:
+    def on_page(self, objects: Sequence[LocalNodeObject]) -> None:
         for obj in objects:
-            self.changed(obj)
+            self.on_changed(obj)
 
-    def list_ends(self) -> None:
+    def on_list_finished(self) -> None:
         """One object: there is nothing to add up."""
 
-    def changed(self, obj: LocalNodeObject) -> None:
+    def on_changed(self, obj: LocalNodeObject) -> None:
         self._says = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
         self._seen.set()
         self._wake.set()
         self._offers(_texts(obj.status.capacity), _texts(obj.status.allocatable))
 
-    def gone(self, obj: LocalNodeObject) -> None:
+    def on_deleted(self, obj: LocalNodeObject) -> None:
         """A node that joins anew has another object, with nothing of ours in it."""
         log.warning("node is gone from the API server node=%s", obj.metadata.name)
         self._says = None
 
-    def heard(self) -> None:
+    def on_contact(self) -> None:
         """Nothing hangs on the age of this."""
 
-    def malformed(self, who: Identity, text: str) -> None:
-        log.warning("node not readable node=%s error=%s", who, text)
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        log.warning("node not readable node=%s error=%s", reference, text)
 
 
 def _texts(quantities: Mapping[str, msgspec.Raw] | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from vrampack.agent.localpod import LocalPod
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.refusals import EVICT_CALL_SECONDS, Evicting
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.events import EventWriter
+from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Overuse:
         self,
         look: Callable[[], Awaitable[tuple[Over, ...]]],
         api: Evicting,
-        events: EventWriter,
+        events: EventRecorder,
         *,
         pod_of: Callable[[str], LocalPod | None],
         evicted: Callable[[], None],
@@ -54,7 +54,7 @@ class Overuse:
             pod = self._pod_of(over.pod_uid)
             if pod is not None:
                 text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, its limit is {over.limit_mib} MiB"
-                self._events.on_pod(pod.pod, AgentReason.OVER_LIMIT, text)
+                self._events.record_pod_event(pod.pod, AgentReason.OVER_LIMIT, text)
                 if over.is_to_evict and over.pod_uid not in self._asked:
                     await self._evict(pod, text)
 
@@ -71,4 +71,4 @@ class Overuse:
         self._asked.add(uid)
         self._evicted()
         log.warning("evicted a pod over its limit pod=%s uid=%s", pod.pod, uid)
-        self._events.on_pod(pod.pod, AgentReason.EVICTED, text)
+        self._events.record_pod_event(pod.pod, AgentReason.EVICTED, text)

@@ -15,7 +15,7 @@ from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import UNDECODABLE, LocalPodObject
-from vrampack.kube.reflector import Identity
+from vrampack.kube.reflector import ObjectReference
 
 log = logging.getLogger(__name__)
 
@@ -79,40 +79,40 @@ class LocalPods:
         """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
         await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_SECONDS)
 
-    def list_begins(self, reason: str) -> None:
+    def on_list_started(self, reason: str) -> None:
         log.debug("pods listed anew reason=%s", reason)
         self._listed = set()
 
-    def listed(self, objects: Sequence[LocalPodObject]) -> None:
+    def on_page(self, objects: Sequence[LocalPodObject]) -> None:
         for obj in objects:
             if self._listed is not None:
                 self._listed.add(obj.metadata.uid)
-            self.changed(obj)
+            self.on_changed(obj)
 
-    def list_ends(self) -> None:
+    def on_list_finished(self) -> None:
         for uid in set(self._pods) - (self._listed or set()):
             self._forget(uid)
         self._listed = None
         self._has_listed.set()
 
-    def changed(self, obj: LocalPodObject) -> None:
+    def on_changed(self, obj: LocalPodObject) -> None:
         pod = local_pod(obj, self._resource)
-        if not pod.pod.is_ours and keys.ALLOCATION not in pod.annotations:
+        if not pod.pod.can_hold_memory and keys.ALLOCATION not in pod.annotations:
             return
         self._pods[pod.pod.uid] = pod
         self._changed.set()
         if not pod.holds:
             self._ended(pod.pod.uid)
 
-    def gone(self, obj: LocalPodObject) -> None:
+    def on_deleted(self, obj: LocalPodObject) -> None:
         self._gone.append(obj.metadata.uid)
         self._forget(obj.metadata.uid)
 
-    def heard(self) -> None:
+    def on_contact(self) -> None:
         """Nothing hangs on the age of what is known here: who starts is asked for anew."""
 
-    def malformed(self, who: Identity, text: str) -> None:
-        log.warning("pod not readable pod=%s error=%s", who, text)
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        log.warning("pod not readable pod=%s error=%s", reference, text)
 
     def _forget(self, uid: str) -> None:
         if self._pods.pop(uid, None) is not None:

@@ -18,7 +18,7 @@ from vrampack.agent.events import AgentReason
 from vrampack.agent.fence import Fence, Start
 from vrampack.cards.node import CardFacts
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.events import EventWriter
+from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Refusals:
         self,
         api: Evicting,
         fence: Fence,
-        events: EventWriter,
+        events: EventRecorder,
         *,
         cards: Callable[[], Iterable[CardFacts]],
         evicted: Callable[[], None],
@@ -82,7 +82,7 @@ class Refusals:
             self._waiting[pod.uid] = _Refusal(start, now + self._after_seconds)
         refusal = self._waiting[pod.uid]
         refusal.reason, refusal.last = error.reason, now
-        self._events.on_pod(pod, AgentReason.START_REFUSED, f"container {start.held.container}: {error.text}")
+        self._events.record_pod_event(pod, AgentReason.START_REFUSED, f"container {start.held.container}: {error.text}")
 
     def ended(self, uid: str) -> None:
         """It started after all, or is gone."""
@@ -126,6 +126,6 @@ class Refusals:
         refusal.next_look = math.inf  # it may take its time to end
         self._evicted()
         log.warning("evicted a pod that may not start pod=%s uid=%s", pod, uid)
-        self._events.on_pod(
+        self._events.record_pod_event(
             pod, AgentReason.EVICTED, "may not start on its card, evicted so that another place is found"
         )

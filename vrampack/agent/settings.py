@@ -13,27 +13,27 @@ from pydantic import Field, model_validator
 
 from vrampack.cards import keys
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
-from vrampack.config.addresses import OptionalAddress, ResourceName
-from vrampack.config.strict import Strict, load
+from vrampack.config.addresses import OptionalListenAddress, ResourceName
+from vrampack.config.strict import StrictModel, load_configuration
 
 Units = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
 
-class AgentResources(Strict):
+class AgentResources(StrictModel):
     """What the cluster calls the memory of cards."""
 
     memory: ResourceName = keys.MEMORY_RESOURCE
     """The resource that is registered with kubelet; the extender's `resources.memory`."""
 
 
-class AgentListen(Strict):
+class AgentListen(StrictModel):
     """Where the agent answers people and probes."""
 
-    health: OptionalAddress = "0.0.0.0:12347"
+    health: OptionalListenAddress = "0.0.0.0:12347"
     """Health and metrics. Another port where 12347 is taken; empty for none, then take the probes away too."""
 
 
-class Cards(Strict):
+class Cards(StrictModel):
     """Which cards are ours, by uuid."""
 
     include: tuple[str, ...] = Field(default=(), strict=False)
@@ -54,7 +54,7 @@ class Cards(Strict):
         return bool(self.include or self.exclude)
 
 
-class Xids(Strict):
+class Xids(StrictModel):
     """Which of the driver's errors make a card unhealthy."""
 
     ignore: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
@@ -64,7 +64,7 @@ class Xids(Strict):
     """XID numbers to take seriously although they stand in that list."""
 
 
-class Health(Strict):
+class Health(StrictModel):
     """When a card is given up and when it comes back."""
 
     check_seconds: float = Field(default=5.0, gt=0, le=600)
@@ -79,7 +79,7 @@ class Health(Strict):
     xids: Xids = Xids()
 
 
-class Refused(Strict):
+class Refused(StrictModel):
     """What becomes of pods that may not start."""
 
     action: Literal["evict", "keep"] = "evict"
@@ -89,7 +89,7 @@ class Refused(Strict):
     """How long a refusal lasts before that."""
 
 
-class Watch(Strict):
+class Watch(StrictModel):
     """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
 
     slack_mib: int = Field(default=512, ge=0, le=1_048_576)
@@ -99,14 +99,14 @@ class Watch(Strict):
     """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
-class Standalone(Strict):
+class Standalone(StrictModel):
     """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
 
     overcommit: Literal["refuse", "allow"] = "refuse"
     """`refuse`: the limits of running containers add up to a card's memory at most. `allow`: who comes late may find none."""
 
 
-class AgentConfiguration(Strict):
+class AgentConfiguration(StrictModel):
     """The whole file. Every field has a default; an empty file with `apiVersion` and `kind` is a good one."""
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
@@ -148,4 +148,4 @@ def load_settings(path: Path | None, overrides: Mapping[str, str] | None = None)
 
     Raises `SettingsError` naming the path of every fault.
     """
-    return load(AgentConfiguration, "AgentConfiguration", path, overrides)
+    return load_configuration(AgentConfiguration, "AgentConfiguration", path, overrides)

@@ -14,12 +14,12 @@ from vrampack.agent.devices import units_by_card
 from vrampack.agent.errors import RefusedStartError
 from vrampack.agent.fence import Start
 from vrampack.cards import keys
-from vrampack.cards.allocation import allocate
-from vrampack.cards.environment import CONTAINER_UNITS
-from vrampack.cards.node import Card, CardFacts, Devices, NodeFacts, snapshot
+from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.environment import CONTAINER_UNITS_VARIABLE
+from vrampack.cards.node import Card, CardFacts, DeviceNaming, NodeFacts, build_node
 from vrampack.cards.records import Record, read_record, write_record
-from vrampack.cards.request import Ask
-from vrampack.cards.units import limit_mib
+from vrampack.cards.request import PodRequest
+from vrampack.cards.units import compute_limit_mib
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Settled:
     """Annotations to be written before it starts; empty when the record said so already."""
 
 
-def settled(start: Start, facts: Iterable[CardFacts], *, devices: Devices, unit_mib: int, now_ns: int) -> Settled:
+def settled(start: Start, facts: Iterable[CardFacts], *, devices: DeviceNaming, unit_mib: int, now_ns: int) -> Settled:
     """The start as its ids have it. Raises `RefusedStartError` when they cannot be what the pod asked for."""
-    ask, ids = start.pod.pod.ask, units_by_card(start.held.ids)
+    ask, ids = start.pod.pod.request, units_by_card(start.held.ids)
     if ask is None or ids is None:
         return Settled(start, {})
     _check_ids(start, ask, ids)
@@ -42,39 +42,41 @@ def settled(start: Start, facts: Iterable[CardFacts], *, devices: Devices, unit_
     record = start.pod.pod.record
     if isinstance(record, Record) and record.is_ours and {share.uuid for share in record.shares} == ids.keys():
         return Settled(start, {})
-    node = snapshot(
+    node = build_node(
         NodeFacts(start.pod.pod.node_name, unit_mib=unit_mib, devices=devices, injection="ids"),
         cards,
         unit_mib=unit_mib,
     )
-    correction = write_record(allocate(node, chosen, ask), ask, node, now_ns=now_ns)
+    correction = write_record(allocate_cards(node, chosen, ask), ask, node, now_ns=now_ns)
     annotations = {**_without_record(start.pod.annotations), **correction}
     pod = replace(start.pod.pod, record=read_record(annotations, ask))
     return Settled(replace(start, pod=replace(start.pod, pod=pod, annotations=annotations)), correction)
 
 
-def environment(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: Devices) -> dict[str, str]:
+def environment(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: DeviceNaming) -> dict[str, str]:
     """What `Allocate` answers for these ids: their cards, and the container's share of them."""
     units = units_by_card(ids) or {}
     cards = [card for card in facts if card.uuid in units]
-    limits = [limit_mib(card.memory_mib, units[card.uuid or ""], max(card.units, 1)) for card in cards]
+    limits = [compute_limit_mib(card.memory_mib, units[card.uuid or ""], max(card.units, 1)) for card in cards]
     prefix = f"{keys.CDI_KIND}=" if devices == "cdi" else ""
     env = {
         "NVIDIA_VISIBLE_DEVICES": ",".join(f"{prefix}{card.uuid}" for card in cards) or "void",
         "NVIDIA_GPU_MEMORY_LIMIT": str(min(limits, default=0)),
-        CONTAINER_UNITS: str(sum(units.values())),
+        CONTAINER_UNITS_VARIABLE: str(sum(units.values())),
         keys.GPUSHARE_DEV: str(cards[0].units if cards else 0),
     }
     return env | ({keys.GPUSHARE_IDX: str(cards[0].index)} if len(cards) == 1 else {})
 
 
-def _check_ids(start: Start, ask: Ask, ids: Mapping[str, int]) -> None:
+def _check_ids(start: Start, ask: PodRequest, ids: Mapping[str, int]) -> None:
     """Kubelet counts ids, not cards: they may be of more cards than one, or of fewer than were asked for."""
-    own = next((each.units // ask.request.count for each in ask.containers if each.name == start.held.container), 0)
-    if len(ids) != ask.request.count or set(ids.values()) != {own}:
+    own = next(
+        (each.units // ask.card_request.count for each in ask.containers if each.name == start.held.container), 0
+    )
+    if len(ids) != ask.card_request.count or set(ids.values()) != {own}:
         text = (
             f"kubelet took devices of {len(ids)} cards ({', '.join(sorted(ids))}) for container {start.held.container}, "
-            f"which asks for {own} units on each of {ask.request.count}; another try may find them together"
+            f"which asks for {own} units on each of {ask.card_request.count}; another try may find them together"
         )
         raise RefusedStartError("ids", text)
 

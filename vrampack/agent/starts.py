@@ -118,7 +118,7 @@ class Starts:
 
     def _settle(self, start: Start) -> Settled:
         """In `ids` mode, with the record that its ids call for; a pod that admission wired up is left as it is."""
-        ask = start.pod.pod.ask
+        ask = start.pod.pod.request
         if self._settling is None or ask is None or ask.has_references:
             return Settled(start, {})
         settled = self._settling(start)
@@ -184,7 +184,7 @@ def _sharing(ids: frozenset[str], held: Iterable[Held]) -> Held | None:
 
 def _named(start: Start) -> Start:
     """With the name of the init container, where only its pod was known: one that asks for so many units."""
-    held, ask = start.held, start.pod.pod.ask
+    held, ask = start.held, start.pod.pod.request
     if held.container or ask is None:
         return start
     size = len(held.ids)

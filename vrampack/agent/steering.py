@@ -35,7 +35,7 @@ class Steering:
 
     def _waiting(self, pod: LocalPod, size: int) -> Iterable[str]:
         """Its containers of this size that have neither run nor been proposed for."""
-        for container in pod.pod.ask.containers if pod.pod.ask is not None else ():
+        for container in pod.pod.request.containers if pod.pod.request is not None else ():
             is_new = container.name not in pod.started and (pod.pod.uid, container.name) not in self._proposed
             if is_new and container.units == size and _is_readable(pod, container.name):
                 yield container.name

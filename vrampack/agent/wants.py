@@ -14,13 +14,13 @@ from vrampack.agent.limits.kmod.backend import Wanted
 from vrampack.agent.localpod import LocalPod
 from vrampack.cards.grants import read_grant, read_pod_limits
 from vrampack.cards.records import Record, RecordError
-from vrampack.cards.request import Ask
+from vrampack.cards.request import PodRequest
 
 
 def wants(pods: Iterable[LocalPod], cgroups: Cgroups) -> Iterator[Wanted]:
     """In the order of `pods`. One whose record cannot be read keeps what it has."""
     for pod in pods:
-        record, ask = pod.pod.record, pod.pod.ask
+        record, ask = pod.pod.record, pod.pod.request
         if ask is None or not isinstance(record, Record) or not record.is_ours:
             continue
         try:
@@ -31,11 +31,11 @@ def wants(pods: Iterable[LocalPod], cgroups: Cgroups) -> Iterator[Wanted]:
 
 def only_asking(pod: LocalPod) -> str | None:
     """The one container that asks, init containers too: while the status names nobody it can be no other with a card."""
-    names = [each.name for each in pod.pod.ask.containers] if pod.pod.ask is not None else []
+    names = [each.name for each in pod.pod.request.containers] if pod.pod.request is not None else []
     return names[0] if len(names) == 1 else None
 
 
-def _of_pod(pod: LocalPod, ask: Ask, cgroups: Cgroups) -> Iterator[Wanted]:
+def _of_pod(pod: LocalPod, ask: PodRequest, cgroups: Cgroups) -> Iterator[Wanted]:
     uid, only = pod.pod.uid, only_asking(pod)
     is_unified = cgroups.version == 2  # noqa: PLR2004
     if is_unified:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vrampack.cards.node import Card, Node, Share
-from vrampack.cards.request import Ask
-from vrampack.cards.units import limit_mib
+from vrampack.cards.request import PodRequest
+from vrampack.cards.units import compute_limit_mib
 
 
 @dataclass(frozen=True, slots=True)
-class HeldCard:
+class AllocatedCard:
     """Units the ledger counts on one card. `whole`: all of them, whatever was asked."""
 
     index: int
@@ -37,33 +37,35 @@ class ContainerShare:
 class Allocation:
     """What one pod gets on one node."""
 
-    cards: tuple[HeldCard, ...]
+    cards: tuple[AllocatedCard, ...]
     """By card index."""
     containers: tuple[tuple[str, tuple[ContainerShare, ...]], ...]
     """Every asking container by name, init ones too, with its shares by card index."""
 
-    def shares(self) -> tuple[Share, ...]:
+    def to_shares(self) -> tuple[Share, ...]:
         """What the ledger counts."""
         return tuple(Share(units=card.units, uuid=card.uuid, index=card.index) for card in self.cards)
 
 
-def allocate(node: Node, chosen: Sequence[Card], ask: Ask, *, reserve_mib: int = 0) -> Allocation:
+def allocate_cards(
+    node: Node, chosen_cards: Sequence[Card], pod_request: PodRequest, *, reserve_mib: int = 0
+) -> Allocation:
     """The allocation of `ask` on exactly these cards of `node`. That they fit is the caller's promise."""
-    chosen = sorted(chosen, key=lambda card: card.index)
-    request = ask.request
+    chosen_cards = sorted(chosen_cards, key=lambda card: card.index)
+    request = pod_request.card_request
     held = tuple(
-        HeldCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)
-        for card in chosen
+        AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)
+        for card in chosen_cards
     )
     containers = []
-    for container in ask.containers:
+    for container in pod_request.containers:
         units = container.units // request.count
-        shares = tuple(_share(node, card, units, ask, reserve_mib) for card in chosen)
+        shares = tuple(_build_share(node, card, units, pod_request, reserve_mib) for card in chosen_cards)
         containers.append((container.name, shares))
     return Allocation(held, tuple(containers))
 
 
-def _share(node: Node, card: Card, units: int, ask: Ask, reserve_mib: int) -> ContainerShare:
-    given = card.units if ask.request.whole else units
-    mib = None if node.legacy else limit_mib(card.memory_mib, given, card.units, reserve_mib)
+def _build_share(node: Node, card: Card, units: int, pod_request: PodRequest, reserve_mib: int) -> ContainerShare:
+    given = card.units if pod_request.card_request.whole else units
+    mib = None if node.legacy else compute_limit_mib(card.memory_mib, given, card.units, reserve_mib)
     return ContainerShare(card.index, units, card.uuid, mib)

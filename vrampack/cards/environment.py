@@ -16,27 +16,27 @@ from typing import TypeAlias
 from vrampack.cards import keys
 from vrampack.cards.units import parse_quantity
 
-VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-CONTAINER_UNITS = "ALIYUN_COM_GPU_MEM_CONTAINER"
+VISIBLE_DEVICES_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+CONTAINER_UNITS_VARIABLE = "ALIYUN_COM_GPU_MEM_CONTAINER"
 """The units of one container; on a host without Kubernetes it is what asks for a limit."""
-DISABLE = "CGPU_DISABLE"
-GUARDED = (VISIBLE_DEVICES, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE)
+DISABLE_VARIABLE = "CGPU_DISABLE"
+GUARDED_VARIABLES = (VISIBLE_DEVICES_VARIABLE, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE_VARIABLE)
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
 """What a container sees and may use: set here, by nobody else."""
-MIRROR = "kubernetes.io/config.mirror"
-NODES = "system:nodes"
-CHOSE_NO_SCHEDULER = ("", "default-scheduler")
-MAX_INTEGER = 2**63 - 1
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+NODES_GROUP = "system:nodes"
+DEFAULT_SCHEDULER_NAMES = ("", "default-scheduler")
+MAX_QUANTITY = 2**63 - 1
 """The largest quantity that is an integer to the policies; the API server refuses larger ones by itself."""
 
-Entry: TypeAlias = dict[str, object]
+EnvEntry: TypeAlias = dict[str, object]
 """One entry of `env`; nothing of it is looked at but its name."""
-Operation: TypeAlias = dict[str, object]
+PatchOperation: TypeAlias = dict[str, object]
 """One step of a JSON patch (RFC 6902)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class AdmissionResources:
     """Quantities by resource, as texts."""
 
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -44,16 +44,16 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class AdmissionContainer:
     """A container of any kind, as far as admission looks at it."""
 
     name: str
-    env: Sequence[Entry] = ()
-    resources: Resources = Resources()
+    env: Sequence[EnvEntry] = ()
+    resources: AdmissionResources = AdmissionResources()
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class InjectionNames:
     """What the cluster calls things."""
 
     resource: str = keys.MEMORY_RESOURCE
@@ -61,88 +61,101 @@ class Wiring:
     """Given to pods that chose no scheduler; empty: they keep theirs."""
 
 
-def new_pod_patch(
-    containers: Sequence[Container], init: Sequence[Container], *, scheduler_name: str, wiring: Wiring
-) -> list[Operation]:
+def build_pod_patch(
+    containers: Sequence[AdmissionContainer],
+    init_containers: Sequence[AdmissionContainer],
+    *,
+    scheduler_name: str,
+    names: InjectionNames,
+) -> list[PatchOperation]:
     """For a pod on creation. Empty for one that asks for nothing. Raises `ValueError` for what is no quantity."""
-    if not asks([*containers, *init], wiring):
+    if not has_memory_request([*containers, *init_containers], names):
         return []
-    made = [*_set("containers", containers, wiring), *_set("initContainers", init, wiring)]
-    if wiring.scheduler_name and scheduler_name in CHOSE_NO_SCHEDULER:
-        made.append(_add("/spec/schedulerName", wiring.scheduler_name))
+    made = [
+        *_build_env_operations("containers", containers, names),
+        *_build_env_operations("initContainers", init_containers, names),
+    ]
+    if names.scheduler_name and scheduler_name in DEFAULT_SCHEDULER_NAMES:
+        made.append(_build_add_operation("/spec/schedulerName", names.scheduler_name))
     return made
 
 
-def debugger_patch(ephemeral: Sequence[Container], before: Sequence[Container]) -> list[Operation]:
+def build_ephemeral_patch(
+    ephemeral: Sequence[AdmissionContainer], existing: Sequence[AdmissionContainer]
+) -> list[PatchOperation]:
     """For ephemeral containers that join a pod that `asks`. Those that were there `before` nobody can change.
 
     One that names the variable itself stays as it is: `vrampack-environment-guard` refuses it unless it says void.
     """
-    old = {container.name for container in before}
+    old = {container.name for container in existing}
     return [
-        _add(f"/spec/ephemeralContainers/{at}/env", [_void(), *container.env])
+        _build_add_operation(f"/spec/ephemeralContainers/{at}/env", [_hide_devices(), *container.env])
         for at, container in enumerate(ephemeral)
-        if container.name not in old and all(_name(entry) != VISIBLE_DEVICES for entry in container.env)
+        if container.name not in old and all(_name(entry) != VISIBLE_DEVICES_VARIABLE for entry in container.env)
     ]
 
 
-def asks(containers: Sequence[Container], wiring: Wiring) -> bool:
+def has_memory_request(containers: Sequence[AdmissionContainer], names: InjectionNames) -> bool:
     """Whether any of them asks for GPU memory. Raises `ValueError` for what is no quantity."""
-    return any(parse_quantity(_quantity(container, wiring)) > 0 for container in containers)
+    return any(parse_quantity(_quantity(container, names)) > 0 for container in containers)
 
 
-def is_mirror(annotations: Mapping[str, str], groups: Sequence[str]) -> bool:
+def is_mirror_pod(annotations: Mapping[str, str], groups: Sequence[str]) -> bool:
     """Whether a node reports a static pod, which must stay as it is. Anybody may write the annotation."""
-    return MIRROR in annotations and NODES in groups
+    return MIRROR_ANNOTATION in annotations and NODES_GROUP in groups
 
 
-def _set(kind: str, containers: Sequence[Container], wiring: Wiring) -> Iterator[Operation]:
+def _build_env_operations(
+    kind: str, containers: Sequence[AdmissionContainer], names: InjectionNames
+) -> Iterator[PatchOperation]:
     for at, container in enumerate(containers):
         kept = [entry for entry in container.env if not _is_guarded(_name(entry))]
         # Ours go in front, so that the container's own entries may refer to them as $(NAME).
-        yield _add(f"/spec/{kind}/{at}/env", [*_own(container, _units(container, wiring)), *kept])
+        yield _build_add_operation(
+            f"/spec/{kind}/{at}/env", [*_build_injected_env(container, _units(container, names)), *kept]
+        )
 
 
-def _own(container: Container, units: int) -> list[Entry]:
+def _build_injected_env(container: AdmissionContainer, units: int) -> list[EnvEntry]:
     """The values are not known yet: the Binding writes them into the pod's annotations, where kubelet reads them."""
     if not units:
-        return [_void()]
+        return [_hide_devices()]
     return [
-        {"name": CONTAINER_UNITS, "value": str(units)},
-        _from_annotation(VISIBLE_DEVICES, keys.VISIBLE_DEVICES_PREFIX + container.name),
+        {"name": CONTAINER_UNITS_VARIABLE, "value": str(units)},
+        _from_annotation(VISIBLE_DEVICES_VARIABLE, keys.VISIBLE_DEVICES_PREFIX + container.name),
         _from_annotation("NVIDIA_GPU_MEMORY_LIMIT", keys.LIMIT_MIB_PREFIX + container.name),
         *(_from_annotation(name, name) for name in (keys.GPUSHARE_POD, keys.GPUSHARE_DEV, keys.GPUSHARE_IDX)),
     ]
 
 
-def _units(container: Container, wiring: Wiring) -> int:
+def _units(container: AdmissionContainer, names: InjectionNames) -> int:
     """A quantity that is no whole number is refused right after this, by the API server."""
-    quantity = parse_quantity(_quantity(container, wiring))
-    return quantity.numerator if quantity.denominator == 1 and 0 < quantity <= MAX_INTEGER else 0
+    quantity = parse_quantity(_quantity(container, names))
+    return quantity.numerator if quantity.denominator == 1 and 0 < quantity <= MAX_QUANTITY else 0
 
 
-def _quantity(container: Container, wiring: Wiring) -> str:
+def _quantity(container: AdmissionContainer, names: InjectionNames) -> str:
     resources = container.resources
-    return resources.limits.get(wiring.resource) or resources.requests.get(wiring.resource) or "0"
+    return resources.limits.get(names.resource) or resources.requests.get(names.resource) or "0"
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: EnvEntry) -> str:
     return str(entry.get("name", ""))
 
 
 def _is_guarded(name: str) -> bool:
-    return name in GUARDED or name.startswith(GUARDED_PREFIX)
+    return name in GUARDED_VARIABLES or name.startswith(GUARDED_PREFIX)
 
 
-def _from_annotation(name: str, annotation: str) -> Entry:
+def _from_annotation(name: str, annotation: str) -> EnvEntry:
     path = f"metadata.annotations['{annotation}']"
     return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
-def _void() -> Entry:
-    return {"name": VISIBLE_DEVICES, "value": "void"}
+def _hide_devices() -> EnvEntry:
+    return {"name": VISIBLE_DEVICES_VARIABLE, "value": "void"}
 
 
-def _add(path: str, value: object) -> Operation:
+def _build_add_operation(path: str, value: object) -> PatchOperation:
     """`add` replaces what is there and makes what is not."""
     return {"op": "add", "path": path, "value": value}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import Request
+from vrampack.cards.request import CardRequest
 
 
-class Reason(Enum):
+class UnfitReason(Enum):
     """Why a node is refused, in the order in which they are looked at: the first that applies is said."""
 
     NO_MEMORY = "no shareable GPU memory"
@@ -33,12 +33,19 @@ class Reason(Enum):
     __hash__ = object.__hash__
 
     @property
-    def is_never(self) -> bool:
-        return self in NEVER
+    def is_unresolvable(self) -> bool:
+        return self in UNRESOLVABLE
 
 
-NEVER = frozenset(
-    {Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.TOO_FEW_CARDS, Reason.MODEL, Reason.UUID, Reason.NOT_VALID}
+UNRESOLVABLE = frozenset(
+    {
+        UnfitReason.NO_MEMORY,
+        UnfitReason.TOO_LARGE,
+        UnfitReason.TOO_FEW_CARDS,
+        UnfitReason.MODEL,
+        UnfitReason.UUID,
+        UnfitReason.NOT_VALID,
+    }
 )
 
 
@@ -46,24 +53,24 @@ NEVER = frozenset(
 class Unfit:
     """A no, with its reason."""
 
-    reason: Reason
+    reason: UnfitReason
 
 
-def fitting_cards(node: Node, request: Request) -> tuple[Card, ...] | Unfit:
+def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | Unfit:
     """The cards the request may take now, at least `request.count` of them, in index order, or why not."""
     possible = _possible_cards(node, request)
     if isinstance(possible, Unfit):
         return possible
-    roomy = [card for card in possible if _has_room(card, request)]
+    roomy = [card for card in possible if _has_capacity(card, request)]
     usable = tuple(card for card in roomy if card.is_usable)
     if len(usable) >= request.count:
         return usable
     if len(roomy) >= request.count:
-        return Unfit(Reason.UNHEALTHY)
-    return Unfit(_out_of_room(request))
+        return Unfit(UnfitReason.UNHEALTHY)
+    return Unfit(_no_capacity_reason(request))
 
 
-def card_reason(card: Card, request: Request) -> Reason | None:
+def find_card_obstacle(card: Card, request: CardRequest) -> UnfitReason | None:
     """Why the request may not take this one card now, or None: what `fitting_cards` says of a node, card by card.
 
     A node fits when at least `request.count` of its cards have no reason. Otherwise it says the first one at which
@@ -71,21 +78,21 @@ def card_reason(card: Card, request: Request) -> Reason | None:
     the words of the request: a card says `no card with enough free memory` for `not enough cards` as well.
     """
     if not _has_memory(card):
-        return Reason.NO_MEMORY
+        return UnfitReason.NO_MEMORY
     if not _is_large_enough(card, request):
-        return Reason.TOO_LARGE
+        return UnfitReason.TOO_LARGE
     if request.models and not _is_of_model(card, request):
-        return Reason.MODEL
-    if request.uuids and not _is_named(card, request):
-        return Reason.UUID
+        return UnfitReason.MODEL
+    if request.uuids and not _is_requested_card(card, request):
+        return UnfitReason.UUID
     if request.problem:
-        return Reason.NOT_VALID
-    if not _has_room(card, request):
-        return Reason.NO_EMPTY_CARD if request.whole else Reason.NO_ROOM
-    return None if card.is_usable else Reason.UNHEALTHY
+        return UnfitReason.NOT_VALID
+    if not _has_capacity(card, request):
+        return UnfitReason.NO_EMPTY_CARD if request.whole else UnfitReason.NO_ROOM
+    return None if card.is_usable else UnfitReason.UNHEALTHY
 
 
-def missing_units(card: Card, request: Request) -> int:
+def count_missing_units(card: Card, request: CardRequest) -> int:
     """Units that must be freed on the card before the request has room there; 0 when it has.
 
     On a card that is too small no freeing helps: see `card_reason`.
@@ -95,25 +102,25 @@ def missing_units(card: Card, request: Request) -> int:
     return max(0, card.used_units + request.units - card.units)
 
 
-def _possible_cards(node: Node, request: Request) -> list[Card] | Unfit:
+def _possible_cards(node: Node, request: CardRequest) -> list[Card] | Unfit:
     """The cards that would do if they were empty and healthy; the first of the `never` reasons otherwise."""
     if node.problem or not any(map(_has_memory, node.cards)):
-        return Unfit(Reason.NO_MEMORY)
+        return Unfit(UnfitReason.NO_MEMORY)
     cards = [card for card in node.cards if _is_large_enough(card, request)]
     if not cards:
-        return Unfit(Reason.TOO_LARGE)
+        return Unfit(UnfitReason.TOO_LARGE)
     if len(cards) < request.count:
-        return Unfit(Reason.TOO_FEW_CARDS)
+        return Unfit(UnfitReason.TOO_FEW_CARDS)
     if request.models:
         cards = [card for card in cards if _is_of_model(card, request)]
         if len(cards) < request.count:
-            return Unfit(Reason.MODEL)
+            return Unfit(UnfitReason.MODEL)
     if request.uuids:
-        cards = [card for card in cards if _is_named(card, request)]
+        cards = [card for card in cards if _is_requested_card(card, request)]
         if len(cards) < request.count:
-            return Unfit(Reason.UUID)
+            return Unfit(UnfitReason.UUID)
     if request.problem:
-        return Unfit(Reason.NOT_VALID)
+        return Unfit(UnfitReason.NOT_VALID)
     return cards
 
 
@@ -121,26 +128,26 @@ def _has_memory(card: Card) -> bool:
     return card.units > 0
 
 
-def _is_large_enough(card: Card, request: Request) -> bool:
+def _is_large_enough(card: Card, request: CardRequest) -> bool:
     """Whether it could hold the request if it were empty. A request of no units needs a card of some all the same."""
     return card.units >= (request.units or 1)
 
 
-def _is_of_model(card: Card, request: Request) -> bool:
+def _is_of_model(card: Card, request: CardRequest) -> bool:
     return card.model in request.models
 
 
-def _is_named(card: Card, request: Request) -> bool:
+def _is_requested_card(card: Card, request: CardRequest) -> bool:
     return card.uuid in request.uuids
 
 
-def _has_room(card: Card, request: Request) -> bool:
+def _has_capacity(card: Card, request: CardRequest) -> bool:
     if request.whole:
         return card.used_units == 0
     return card.free_units >= request.units
 
 
-def _out_of_room(request: Request) -> Reason:
+def _no_capacity_reason(request: CardRequest) -> UnfitReason:
     if request.whole:
-        return Reason.NO_EMPTY_CARD
-    return Reason.NO_ROOM if request.count == 1 else Reason.NOT_ENOUGH_ROOM
+        return UnfitReason.NO_EMPTY_CARD
+    return UnfitReason.NO_ROOM if request.count == 1 else UnfitReason.NOT_ENOUGH_ROOM

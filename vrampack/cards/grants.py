@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vrampack.cards import keys
 from vrampack.cards.records import RecordError, load_json, read_int
-from vrampack.cards.request import Ask
+from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
 
 MAX_LIMIT_MIB = 2**30
@@ -40,14 +40,14 @@ def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
     return grant
 
 
-def read_pod_limits(annotations: Mapping[str, str], ask: Ask) -> dict[str, int]:
+def read_pod_limits(annotations: Mapping[str, str], pod_request: PodRequest) -> dict[str, int]:
     """MiB by uuid that all containers of the pod together may use: those that run side by side, or one that ran before.
 
     Raises `RecordError` as `read_grant` does.
     """
     together: Counter[str] = Counter()
     most: dict[str, int] = {}
-    for container in ask.containers:
+    for container in pod_request.containers:
         limits = read_grant(annotations, container.name).limits_mib
         if container.kind == "init":
             for uuid, mib in limits.items():

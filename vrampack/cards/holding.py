@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vrampack.cards.node import Card, Node, NodeFacts, Share, snapshot
+from vrampack.cards.node import Card, Node, NodeFacts, Share, build_node
 from vrampack.cards.pod import Pod
-from vrampack.cards.records import Record, Unreadable
+from vrampack.cards.records import Record, UnreadableRecord
 
-HoldState = Literal["reserved", "unsettled", "bound", "leaving"]
-IndexOf: TypeAlias = dict[str | int | None, int]
+HoldState = Literal["reserved", "unconfirmed", "bound", "terminating"]
+CardIndices: TypeAlias = dict[str | int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +27,55 @@ class Hold:
     state: HoldState
     units: Mapping[int, int]
     """By card index."""
-    unplaced: str = ""
+    unplaced_reason: str = ""
     """Why it counts on every card of the node; empty when its cards are known."""
 
 
-def index_of(facts: NodeFacts) -> IndexOf:
+def index_cards(facts: NodeFacts) -> CardIndices:
     """Card indices by the names that shares use: uuid, or index. A legacy node has no uuids."""
-    indices: IndexOf = {card.index: card.index for card in facts.cards}
+    indices: CardIndices = {card.index: card.index for card in facts.cards}
     if not facts.legacy:
         indices.update((card.uuid, card.index) for card in facts.cards)
     return indices
 
 
-def bound_hold(pod: Pod, facts: NodeFacts, indices: IndexOf) -> Hold:
+def build_bound_hold(pod: Pod, facts: NodeFacts, indices: CardIndices) -> Hold:
     """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere.
 
     `indices` is `index_of(facts)`, made once for all pods of the node.
     """
-    state: HoldState = "leaving" if pod.is_leaving else "bound"
+    state: HoldState = "terminating" if pod.is_terminating else "bound"
     shares = pod.record.shares if isinstance(pod.record, Record) else ()
     units = _resolve(shares, facts, indices) if shares else None
     if units is None and facts.observed is not None and pod.uid in facts.observed:
         units = _resolve(facts.observed[pod.uid], facts, indices)
     if units is not None:
         return Hold(pod, state, units)
-    return Hold(pod, state, _everywhere(pod, shares, facts), _why_unplaced(pod.record))
+    return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))
 
 
-def listed_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
+def list_holds(facts: NodeFacts, pods: Iterable[Pod]) -> list[Hold]:
     """What these bound pods hold on their node, in the order in which it is shown."""
-    indices = index_of(facts)
-    return sorted((bound_hold(pod, facts, indices) for pod in pods), key=shown_order)
+    indices = index_cards(facts)
+    return sorted((build_bound_hold(pod, facts, indices) for pod in pods), key=get_display_order)
 
 
-def shown_order(hold: Hold) -> tuple[str, str, str]:
+def get_display_order(hold: Hold) -> tuple[str, str, str]:
     return hold.pod.namespace, hold.pod.name, hold.pod.uid
 
 
-def reserved_hold(
-    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, indices: IndexOf, *, is_unsettled: bool
+def build_reserved_hold(
+    pod: Pod, shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices, *, is_unconfirmed: bool
 ) -> Hold:
     """What was decided for a pod whose Binding is not yet seen."""
-    state: HoldState = "unsettled" if is_unsettled else "reserved"
+    state: HoldState = "unconfirmed" if is_unconfirmed else "reserved"
     units = _resolve(shares, facts, indices)
     if units is not None:
         return Hold(pod, state, units)
-    return Hold(pod, state, _everywhere(pod, shares, facts), "its card is gone")
+    return Hold(pod, state, _count_on_every_card(pod, shares, facts), "its card is gone")
 
 
-def counted(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
+def build_node_from_holds(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
     """The node with everything that is held on it."""
     used: defaultdict[int, int] = defaultdict(int)
     for hold in holds:
@@ -94,10 +94,10 @@ def counted(facts: NodeFacts, holds: Iterable[Hold], *, unit_mib: int) -> Node:
         )
         for card in facts.cards
     )
-    return snapshot(facts, cards, unit_mib=unit_mib)
+    return build_node(facts, cards, unit_mib=unit_mib)
 
 
-def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: IndexOf) -> dict[int, int] | None:
+def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices) -> dict[int, int] | None:
     """Units by card index, or None when a share names a card that the node does not have."""
     units: dict[int, int] = {}
     for share in shares:
@@ -108,18 +108,18 @@ def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: IndexOf) -> d
     return units
 
 
-def _everywhere(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
+def _count_on_every_card(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
     """The pod's units on every card: wherever it really is, nobody is put on top of it."""
-    if pod.ask is not None and pod.ask.request.whole:
+    if pod.request is not None and pod.request.card_request.whole:
         return {card.index: card.units for card in facts.cards}
-    asked = pod.ask.request.units if pod.ask is not None else 0
+    asked = pod.request.card_request.units if pod.request is not None else 0
     units = max([asked, *(share.units for share in shares)])
     return {card.index: units for card in facts.cards}
 
 
-def _why_unplaced(record: Record | Unreadable | None) -> str:
+def _explain_unplaced(record: Record | UnreadableRecord | None) -> str:
     if record is None:
         return "it has no record and counts on every card of its node; delete it, or let its agent observe it"
-    if isinstance(record, Unreadable):
+    if isinstance(record, UnreadableRecord):
         return f'annotation "{record.key}": {record.problem}; the pod counts on every card of its node'
     return "its record names a card the node does not have; the pod counts on every card of its node"

@@ -15,54 +15,54 @@ from vrampack.cards.node import Card, Node
 from vrampack.cards.records import Record
 
 
-def inspection(node: Node, holds: Sequence[Hold]) -> dict[str, object]:
+def build_inspection(node: Node, holds: Sequence[Hold]) -> dict[str, object]:
     """One node and who holds what there; `holds` in the order in which they are shown."""
     return {
         "name": node.name,
         "totalGPU": node.total_units,
         "usedGPU": node.used_units,
-        "heldGPU": held_units(node, holds),
-        "devs": [_card(card, holds) for card in node.cards],
+        "heldGPU": count_held_units(node, holds),
+        "devs": [_build_card_json(card, holds) for card in node.cards],
         "address": node.address,
         "unitMiB": node.unit_mib,
         "legacy": node.legacy,
         "problem": node.problem,
-        "unplaced": [_pod(hold, unplaced_units(node, hold)) for hold in holds if hold.unplaced],
+        "unplaced": [_build_pod_json(hold, count_unplaced_units(node, hold)) for hold in holds if hold.unplaced_reason],
     }
 
 
-def held_units(node: Node, holds: Iterable[Hold]) -> int:
+def count_held_units(node: Node, holds: Iterable[Hold]) -> int:
     """Units of all these pods, each counted once."""
-    return sum(unplaced_units(node, hold) if hold.unplaced else sum(hold.units.values()) for hold in holds)
+    return sum(count_unplaced_units(node, hold) if hold.unplaced_reason else sum(hold.units.values()) for hold in holds)
 
 
-def held_on_card(index: int, holds: Iterable[Hold]) -> int:
+def count_units_on_card(index: int, holds: Iterable[Hold]) -> int:
     """Units of the pods that are known to be on this card."""
-    return sum(hold.units.get(index, 0) for hold in holds if not hold.unplaced)
+    return sum(hold.units.get(index, 0) for hold in holds if not hold.unplaced_reason)
 
 
-def unplaced_units(node: Node, hold: Hold) -> int:
+def count_unplaced_units(node: Node, hold: Hold) -> int:
     """Units of a pod on no known card: what its record says or what it asks, whichever is more.
 
     One that asks whole cards holds, wherever it is, no more than the largest ones of its node.
     """
-    record, ask = hold.pod.record, hold.pod.ask
+    record, ask = hold.pod.record, hold.pod.request
     recorded = sum(share.units for share in record.shares) if isinstance(record, Record) else 0
     if ask is None:
         return recorded
-    asked = ask.request.units * ask.request.count
-    if ask.request.whole and not recorded:
-        asked = max(asked, sum(sorted((card.units for card in node.cards), reverse=True)[: ask.request.count]))
+    asked = ask.card_request.units * ask.card_request.count
+    if ask.card_request.whole and not recorded:
+        asked = max(asked, sum(sorted((card.units for card in node.cards), reverse=True)[: ask.card_request.count]))
     return max(recorded, asked)
 
 
-def _card(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
+def _build_card_json(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
     return {
         "id": card.index,
         "totalGPU": card.units,
         "usedGPU": card.used_units,
-        "heldGPU": held_on_card(card.index, holds),
-        "pods": [_pod(hold, hold.units[card.index]) for hold in holds if card.index in hold.units],
+        "heldGPU": count_units_on_card(card.index, holds),
+        "pods": [_build_pod_json(hold, hold.units[card.index]) for hold in holds if card.index in hold.units],
         "uuid": card.uuid,
         "model": card.model,
         "memoryMiB": card.memory_mib,
@@ -72,12 +72,12 @@ def _card(card: Card, holds: Sequence[Hold]) -> dict[str, object]:
     }
 
 
-def _pod(hold: Hold, units: int) -> dict[str, object]:
+def _build_pod_json(hold: Hold, units: int) -> dict[str, object]:
     return {
         "name": hold.pod.name,
         "namespace": hold.pod.namespace,
         "usedGPU": units,
         "uid": hold.pod.uid,
         "state": hold.state,
-        "unplaced": hold.unplaced,
+        "unplaced": hold.unplaced_reason,
     }

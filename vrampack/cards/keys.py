@@ -24,7 +24,7 @@ ALLOCATION = "vrampack.dev/allocation"
 VISIBLE_DEVICES_PREFIX = "visible-devices.vrampack.dev/"
 LIMIT_MIB_PREFIX = "limit-mib.vrampack.dev/"
 
-RETRY = "vrampack.dev/retry"
+RETRY_ANNOTATION = "vrampack.dev/retry"
 """On a pending pod, no record: a new value makes the scheduler try the pod again."""
 
 GPUSHARE_ALLOCATION = "scheduler.framework.gpushare.allocation"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Injection = Literal["exact", "ids"]
-Devices = Literal["uuid", "cdi"]
+InjectionMode = Literal["exact", "ids"]
+DeviceNaming = Literal["uuid", "cdi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class NodeFacts:
     cards: tuple[CardFacts, ...] = ()
     unit_mib: int | None = None
     """The node's unit; None on legacy nodes, which have no way to say."""
-    injection: Injection = "exact"
-    devices: Devices = "uuid"
+    injection: InjectionMode = "exact"
+    devices: DeviceNaming = "uuid"
     legacy: bool = False
     """Read from `allocatable`: equal cards are assumed."""
     cordoned: frozenset[str] = frozenset()
@@ -90,13 +90,13 @@ class Node:
     name: str
     cards: tuple[Card, ...]
     unit_mib: int
-    injection: Injection
-    devices: Devices
+    injection: InjectionMode
+    devices: DeviceNaming
     legacy: bool
     problem: str
     """Why nothing is placed here, e.g. another unit than the cluster's; empty when all is well."""
     address: str
-    largest_free: int
+    largest_free_units: int
     """Free units of the usable card with most room."""
     free_units: int
     """Free units of all usable cards."""
@@ -104,7 +104,7 @@ class Node:
     used_units: int
 
 
-def snapshot(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:
+def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:
     """The node of `facts` with these cards; its sums are computed here, once per change."""
     free = [card.free_units for card in cards if card.is_usable]
     return Node(
@@ -116,7 +116,7 @@ def snapshot(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Nod
         legacy=facts.legacy,
         problem=facts.problem or _unit_problem(facts, unit_mib),
         address=facts.address,
-        largest_free=max(free, default=0),
+        largest_free_units=max(free, default=0),
         free_units=sum(free),
         total_units=sum(card.units for card in cards),
         used_units=sum(card.used_units for card in cards),

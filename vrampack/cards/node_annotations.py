@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import cast, get_args
 
 from vrampack.cards import keys
-from vrampack.cards.node import CardFacts, Devices, Injection, NodeFacts, Share
+from vrampack.cards.node import CardFacts, DeviceNaming, InjectionMode, NodeFacts, Share
 from vrampack.cards.records import MAX_INDEX, RecordError, load_json, read_int, read_shares
 from vrampack.cards.units import MAX_UNITS, parse_units
 
@@ -58,7 +58,7 @@ def read_node(  # noqa: PLR0913 - the six things a Node object says to us
 
 
 def write_cards(
-    cards: Iterable[CardFacts], *, unit_mib: int, injection: Injection = "exact", devices: Devices = "uuid"
+    cards: Iterable[CardFacts], *, unit_mib: int, injection: InjectionMode = "exact", devices: DeviceNaming = "uuid"
 ) -> str:
     """The value of `vrampack.dev/cards`; equal cards give equal texts."""
     listed = [
@@ -104,8 +104,8 @@ def _read_cards(name: str, text: str) -> NodeFacts:
         name,
         read,
         unit_mib=read_int(value.get("unit_mib"), "unit_mib", low=1, high=MAX_MEMORY_MIB),
-        injection=cast("Injection", _one_of(value, "injection", get_args(Injection))),
-        devices=cast("Devices", _one_of(value, "devices", get_args(Devices))),
+        injection=cast("InjectionMode", _one_of(value, "injection", get_args(InjectionMode))),
+        devices=cast("DeviceNaming", _one_of(value, "devices", get_args(DeviceNaming))),
     )
 
 

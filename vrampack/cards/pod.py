@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vrampack.cards.records import Record, Unreadable
-from vrampack.cards.request import Ask
+from vrampack.cards.records import Record, UnreadableRecord
+from vrampack.cards.request import PodRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Pod:
     namespace: str
     name: str
     node_name: str = ""
-    ask: Ask | None = None
-    record: Record | Unreadable | None = None
-    is_leaving: bool = False
+    request: PodRequest | None = None
+    record: Record | UnreadableRecord | None = None
+    is_terminating: bool = False
     """It has a deletionTimestamp; it holds its memory until it is gone."""
     is_finished: bool = False
     """Succeeded or Failed: it holds nothing any more."""
@@ -29,20 +29,20 @@ class Pod:
     """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
 
     @property
-    def is_ours(self) -> bool:
+    def can_hold_memory(self) -> bool:
         """Whether it can hold memory of a card at all."""
-        return self.ask is not None or self.record is not None
+        return self.request is not None or self.record is not None
 
     @property
     def holds_memory(self) -> bool:
         """Bound, not finished, and ours. One that is leaving still holds it."""
-        return bool(self.node_name) and self.is_ours and not self.is_finished
+        return bool(self.node_name) and self.can_hold_memory and not self.is_finished
 
     def is_older_than(self, known: Pod) -> bool:
         """Whether `known` already shows something that never goes away again: bound, leaving, finished."""
         return (
             (bool(known.node_name) and not self.node_name)
-            or (known.is_leaving and not self.is_leaving)
+            or (known.is_terminating and not self.is_terminating)
             or (known.is_finished and not self.is_finished)
         )
 

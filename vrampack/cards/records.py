@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vrampack.cards import keys
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.node import Node, Share
-from vrampack.cards.request import Ask
+from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
 
 MAX_INDEX = 4096
@@ -39,7 +39,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRecord:
     """A record is there and cannot be read: the pod counts on every card of its node."""
 
     key: str
@@ -50,7 +50,7 @@ class RecordError(ValueError):
     """An annotation's text is not what it should be; the message names the path inside it."""
 
 
-def write_record(allocation: Allocation, ask: Ask, node: Node, *, now_ns: int) -> dict[str, str]:
+def write_record(allocation: Allocation, pod_request: PodRequest, node: Node, *, now_ns: int) -> dict[str, str]:
     """Every annotation of the Binding that puts the pod on `node` with this allocation."""
     record = {keys.ALLOCATION: _allocation_json(allocation)}
     for name, shares in allocation.containers:
@@ -60,10 +60,10 @@ def write_record(allocation: Allocation, ask: Ask, node: Node, *, now_ns: int) -
         limits = [share.mib for share in shares if share.mib is not None]
         if limits:
             record[keys.LIMIT_MIB_PREFIX + name] = str(min(limits))
-    return record | _gpushare_record(allocation, ask, node, now_ns)
+    return record | _gpushare_record(allocation, pod_request, node, now_ns)
 
 
-def write_fractions(allocation: Allocation) -> dict[str, str]:
+def write_fraction_annotations(allocation: Allocation) -> dict[str, str]:
     """The annotations that NVIDIA's fractiond reads, for clusters where it runs; a setting adds them.
 
     A container whose name leaves no room for its keys has none.
@@ -78,28 +78,28 @@ def write_fractions(allocation: Allocation) -> dict[str, str]:
     return record
 
 
-def read_record(annotations: Mapping[str, str], ask: Ask | None) -> Record | Unreadable | None:
+def read_record(annotations: Mapping[str, str], pod_request: PodRequest | None) -> Record | UnreadableRecord | None:
     """The pod's record, or why it cannot be read, or None when there is none.
 
     `ask` serves gpushare v1 records without a size: the pod's whole request is then on its card.
     """
     found: Record | None = None
-    for key, (generation, read) in _READERS.items():
+    for key, (generation, read) in _RECORD_READERS.items():
         text = annotations.get(key)
         if text is None:
             continue
         try:
-            shares = read(text, annotations, ask)
+            shares = read(text, annotations, pod_request)
         except RecordError as error:
             if found is None:
-                return Unreadable(key, str(error))
-            found = _disagreeing(found, f"{key} cannot be read: {error}")
+                return UnreadableRecord(key, str(error))
+            found = _with_disagreement(found, f"{key} cannot be read: {error}")
             continue
         if found is None:
             found = Record(generation, shares)
-        elif _disagree(found.shares, shares):
+        elif _name_other_cards(found.shares, shares):
             text = f"{key} names cards {_indices(shares)}, the {found.generation} record {_indices(found.shares)}"
-            found = _disagreeing(found, text)
+            found = _with_disagreement(found, text)
     return found
 
 
@@ -147,7 +147,7 @@ def _read_share(value: object, path: str) -> Share:
     return Share(read_int(value.get("units"), f"{path}.units", low=1, high=MAX_UNITS), uuid, index)
 
 
-def _read_ours(text: str, _annotations: Mapping[str, str], _ask: Ask | None) -> tuple[Share, ...]:
+def _read_ours(text: str, _annotations: Mapping[str, str], _ask: PodRequest | None) -> tuple[Share, ...]:
     value = load_json(text)
     if not isinstance(value, dict):
         raise RecordError("not an object")
@@ -155,7 +155,7 @@ def _read_ours(text: str, _annotations: Mapping[str, str], _ask: Ask | None) -> 
     return read_shares(value.get("cards"), "cards")
 
 
-def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: Ask | None) -> tuple[Share, ...]:
+def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: PodRequest | None) -> tuple[Share, ...]:
     """`{"<container index>":{"<card index>":units}}`, summed per card."""
     value = load_json(text)
     if not isinstance(value, dict):
@@ -173,19 +173,19 @@ def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: Ask | 
     return shares
 
 
-def _read_gpushare_v1(text: str, annotations: Mapping[str, str], ask: Ask | None) -> tuple[Share, ...]:
+def _read_gpushare_v1(text: str, annotations: Mapping[str, str], pod_request: PodRequest | None) -> tuple[Share, ...]:
     index = _card_index(text, keys.GPUSHARE_IDX)
     size = annotations.get(keys.GPUSHARE_POD)
     if size is None:
-        if ask is None or not ask.request.units:
+        if pod_request is None or not pod_request.card_request.units:
             raise RecordError(f"{keys.GPUSHARE_POD} is missing and the pod asks nothing")
-        return (Share(ask.request.units * ask.request.count, index=index),)
+        return (Share(pod_request.card_request.units * pod_request.card_request.count, index=index),)
     if not (size.isascii() and size.isdecimal() and len(size) <= len(str(MAX_UNITS))):
         raise RecordError(f"{keys.GPUSHARE_POD}: {size[:60]!r} is not a number of units")
     return (Share(read_int(int(size), keys.GPUSHARE_POD, low=1, high=MAX_UNITS), index=index),)
 
 
-_READERS = {
+_RECORD_READERS = {
     keys.ALLOCATION: ("vrampack", _read_ours),
     keys.GPUSHARE_V3_MEMORY: ("gpushare-v3", _read_gpushare_json),
     keys.GPUSHARE_ALLOCATION: ("gpushare-v2", _read_gpushare_json),
@@ -213,10 +213,10 @@ def _allocation_json(allocation: Allocation) -> str:
     return _dump({"v": 1, "cards": cards, "containers": containers})
 
 
-def _gpushare_record(allocation: Allocation, ask: Ask, node: Node, now_ns: int) -> dict[str, str]:
+def _gpushare_record(allocation: Allocation, pod_request: PodRequest, node: Node, now_ns: int) -> dict[str, str]:
     lowest = next(card for card in node.cards if card.index == allocation.cards[0].index)
     record = {
-        keys.GPUSHARE_ALLOCATION: _dump(_gpushare_shares(allocation, ask)),
+        keys.GPUSHARE_ALLOCATION: _dump(_gpushare_shares(allocation, pod_request)),
         keys.GPUSHARE_POD: str(sum(card.units for card in allocation.cards)),
         keys.GPUSHARE_DEV: str(lowest.units),
         keys.GPUSHARE_ASSIGNED: "false" if node.legacy else "true",
@@ -227,11 +227,13 @@ def _gpushare_record(allocation: Allocation, ask: Ask, node: Node, now_ns: int) 
     return record
 
 
-def _gpushare_shares(allocation: Allocation, ask: Ask) -> dict[str, dict[str, int]]:
+def _gpushare_shares(allocation: Allocation, pod_request: PodRequest) -> dict[str, dict[str, int]]:
     """Per container and card, summing to what is held: what init containers or a whole card add goes to one container."""
-    main = [container for container in ask.containers if container.kind == "main"]
+    main = [container for container in pod_request.containers if container.kind == "main"]
     shares = {
-        str(container.index): {str(card.index): container.units // ask.request.count for card in allocation.cards}
+        str(container.index): {
+            str(card.index): container.units // pod_request.card_request.count for card in allocation.cards
+        }
         for container in main
     }
     lowest = shares.setdefault(str(min((container.index for container in main), default=0)), {})
@@ -248,12 +250,12 @@ def _device(uuid: str | None, index: int, node: Node) -> str:
     return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
 
 
-def _disagreeing(record: Record, text: str) -> Record:
+def _with_disagreement(record: Record, text: str) -> Record:
     """The first disagreement is the one that is told."""
     return record if record.disagreement else Record(record.generation, record.shares, text)
 
 
-def _disagree(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
+def _name_other_cards(shares: tuple[Share, ...], others: tuple[Share, ...]) -> bool:
     """Whether they name other cards. One that names a card by uuid alone says nothing about indices."""
     if len(shares) == len(others) == 1 and shares[0].index == others[0].index:
         return False

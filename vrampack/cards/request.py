@@ -35,7 +35,7 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CardRequest:
     """What must fit: `units` on each of `count` distinct cards of one node."""
 
     units: int
@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerAsk:
+class ContainerRequest:
     """One container and its own units, all cards together."""
 
     name: str
@@ -59,55 +59,55 @@ class ContainerAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PodRequest:
     """Everything a pod of ours asks. Pods that ask nothing have no `Ask`."""
 
-    request: Request
-    containers: tuple[ContainerAsk, ...]
+    card_request: CardRequest
+    containers: tuple[ContainerRequest, ...]
     """The asking ones, init containers first, in the order of the spec."""
     policy: str | None = None
     has_references: bool = True
     """Whether admission wired every asking container to its annotation."""
 
 
-def read_ask(
+def read_pod_request(
     containers: Sequence[ContainerSpec],
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     *,
     resource: str = keys.MEMORY_RESOURCE,
-) -> Ask | None:
+) -> PodRequest | None:
     """What the pod asks, or None when it asks nothing of ours (`gpu-mem: 0` is nothing).
 
     Never raises: whatever cannot be read becomes `Request.problem`.
     """
-    asks, problem = _container_asks(containers, resource)
+    asks, problem = _read_container_requests(containers, resource)
     if not asks and not problem:
         return None
-    count, count_problem = _card_count(labels, asks)
-    whole, whole_problem = _placement(labels)
-    request = Request(
-        units=held_units(asks) // count,
+    count, count_problem = _read_card_count(labels, asks)
+    whole, whole_problem = _read_whole_device(labels)
+    request = CardRequest(
+        units=sum_container_units(asks) // count,
         count=count,
         whole=whole,
-        models=_wishes(annotations, keys.CARD_MODEL),
-        uuids=_wishes(annotations, keys.CARD_UUID),
+        models=_read_wishes(annotations, keys.CARD_MODEL),
+        uuids=_read_wishes(annotations, keys.CARD_UUID),
         problem=problem or count_problem or whole_problem,
     )
     asking = {(ask.kind, ask.index) for ask in asks}
     references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in asking)
-    return Ask(request, tuple(asks), annotations.get(keys.POLICY) or None, references)
+    return PodRequest(request, tuple(asks), annotations.get(keys.POLICY) or None, references)
 
 
-def held_units(asks: Sequence[ContainerAsk]) -> int:
+def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
     """Units a pod holds for life: the scheduler's own sum.
 
     `max(sum(main) + sum(sidecars), max over init i of (own + sidecars declared before it))`, see
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
-    running = sum(ask.units for ask in asks if ask.kind == "main")
+    running = sum(ask.units for ask in containers if ask.kind == "main")
     peak = sidecars = 0
-    for ask in asks:
+    for ask in containers:
         if ask.kind == "sidecar":
             sidecars += ask.units
             peak = max(peak, sidecars)
@@ -116,8 +116,8 @@ def held_units(asks: Sequence[ContainerAsk]) -> int:
     return max(running + sidecars, peak)
 
 
-def _container_asks(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerAsk], str]:
-    asks: list[ContainerAsk] = []
+def _read_container_requests(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerRequest], str]:
+    asks: list[ContainerRequest] = []
     problem = ""
     for spec in containers:
         if spec.quantity is None:
@@ -133,11 +133,11 @@ def _container_asks(containers: Sequence[ContainerSpec], resource: str) -> tuple
                 'give units of the resource, e.g. "10" for 10 GiB'
             )
         if units > 0:
-            asks.append(ContainerAsk(spec.name, spec.kind, spec.index, units))
+            asks.append(ContainerRequest(spec.name, spec.kind, spec.index, units))
     return asks, problem
 
 
-def _card_count(labels: Mapping[str, str], asks: Sequence[ContainerAsk]) -> tuple[int, str]:
+def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRequest]) -> tuple[int, str]:
     """The number of cards and what is wrong with it. A count that cannot be used counts as one card."""
     text = labels.get(keys.COUNT_LABEL)
     if text is None:
@@ -146,13 +146,13 @@ def _card_count(labels: Mapping[str, str], asks: Sequence[ContainerAsk]) -> tupl
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) > 0):  # noqa: PLR2004 - no node has 10,000 cards
         return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
     count = int(text)
-    for ask in asks:
+    for ask in containers:
         if ask.units % count:
             return 1, f"{field}: {ask.units} units of container {ask.name} do not divide by {count} cards"
     return count, ""
 
 
-def _placement(labels: Mapping[str, str]) -> tuple[bool, str]:
+def _read_whole_device(labels: Mapping[str, str]) -> tuple[bool, str]:
     text = labels.get(keys.PLACEMENT_LABEL)
     if text is None:
         return False, ""
@@ -161,6 +161,6 @@ def _placement(labels: Mapping[str, str]) -> tuple[bool, str]:
     return True, ""
 
 
-def _wishes(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
+def _read_wishes(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
     text = annotations.get(key)
     return tuple(sorted({wish for part in text.split(",") if (wish := part.strip())})) if text else ()

@@ -25,7 +25,7 @@ _SCALES = {
 }
 
 
-PLAIN_DIGITS = 18
+FAST_PATH_DIGITS = 18
 """A number of so many digits means the same to everybody."""
 
 
@@ -45,7 +45,7 @@ def parse_quantity(text: str) -> Fraction:
 
 def parse_units(text: str) -> int:
     """A quantity as a whole, non-negative number of units. Raises `ValueError` with what is wrong otherwise."""
-    if len(text) <= PLAIN_DIGITS and text.isascii() and text.isdecimal():
+    if len(text) <= FAST_PATH_DIGITS and text.isascii() and text.isdecimal():
         return int(text)  # what nearly every pod says; fractions are a fifth of reading one
     value = parse_quantity(text)
     if value < 0:
@@ -55,12 +55,12 @@ def parse_units(text: str) -> int:
     return value.numerator
 
 
-def units_of_card(memory_mib: int, unit_mib: int) -> int:
+def count_card_units(memory_mib: int, unit_mib: int) -> int:
     """How many whole units a card of `memory_mib` MiB has: 16130 MiB give 15 units of 1024."""
     return memory_mib // unit_mib
 
 
-def limit_mib(memory_mib: int, given_units: int, card_units: int, reserve_mib: int = 0) -> int:
+def compute_limit_mib(memory_mib: int, given_units: int, card_units: int, reserve_mib: int = 0) -> int:
     """What a container with `given_units` of a card's `card_units` may use, in MiB.
 
     The share is taken of the card's real memory, so nothing of it is lost to rounding units:

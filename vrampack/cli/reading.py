@@ -76,7 +76,7 @@ class KubeReader:
     def _page(self, resource: Resource, token: str) -> bytes:
         try:
             return self.runner.run(self.api.list_page(resource, limit=PAGE_SIZE, token=token))
-        except kube_errors.ExpiredError as error:
+        except kube_errors.ResourceExpiredError as error:
             raise ExpiredError(f"the list of {resource} expired while it was read, twice; try again") from error
         except (kube_errors.RefusedError, kube_errors.NoAnswerError) as error:
             raise ReadError(f"cannot list {resource}: {error}") from error

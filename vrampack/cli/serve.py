@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from extender.app import Options, serve
+from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
 from vrampack.cli.refusal import refuse
 from vrampack.cli.version import VERSION
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
     try:
         overrides = _overrides(options)
-        started = Options(
+        started = ExtenderOptions(
             load_settings(options.config, overrides),
             VERSION,
             options.kubeconfig,
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             overrides=overrides,
             scheduler_config=options.scheduler_config,
         )
-        uvloop.run(serve(started) if options.embedded is None else _serve_file(options.embedded, started))
+        uvloop.run(run_extender(started) if options.embedded is None else _serve_file(options.embedded, started))
     except (SettingsError, FileError) as error:
         return refuse(str(error), 2)
     except (CredentialsError, OSError) as error:
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-async def _serve_file(file: Path, options: Options) -> None:
+async def _serve_file(file: Path, options: ExtenderOptions) -> None:
     """The extender on an API server of its own that holds what the file says."""
     objects = read_objects(file)
     with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
@@ -93,7 +93,7 @@ async def _serve_file(file: Path, options: Options) -> None:
                 api.restore(item)
             kubeconfig = write_kubeconfig(Path(folder), api.url)
             log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
-            await serve(replace(options, kubeconfig=kubeconfig, context=None))
+            await run_extender(replace(options, kubeconfig=kubeconfig, context=None))
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:

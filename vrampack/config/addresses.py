@@ -36,8 +36,8 @@ def _checked_optional_address(text: str) -> str:
     return _checked_address(text) if text else text
 
 
-Address = Annotated[str, AfterValidator(_checked_address)]
-OptionalAddress = Annotated[str, AfterValidator(_checked_optional_address)]
+ListenAddress = Annotated[str, AfterValidator(_checked_address)]
+OptionalListenAddress = Annotated[str, AfterValidator(_checked_optional_address)]
 ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]

@@ -12,16 +12,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vrampack.config.errors import SettingsError
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """A mapping of which every key is known."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-_Model = TypeVar("_Model", bound=Strict)
+_Model = TypeVar("_Model", bound=StrictModel)
 
 
-def load(model: type[_Model], kind: str, path: Path | None, overrides: Mapping[str, str] | None = None) -> _Model:
+def load_configuration(
+    model: type[_Model], kind: str, path: Path | None, overrides: Mapping[str, str] | None = None
+) -> _Model:
     """The configuration of `path`, or the defaults of `kind` without one. `overrides` are fields of `listen`.
 
     Raises `SettingsError` naming the path of every fault.

@@ -19,20 +19,20 @@ from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from vrampack.kube.errors import CredentialsError, ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
 
 Resource = Literal["pods", "nodes"]
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 DEFAULT_TIMEOUT_SECONDS = 30.0
-MERGE = "application/merge-patch+json"
-BY_NAME = "application/strategic-merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Lists are merged by name, so that one webhook of several can be changed."""
 TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
-_SPOILED = (TypeError, ValueError, KeyError, AttributeError)
+_KUBECONFIG_ERRORS = (TypeError, ValueError, KeyError, AttributeError)
 """What the client's loader raises where a kubeconfig has another form than it takes for granted."""
 
 
@@ -42,7 +42,7 @@ class CallObserver(Protocol):
     def __call__(self, *, verb: str, resource: str, code: int, seconds: float) -> None: ...
 
 
-def unobserved(*, verb: str, resource: str, code: int, seconds: float) -> None:
+def ignore_call(*, verb: str, resource: str, code: int, seconds: float) -> None:
     """For programs that count nothing: a command asks a few times and ends."""
 
 
@@ -56,17 +56,17 @@ async def load_credentials(kubeconfig: Path | None, context: str | None = None) 
             await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
         else:
             kube_config.load_incluster_config(configuration)
-    except (kube_config.ConfigException, OSError, yaml.YAMLError, *_SPOILED) as error:
+    except (kube_config.ConfigException, OSError, yaml.YAMLError, *_KUBECONFIG_ERRORS) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
         raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
-    return _with_proxy(configuration)
+    return _apply_proxy(configuration)
 
 
 class Api:
     """The calls that this project makes, and no others."""
 
     def __init__(
-        self, configuration: Configuration, *, observe: CallObserver = unobserved, user_agent: str = "vrampack"
+        self, configuration: Configuration, *, observe: CallObserver = ignore_call, user_agent: str = "vrampack"
     ) -> None:
         self._configuration = configuration
         self._client = ApiClient(configuration)
@@ -78,7 +78,7 @@ class Api:
 
     async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
         """One page of all objects of the cluster, or of those selected, read from the store itself, never from a stale cache."""
-        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _selected(field_selector)
+        query = {"limit": str(limit)} | ({"continue": token} if token else {}) | _build_selector_query(field_selector)
         return await self._call("GET", f"/api/v1/{resource}", verb="list", resource=resource, query=query)
 
     async def list_device_classes(self, *, limit: int, token: str, timeout_seconds: float) -> DeviceClassList:
@@ -113,7 +113,7 @@ class Api:
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(server_seconds),
-        } | _selected(field_selector)
+        } | _build_selector_query(field_selector)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
         started = time.monotonic()
         code = 0
@@ -122,14 +122,14 @@ class Api:
             try:
                 code = response.status
                 if code != 200:  # noqa: PLR2004 - HTTP's own number
-                    raise _error(code, await response.read())
+                    raise _build_error(code, await response.read())
                 yield response.content
             finally:
                 response.close()
         except aiohttp.SocketTimeoutError as error:
-            raise SilentError(f"watch {resource}: no word for {silence_seconds:g} s") from error
+            raise SilentWatchError(f"watch {resource}: no word for {silence_seconds:g} s") from error
         except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError) as error:
-            raise NoAnswerError(f"watch {resource}: {_say(error)}") from error
+            raise NoAnswerError(f"watch {resource}: {_describe_error(error)}") from error
         finally:
             self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
 
@@ -145,11 +145,11 @@ class Api:
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
         """The same pod undecoded, for who needs more of it than `PodObject` has."""
-        return await self._look_up(_pod_path(namespace, name), "pods", timeout_seconds)
+        return await self._get_object(_pod_path(namespace, name), "pods", timeout_seconds)
 
     async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
         """One node as the API server has it now; None when there is none."""
-        body = await self._look_up(_node_path(name), "nodes", timeout_seconds)
+        body = await self._get_object(_node_path(name), "nodes", timeout_seconds)
         if body is None:
             return None
         try:
@@ -223,7 +223,7 @@ class Api:
 
     async def get_secret(self, namespace: str, name: str, *, timeout_seconds: float) -> SecretObject | None:
         """One Secret; None when there is none."""
-        body = await self._look_up(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
+        body = await self._get_object(_secrets_path(namespace) + f"/{quote(name, safe='')}", "secrets", timeout_seconds)
         if body is None:
             return None
         try:
@@ -242,17 +242,25 @@ class Api:
         method, verb = ("PUT", "update") if version else ("POST", "create")
         await self._call(method, path, verb=verb, resource="secrets", body=body, seconds=timeout_seconds)
 
-    async def trust_webhook(self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float) -> None:
+    async def patch_webhook_ca_bundle(
+        self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
+    ) -> None:
         """Tell the API server which authorities (PEM) sign the server of one mutating webhook."""
         trusted = {"name": webhook, "clientConfig": {"caBundle": base64.b64encode(bundle).decode()}}
         resource = "mutatingwebhookconfigurations"
         path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{quote(configuration, safe='')}"
         body = {"webhooks": [trusted]}
         await self._call(
-            "PATCH", path, verb="patch", resource=resource, body=body, seconds=timeout_seconds, patch=BY_NAME
+            "PATCH",
+            path,
+            verb="patch",
+            resource=resource,
+            body=body,
+            seconds=timeout_seconds,
+            patch=STRATEGIC_MERGE_PATCH,
         )
 
-    async def _look_up(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
+    async def _get_object(self, path: str, resource: str, timeout_seconds: float) -> bytes | None:
         """One object as the API server has it now; None when there is none."""
         try:
             return await self._call("GET", path, verb="get", resource=resource, seconds=timeout_seconds)
@@ -271,7 +279,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, object] | None = None,
         seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        patch: str = MERGE,
+        patch: str = MERGE_PATCH,
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         started = time.monotonic()
@@ -283,11 +291,11 @@ class Api:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             code = 0
-            raise NoAnswerError(f"{verb} {resource}: {_say(error)}") from error
+            raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
         finally:
             self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
         if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers
-            raise _error(code, answer)
+            raise _build_error(code, answer)
         return answer
 
     async def _send(
@@ -297,7 +305,7 @@ class Api:
         query: Mapping[str, str],
         body: Mapping[str, object] | None,
         limits: aiohttp.ClientTimeout,
-        patch: str = MERGE,
+        patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
         headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
         for setting in (await self._configuration.auth_settings()).values():
@@ -312,7 +320,7 @@ class Api:
         return response
 
 
-def _with_proxy(configuration: Configuration) -> Configuration:
+def _apply_proxy(configuration: Configuration) -> Configuration:
     """Read the environment's proxy once: the session would read it, and ~/.netrc, in a thread for every call, 0.3 ms each."""
     host = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
@@ -326,7 +334,7 @@ def _exists(kubeconfig: Path) -> bool:
     return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
 
 
-def _selected(field_selector: str) -> dict[str, str]:
+def _build_selector_query(field_selector: str) -> dict[str, str]:
     return {"fieldSelector": field_selector} if field_selector else {}
 
 
@@ -342,18 +350,18 @@ def _node_path(name: str) -> str:
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
-def _error(code: int, body: bytes) -> Exception:
+def _build_error(code: int, body: bytes) -> Exception:
     try:
         status = msgspec.json.decode(body, type=Status)
     except UNDECODABLE:
         status = Status(message=body[:200].decode(errors="replace"))
     if code == 410:  # noqa: PLR2004 - HTTP's own number
-        return ExpiredError(code, status.reason, status.message)
+        return ResourceExpiredError(code, status.reason, status.message)
     if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers
         return RefusedError(code, status.reason, status.message)
     return NoAnswerError(f"{code} {status.reason}: {status.message}")
 
 
-def _say(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Time-outs have no text of their own."""
     return str(error) or type(error).__name__

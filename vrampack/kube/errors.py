@@ -13,7 +13,7 @@ class RefusedError(Exception):
         self.message = message
 
 
-class ExpiredError(RefusedError):
+class ResourceExpiredError(RefusedError):
     """410: the resourceVersion is too old; list anew."""
 
 
@@ -21,7 +21,7 @@ class NoAnswerError(Exception):
     """5xx, a time-out or a cut line: whether anything was written is not known."""
 
 
-class SilentError(NoAnswerError):
+class SilentWatchError(NoAnswerError):
     """A watch on which nothing came for as long as it may be silent."""
 
 

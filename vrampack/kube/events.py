@@ -21,12 +21,12 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 300
-PER_SECOND = 10
-KEPT_FOR_WARNINGS = 5
+EVENTS_PER_SECOND = 10
+TOKENS_FOR_WARNINGS = 5
 """Of those ten: a burst of successful binds must not drown the one that failed."""
 QUEUE_LENGTH = 1000
-REMEMBERED = 50_000
-CALL_SECONDS = 5.0
+RECENT_EVENTS_KEPT = 50_000
+WRITE_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Event:
         return self.uid, self.reason, self.card
 
 
-class EventWriter:
+class EventRecorder:
     """Queues events and writes them in the background."""
 
     def __init__(
@@ -55,36 +55,40 @@ class EventWriter:
         api: Api,
         *,
         component: str,
-        dropped: Callable[[str], None],
+        on_dropped: Callable[[str], None],
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
         """`dropped` is told of each event that is left out: `failed`, `repeated` or `rate`."""
         self._api = api
         self._component = component
-        self._dropped = dropped
+        self._on_dropped = on_dropped
         self._now = now
         self._clock = clock
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(QUEUE_LENGTH)
-        self._recent: TTLCache[tuple[str, str, int | None], bool] = TTLCache(REMEMBERED, REPEAT_SECONDS, timer=clock)
-        self._tokens = float(PER_SECOND)
+        self._recent: TTLCache[tuple[str, str, int | None], bool] = TTLCache(
+            RECENT_EVENTS_KEPT, REPEAT_SECONDS, timer=clock
+        )
+        self._tokens = float(EVENTS_PER_SECOND)
         self._filled_at = clock()
         self._written = 0
 
-    def on_pod(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
-        self._put(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
+    def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
+        self._enqueue(_Event("Pod", pod.namespace, pod.name, pod.uid, reason, text, is_warning))
 
-    def on_node(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:
-        self._put(_Event("Node", "default", name, name, reason, text, is_warning=True, card=card))
+    def record_node_event(self, name: str, reason: str, text: str, *, card: int | None = None) -> None:
+        self._enqueue(_Event("Node", "default", name, name, reason, text, is_warning=True, card=card))
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""
         while True:
             event = await self._queue.get()
             try:
-                await self._api.create_event(event.namespace, self._body(event), timeout_seconds=CALL_SECONDS)
+                await self._api.create_event(
+                    event.namespace, self._build_event(event), timeout_seconds=WRITE_TIMEOUT_SECONDS
+                )
             except (RefusedError, NoAnswerError) as error:
-                self._dropped("failed")
+                self._on_dropped("failed")
                 log.warning(
                     "event not written reason=%s object=%s/%s error=%s",
                     event.reason,
@@ -95,30 +99,30 @@ class EventWriter:
             finally:
                 self._queue.task_done()
 
-    async def flush(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until everything queued so far is written or given up; needs `run` to run."""
         await self._queue.join()
 
-    def _put(self, event: _Event) -> None:
+    def _enqueue(self, event: _Event) -> None:
         if event.key in self._recent:
-            self._dropped("repeated")
-        elif not self._take_token(kept_back=0 if event.is_warning else KEPT_FOR_WARNINGS):
-            self._dropped("rate")
+            self._on_dropped("repeated")
+        elif not self._take_token(held_back=0 if event.is_warning else TOKENS_FOR_WARNINGS):
+            self._on_dropped("rate")
         else:
             self._recent[event.key] = True
             self._queue.put_nowait(event)
 
-    def _take_token(self, *, kept_back: int) -> bool:
+    def _take_token(self, *, held_back: int) -> bool:
         """A bucket of one second's worth, of which `kept_back` are for others; a full queue is an empty bucket."""
         now = self._clock()
-        self._tokens = min(float(PER_SECOND), self._tokens + (now - self._filled_at) * PER_SECOND)
+        self._tokens = min(float(EVENTS_PER_SECOND), self._tokens + (now - self._filled_at) * EVENTS_PER_SECOND)
         self._filled_at = now
-        if self._tokens < 1 + kept_back or self._queue.full():
+        if self._tokens < 1 + held_back or self._queue.full():
             return False
         self._tokens -= 1
         return True
 
-    def _body(self, event: _Event) -> dict[str, object]:
+    def _build_event(self, event: _Event) -> dict[str, object]:
         self._written += 1
         at = self._now()
         stamp = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,7 +12,7 @@ from vrampack.cards import keys
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
-from vrampack.cards.request import ContainerKind, ContainerSpec, read_ask
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding may raise: bytes that are no UTF-8, and nesting without end, come as Python's own errors."""
@@ -20,7 +20,7 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NULL = msgspec.Raw(b"null")
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -31,22 +31,22 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
 
-class Resources(msgspec.Struct, frozen=True):
+class ResourceRequirements(msgspec.Struct, frozen=True):
     limits: dict[str, msgspec.Raw] | None = None
     requests: dict[str, msgspec.Raw] | None = None
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerObject(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     env: msgspec.Raw = _NULL
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerObject] | None = None
+    init_containers: list[ContainerObject] | None = None
     priority: int | None = None
 
 
@@ -58,59 +58,59 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 class SecretObject(msgspec.Struct, frozen=True):
     """A v1.Secret."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     data: dict[str, bytes] | None = None
 
 
 class PodObject(msgspec.Struct, frozen=True):
     """A v1.Pod."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
-class Owner(msgspec.Struct, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True):
     kind: str = ""
     controller: bool = False
 
 
-class OwnedMetadata(Metadata, frozen=True, rename="camel"):
-    owner_references: list[Owner] | None = None
+class OwnedObjectMeta(ObjectMeta, frozen=True, rename="camel"):
+    owner_references: list[OwnerReference] | None = None
 
 
-class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     """Empty until the container was made; from then on that of the last one."""
 
 
 class LocalPodStatus(PodStatus, frozen=True, rename="camel"):
-    container_statuses: list[ContainerState] | None = None
-    init_container_statuses: list[ContainerState] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class LocalPodObject(PodObject, frozen=True):
     """A v1.Pod as its own node wants it: with owners and containers, which the ledger of a whole cluster spares itself."""
 
-    metadata: OwnedMetadata = OwnedMetadata()
+    metadata: OwnedObjectMeta = OwnedObjectMeta()
     status: LocalPodStatus = LocalPodStatus()
 
 
-class Address(msgspec.Struct, frozen=True):
+class NodeAddress(msgspec.Struct, frozen=True):
     type: str = ""
     address: str = ""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
     allocatable: dict[str, msgspec.Raw] | None = None
-    addresses: list[Address] | None = None
+    addresses: list[NodeAddress] | None = None
 
 
 class NodeObject(msgspec.Struct, frozen=True):
     """A v1.Node."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     status: NodeStatus = NodeStatus()
 
 
@@ -136,7 +136,7 @@ class DeviceClassSpec(msgspec.Struct, frozen=True, rename="camel"):
 class DeviceClassObject(msgspec.Struct, frozen=True):
     """A resource.k8s.io/v1.DeviceClass."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
@@ -162,36 +162,36 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class FieldRef(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectFieldSelector(msgspec.Struct, frozen=True, rename="camel"):
     field_path: str = ""
 
 
-class EnvSource(msgspec.Struct, frozen=True, rename="camel"):
-    field_ref: FieldRef | None = None
+class EnvVarSource(msgspec.Struct, frozen=True, rename="camel"):
+    field_ref: ObjectFieldSelector | None = None
 
 
-class Env(msgspec.Struct, frozen=True, rename="camel"):
+class EnvVar(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
-    value_from: EnvSource | None = None
+    value_from: EnvVarSource | None = None
 
 
-_ENV = msgspec.json.Decoder(list[Env] | None)
+_ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
 
 
 def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
     """The pod as the ledger sees it."""
     annotations = pod.metadata.annotations or {}
-    specs = container_specs(pod.spec, resource)
-    ask = read_ask(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
+    specs = build_container_specs(pod.spec, resource)
+    ask = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         node_name=pod.spec.node_name or "",
-        ask=ask,
+        request=ask,
         record=read_record(annotations, ask),
-        is_leaving=pod.metadata.deletion_timestamp is not None,
+        is_terminating=pod.metadata.deletion_timestamp is not None,
         is_finished=pod.status.phase in ("Succeeded", "Failed"),
         priority=pod.spec.priority or 0,
         nominated_node=pod.status.nominated_node_name or "",
@@ -214,14 +214,18 @@ def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: s
     )
 
 
-def container_specs(spec: PodSpec, resource: str) -> list[ContainerSpec]:
+def build_container_specs(spec: PodSpec, resource: str) -> list[ContainerSpec]:
     """The containers that name the resource, init containers first, in the order of the spec."""
-    init = [_container_spec(each, at, resource, is_init=True) for at, each in enumerate(spec.init_containers or ())]
-    main = [_container_spec(each, at, resource, is_init=False) for at, each in enumerate(spec.containers or ())]
+    init = [
+        _build_container_spec(each, at, resource, is_init=True) for at, each in enumerate(spec.init_containers or ())
+    ]
+    main = [_build_container_spec(each, at, resource, is_init=False) for at, each in enumerate(spec.containers or ())]
     return [each for each in init + main if each is not None]
 
 
-def _container_spec(container: Container, index: int, resource: str, *, is_init: bool) -> ContainerSpec | None:
+def _build_container_spec(
+    container: ContainerObject, index: int, resource: str, *, is_init: bool
+) -> ContainerSpec | None:
     resources = container.resources
     if resources is None:
         return None
@@ -234,7 +238,7 @@ def _container_spec(container: Container, index: int, resource: str, *, is_init:
     return ContainerSpec(container.name, kind, index, _text(quantity), _has_reference(container))
 
 
-def _has_reference(container: Container) -> bool:
+def _has_reference(container: ContainerObject) -> bool:
     """Whether admission wired the container's visible devices to the pod's annotation of its name.
 
     Of several entries of one name the last is the one that the container gets.

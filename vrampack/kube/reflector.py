@@ -23,7 +23,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from vrampack.kube.client import Api, Resource
-from vrampack.kube.errors import ExpiredError, NoAnswerError, RefusedError, SilentError
+from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, Status, WatchEvent
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 """etcd takes objects of 1.5 MiB, and JSON may escape every byte of one as six."""
 BACKOFF_SECONDS = (0.1, 5.0)
 """First and longest wait after a failure; a server that comes back is seen within 5 s."""
-SLICE_SECONDS = 0.005
+EVENT_SLICE_SECONDS = 0.005
 """A burst of events is worked off in slices of this, so that a verb never waits for all of it."""
 
 _EVENT = msgspec.json.Decoder(WatchEvent)
@@ -61,7 +61,7 @@ class _RawPage(msgspec.Struct):
 
 
 _Object = TypeVar("_Object", bound=PodObject | NodeObject)
-_Told_contra = TypeVar("_Told_contra", contravariant=True)
+_Object_contra = TypeVar("_Object_contra", contravariant=True)
 
 
 class _Page(msgspec.Struct, Generic[_Object]):
@@ -69,7 +69,7 @@ class _Page(msgspec.Struct, Generic[_Object]):
     items: list[_Object] | None = None
 
 
-class Identity(msgspec.Struct, frozen=True):
+class ObjectReference(msgspec.Struct, frozen=True):
     """Which object it is, as far as that can still be read of one that cannot be decoded."""
 
     namespace: str = ""
@@ -80,26 +80,26 @@ class Identity(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}" if self.name else "an unnamed object"
 
 
-class _Named(msgspec.Struct):
-    metadata: Identity
+class _ObjectWithReference(msgspec.Struct):
+    metadata: ObjectReference
 
 
-class Sink(Protocol[_Told_contra]):
+class Sink(Protocol[_Object_contra]):
     """Who is told. Methods do not await: each is one step."""
 
-    def list_begins(self, reason: str) -> None:
+    def on_list_started(self, reason: str) -> None:
         """A list of everything is about to be asked for: `start`, `expired`, `silent` or `restart`."""
         ...
 
-    def listed(self, objects: Sequence[_Told_contra]) -> None: ...
-    def list_ends(self) -> None: ...
-    def changed(self, obj: _Told_contra) -> None: ...
-    def gone(self, obj: _Told_contra) -> None: ...
-    def heard(self) -> None:
+    def on_page(self, objects: Sequence[_Object_contra]) -> None: ...
+    def on_list_finished(self) -> None: ...
+    def on_changed(self, obj: _Object_contra) -> None: ...
+    def on_deleted(self, obj: _Object_contra) -> None: ...
+    def on_contact(self) -> None:
         """The API server said something, if only that nothing happened."""
         ...
 
-    def malformed(self, who: Identity, text: str) -> None:
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
         """An object could not be decoded. It is there all the same: what was known of it is not to be forgotten."""
         ...
 
@@ -126,7 +126,7 @@ class Reflector(Generic[_Object]):
         self._pages: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
         self._version = ""
         self._failures = 0
-        self._has_heard = False
+        self._has_activity = False
         """Whether the present watch said anything yet."""
 
     async def run(self) -> None:
@@ -138,17 +138,17 @@ class Reflector(Generic[_Object]):
                     await self._list(reason)
                 await self._watch()
             except (NoAnswerError, RefusedError) as error:
-                reason = self._failed(error)
+                reason = self._note_failure(error)
                 await asyncio.sleep(_backoff(self._failures))
 
-    def _failed(self, error: Exception) -> str:
+    def _note_failure(self, error: Exception) -> str:
         """Note a failure, and whether the version is to be forgotten; the reason for the next list."""
         self._failures += 1
-        if isinstance(error, ExpiredError):
+        if isinstance(error, ResourceExpiredError):
             log.info("watch expired resource=%s error=%s", self._resource, error)
             self._version = ""
             return "expired"
-        if isinstance(error, SilentError) and not self._has_heard:
+        if isinstance(error, SilentWatchError) and not self._has_activity:
             log.warning("watch silent resource=%s version=%s error=%s", self._resource, self._version, error)
             self._version = ""
             return "silent"
@@ -157,21 +157,21 @@ class Reflector(Generic[_Object]):
 
     async def _list(self, reason: str) -> None:
         """The next page is asked for before this one is worked off: the server makes it meanwhile."""
-        self._sink.list_begins(reason)
-        page = await self._page("")
+        self._sink.on_list_started(reason)
+        page = await self._fetch_page("")
         while True:
             meta, objects = self._decode_page(page)
-            following = asyncio.create_task(self._page(meta.continue_)) if meta.continue_ else None
+            following = asyncio.create_task(self._fetch_page(meta.continue_)) if meta.continue_ else None
             await asyncio.sleep(0)  # so that the call leaves
-            self._sink.heard()
-            self._sink.listed(objects)
+            self._sink.on_contact()
+            self._sink.on_page(objects)
             if following is None:
                 break
             page = await following
         self._version = meta.resource_version
-        self._sink.list_ends()
+        self._sink.on_list_finished()
 
-    async def _page(self, token: str) -> bytes:
+    async def _fetch_page(self, token: str) -> bytes:
         return await self._api.list_page(
             self._resource, limit=PAGE_SIZE, token=token, field_selector=self._field_selector
         )
@@ -194,14 +194,14 @@ class Reflector(Generic[_Object]):
         try:
             return self._object.decode(raw)
         except UNDECODABLE as error:
-            who = _identity(raw)
-            self._sink.malformed(who, f"{self._resource} {who}: {error}")
+            who = _read_reference(raw)
+            self._sink.on_malformed(who, f"{self._resource} {who}: {error}")
             return None
 
     async def _watch(self) -> None:
         """One watch, to its end. An end within a second counts as a failure, so that it is not a busy loop."""
         started = time.monotonic()
-        self._has_heard = False
+        self._has_activity = False
         seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
         async with self._api.watch(
             self._resource,
@@ -210,35 +210,35 @@ class Reflector(Generic[_Object]):
             silence_seconds=self._silence_seconds,
             field_selector=self._field_selector,
         ) as lines:
-            self._sink.heard()
-            slice_ends = time.monotonic() + SLICE_SECONDS
+            self._sink.on_contact()
+            slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
             while line := await lines.readuntil(b"\n", max_size=MAX_EVENT_BYTES):
-                self._event(line)
+                self._apply_event(line)
                 if time.monotonic() > slice_ends:
                     await asyncio.sleep(0)
-                    slice_ends = time.monotonic() + SLICE_SECONDS
+                    slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
         if time.monotonic() - started < 1:
             self._failures += 1
             await asyncio.sleep(_backoff(self._failures))
 
-    def _event(self, line: bytes) -> None:
+    def _apply_event(self, line: bytes) -> None:
         try:
             event = _EVENT.decode(line)
             status = _STATUS.decode(event.object) if event.type == "ERROR" else None
         except UNDECODABLE as error:
             # A line cut in the middle: everything after it is lost, the watch begins again.
             raise NoAnswerError(f"watch {self._resource}: not an event: {error}") from error
-        self._has_heard = True
-        self._sink.heard()
+        self._has_activity = True
+        self._sink.on_contact()
         if status is not None:
             if status.code == 410:  # noqa: PLR2004 - HTTP's own number
-                raise ExpiredError(410, status.reason, status.message)
+                raise ResourceExpiredError(410, status.reason, status.message)
             raise NoAnswerError(f"watch {self._resource}: {status.code} {status.reason}: {status.message}")
         self._failures = 0
         obj = self._decode(event.object) if event.type != "BOOKMARK" else None
         if obj is not None:
-            (self._sink.gone if event.type == "DELETED" else self._sink.changed)(obj)
-        self._version = (obj.metadata.resource_version if obj else _version(event.object)) or self._version
+            (self._sink.on_deleted if event.type == "DELETED" else self._sink.on_changed)(obj)
+        self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version
 
 
 def _backoff(failures: int) -> float:
@@ -246,15 +246,15 @@ def _backoff(failures: int) -> float:
     return min(longest, first * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
 
 
-def _version(raw: msgspec.Raw) -> str:
+def _read_version(raw: msgspec.Raw) -> str:
     try:
         return msgspec.json.decode(raw, type=_Bookmark).metadata.resource_version
     except UNDECODABLE:
         return ""
 
 
-def _identity(raw: msgspec.Raw) -> Identity:
+def _read_reference(raw: msgspec.Raw) -> ObjectReference:
     try:
-        return msgspec.json.decode(raw, type=_Named).metadata
+        return msgspec.json.decode(raw, type=_ObjectWithReference).metadata
     except UNDECODABLE:
-        return Identity()
+        return ObjectReference()

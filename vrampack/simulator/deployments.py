@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vrampack.simulator.kinds import DEPLOYMENT, Object
-from vrampack.simulator.owned import Plan, is_finished, is_leaving, is_ready, label, new_pod, template_hash
+from vrampack.simulator.owned import Plan, is_finished, is_ready, is_terminating, label, new_pod, template_hash
 
 HASH = "pod-template-hash"
 
@@ -18,12 +18,12 @@ def plan(owner: Object, pods: Sequence[Object], *, now: str) -> Plan:
     """What to create and delete now, of the pods that the deployment owns. `now` dates its conditions."""
     revision = template_hash(owner)
     live = [pod for pod in pods if not is_finished(pod)]
-    updated = [pod for pod in live if label(pod, HASH) == revision and not is_leaving(pod)]
+    updated = [pod for pod in live if label(pod, HASH) == revision and not is_terminating(pod)]
     made = Plan(_status(owner, live, updated, now))
     old = [pod for pod in live if label(pod, HASH) != revision]
-    current = [*updated, *(pod for pod in old if not is_leaving(pod))]
+    current = [*updated, *(pod for pod in old if not is_terminating(pod))]
     if old and not owner["spec"].get("paused"):
-        made.delete.extend(pod for pod in old if not is_leaving(pod))
+        made.delete.extend(pod for pod in old if not is_terminating(pod))
         return made
     missing = owner["spec"]["replicas"] - len(current)
     prefix = f"{owner['metadata']['name']}-{revision}-"
@@ -40,7 +40,7 @@ def _most_dispensable_first(pods: Sequence[Object]) -> list[Object]:
 
 
 def _status(owner: Object, live: Sequence[Object], updated: Sequence[Object], now: str) -> Object:
-    staying = [pod for pod in live if not is_leaving(pod)]
+    staying = [pod for pod in live if not is_terminating(pod)]
     active, ready = len(staying), sum(is_ready(pod) for pod in staying)
     counts = {
         "replicas": active,

@@ -69,7 +69,7 @@ def label(pod: Object, key: str) -> str:
     return str((pod["metadata"].get("labels") or {}).get(key, ""))
 
 
-def is_leaving(pod: Object) -> bool:
+def is_terminating(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 

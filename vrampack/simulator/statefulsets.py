@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from vrampack.simulator.kinds import STATEFUL_SET, Object
-from vrampack.simulator.owned import Plan, is_finished, is_leaving, is_ready, label, new_pod, template_hash
+from vrampack.simulator.owned import Plan, is_finished, is_ready, is_terminating, label, new_pod, template_hash
 
 REVISION = "controller-revision-hash"
 
@@ -48,7 +48,7 @@ def _is_outdated(owner: Object, pod: Object, revision: str) -> bool:
     strategy = owner["spec"]["updateStrategy"]
     partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
     is_replaced = strategy["type"] == "RollingUpdate" and (ordinal(owner, pod) or 0) >= partition
-    return is_replaced and not is_leaving(pod) and label(pod, REVISION) != revision
+    return is_replaced and not is_terminating(pod) and label(pod, REVISION) != revision
 
 
 def _fill(owner: Object, places: dict[int | None, Object], revision: str, made: Plan) -> bool:
@@ -57,9 +57,9 @@ def _fill(owner: Object, places: dict[int | None, Object], revision: str, made: 
         pod = places.get(place)
         if pod is None:
             made.create.append(_pod(owner, place, revision))
-        elif is_finished(pod) and not is_leaving(pod):
+        elif is_finished(pod) and not is_terminating(pod):
             made.delete.append(pod)
-        elif is_ready(pod) and not is_leaving(pod):
+        elif is_ready(pod) and not is_terminating(pod):
             continue
         if _is_ordered(owner):
             return False
@@ -69,7 +69,7 @@ def _fill(owner: Object, places: dict[int | None, Object], revision: str, made: 
 def _shrink(owner: Object, places: dict[int | None, Object], made: Plan) -> None:
     excess = sorted((place for place in places if place is not None and place not in _wanted(owner)), reverse=True)
     for place in excess:
-        if not is_leaving(places[place]):
+        if not is_terminating(places[place]):
             made.delete.append(places[place])
         if _is_ordered(owner):
             return
@@ -91,7 +91,7 @@ def _pod(owner: Object, place: int, revision: str) -> Object:
 
 
 def _status(owner: Object, pods: Sequence[Object], revision: str) -> Object:
-    staying = [pod for pod in pods if not is_leaving(pod)]
+    staying = [pod for pod in pods if not is_terminating(pod)]
     updated = sum(label(pod, REVISION) == revision for pod in staying)
     ready = sum(is_ready(pod) for pod in pods)
     counts = {"readyReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated}

@@ -55,7 +55,7 @@ class Workloads(Controller):
             return True  # so long ago that it is forgotten, or never
 
     def _look_after(self, kind: Kind, owner: Object, pods: Sequence[Object], orphans: list[Object]) -> None:
-        if owned.is_leaving(owner):
+        if owned.is_terminating(owner):
             self._bury(kind, owner, pods)
         elif not self._adopt(kind, owner, orphans):
             self._carry_out(kind, owner, self._plan(kind, owner, pods))
@@ -92,7 +92,7 @@ class Workloads(Controller):
 
     def _adopt(self, kind: Kind, owner: Object, orphans: list[Object]) -> bool:
         """Take in pods that are the owner's by labels and name, and nobody's by reference: nor anybody's after that."""
-        found = [pod for pod in orphans if _is_of(kind, owner, pod) and not owned.is_leaving(pod)]
+        found = [pod for pod in orphans if _is_of(kind, owner, pod) and not owned.is_terminating(pod)]
         for pod in found:
             orphans.remove(pod)
             others = pod["metadata"].get("ownerReferences") or []

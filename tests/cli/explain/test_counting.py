@@ -55,8 +55,10 @@ async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
 
     counted = (await read_cluster(Pages(cluster.nodes, reversed(cluster.pods)), CONFIGURATION)).nodes
 
-    assert {name: each.node for name, each in counted.items()} == {node.name: node for node in ledger.nodes()}
-    assert {name: list(each.holds) for name, each in counted.items()} == {name: ledger.holds(name) for name in counted}
+    assert {name: each.node for name, each in counted.items()} == {node.name: node for node in ledger.list_nodes()}
+    assert {name: list(each.holds) for name, each in counted.items()} == {
+        name: ledger.list_holds(name) for name in counted
+    }
 
 
 @settings(max_examples=800, deadline=None, derandomize=True)

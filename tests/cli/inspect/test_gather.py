@@ -127,7 +127,7 @@ def test_every_pod_counts_once_in_the_sums(seed: int) -> None:
     objects = a_cluster(seed)
     cluster = gather(Lists(objects.nodes, objects.pods), unit_mib=1024)
     for view in cluster.nodes:
-        placed = sum(sum(hold.units.values()) for hold in view.holds if not hold.unplaced)
+        placed = sum(sum(hold.units.values()) for hold in view.holds if not hold.unplaced_reason)
         assert view.used_units == placed + view.unplaced_units
     same_unit = [view for view in cluster.nodes if view.node.unit_mib == 1024]
     assert cluster.used_units == sum(view.used_units for view in same_unit)

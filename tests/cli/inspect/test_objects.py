@@ -114,9 +114,9 @@ def test_a_full_object_is_read_in_full() -> None:
     """What the other tests damage is no empty shell: every field of it is seen."""
     pod = read_pod(a_full_object())
     assert (pod.name, pod.namespace, pod.uid, pod.node_name, pod.priority) == ("x", "ml", "u", "n", 3)
-    assert (pod.is_leaving, pod.is_finished) == (True, False)
-    assert pod.ask is not None
-    assert (pod.ask.request.count, pod.ask.request.units, len(pod.ask.containers)) == (2, 4, 2)
+    assert (pod.is_terminating, pod.is_finished) == (True, False)
+    assert pod.request is not None
+    assert (pod.request.card_request.count, pod.request.card_request.units, len(pod.request.containers)) == (2, 4, 2)
     node = read_node_object(a_full_object())
     assert (node.address, node.allocatable[keys.MEMORY_RESOURCE]) == ("10.0.0.1", "30")
     assert_same(a_full_object())
@@ -201,7 +201,7 @@ def test_of_two_variables_of_one_name_the_last_counts(first: bool) -> None:  # n
         path = f"metadata.annotations['visible-devices.vrampack.dev/{container['name']}']"
         wired = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
         container["env"] = [plain, wired] if first else [wired, plain]
-    ask = read_pod(value).ask
+    ask = read_pod(value).request
     assert ask is not None
     assert ask.has_references is first
     assert_same(value)

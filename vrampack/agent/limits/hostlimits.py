@@ -15,7 +15,7 @@ from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hooks import NAMES_NONE, Question
 from vrampack.agent.limits.tenants import Tenant, Tenants, tenant
 from vrampack.agent.limits.variables import WEIGHT, limits_of, read_wish
-from vrampack.cards.environment import DISABLE
+from vrampack.cards.environment import DISABLE_VARIABLE
 from vrampack.cards.node import CardFacts
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class HostLimits:
         _check_host(question)
         wish = read_wish(question.env)
         if wish is None:
-            log.warning("no limit container=%s why=%s", question.id, DISABLE)
+            log.warning("no limit container=%s why=%s", question.id, DISABLE_VARIABLE)
             return ""
         if wish.weight is not None and not self._has_said_weight:
             self._has_said_weight = True

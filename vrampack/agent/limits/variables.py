@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vrampack.agent.limits.errors import LimitError
-from vrampack.cards.environment import CONTAINER_UNITS, DISABLE
+from vrampack.cards.environment import CONTAINER_UNITS_VARIABLE, DISABLE_VARIABLE
 from vrampack.cards.node import CardFacts
-from vrampack.cards.units import MAX_UNITS, limit_mib, parse_units
+from vrampack.cards.units import MAX_UNITS, compute_limit_mib, parse_units
 
 DEV = "ALIYUN_COM_GPU_MEM_DEV"
 VISIBLE_DEVICES = "ALIYUN_COM_GPU_VISIBLE_DEVICES"
 WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
-NAMES = (CONTAINER_UNITS, DEV, VISIBLE_DEVICES, WEIGHT, DISABLE)
+NAMES = (CONTAINER_UNITS_VARIABLE, DEV, VISIBLE_DEVICES, WEIGHT, DISABLE_VARIABLE)
 """All that is read; `shim/hook/variables.c` sends the same."""
 HEAVIEST = 16
 _SHOWN = 60
@@ -43,17 +43,21 @@ class Wish:
 def read_wish(env: Sequence[str]) -> Wish | None:
     """What these `NAME=value` ask for; None for a container that switched its limit off. An empty value is none."""
     values = _values(env)
-    if _is_disabled(values.get(DISABLE, "")):
+    if _is_disabled(values.get(DISABLE_VARIABLE, "")):
         return None
-    if CONTAINER_UNITS not in values:
+    if CONTAINER_UNITS_VARIABLE not in values:
         raise LimitError(
-            f"{CONTAINER_UNITS} is not set: give the units of this container, and {DEV} those of a whole card"
+            f"{CONTAINER_UNITS_VARIABLE} is not set: give the units of this container, and {DEV} those of a whole card"
         )
     if DEV not in values:
-        raise LimitError(f"{DEV} is not set: give the units of a whole card, of which {CONTAINER_UNITS} is a part")
-    units, card_units = _units(CONTAINER_UNITS, values[CONTAINER_UNITS]), _units(DEV, values[DEV])
+        raise LimitError(
+            f"{DEV} is not set: give the units of a whole card, of which {CONTAINER_UNITS_VARIABLE} is a part"
+        )
+    units, card_units = _units(CONTAINER_UNITS_VARIABLE, values[CONTAINER_UNITS_VARIABLE]), _units(DEV, values[DEV])
     if units > card_units:
-        raise LimitError(f"{CONTAINER_UNITS}={units} is more than the {card_units} units of a whole card in {DEV}")
+        raise LimitError(
+            f"{CONTAINER_UNITS_VARIABLE}={units} is more than the {card_units} units of a whole card in {DEV}"
+        )
     return Wish(units, card_units, _named(values.get(VISIBLE_DEVICES, "")), _weight(values.get(WEIGHT, "")))
 
 
@@ -76,7 +80,9 @@ def _values(env: Sequence[str]) -> dict[str, str]:
 
 def _is_disabled(value: str) -> bool:
     if value not in {"", "true", "1", "false", "0"}:
-        raise LimitError(f"{DISABLE}={_short(value)}: give true or 1 for a container without a limit, or leave it away")
+        raise LimitError(
+            f"{DISABLE_VARIABLE}={_short(value)}: give true or 1 for a container without a limit, or leave it away"
+        )
     return value in {"true", "1"}
 
 
@@ -122,9 +128,11 @@ def _chosen(wish: Wish, cards: Sequence[CardFacts]) -> tuple[CardFacts, ...]:
 
 
 def _limit(wish: Wish, card: CardFacts) -> int:
-    mib = limit_mib(card.memory_mib, wish.units, wish.card_units)
+    mib = compute_limit_mib(card.memory_mib, wish.units, wish.card_units)
     if mib < 1:
-        text = f"{CONTAINER_UNITS}={wish.units} of {DEV}={wish.card_units} is less than 1 MiB of card {card.uuid}"
+        text = (
+            f"{CONTAINER_UNITS_VARIABLE}={wish.units} of {DEV}={wish.card_units} is less than 1 MiB of card {card.uuid}"
+        )
         raise LimitError(f"{text} ({card.memory_mib} MiB): give more units")
     return mib
 

@@ -73,7 +73,7 @@ async def look(api: Api, namespace: str, life: timedelta, now: datetime) -> str:
     kept = None if found is None else _read(found.data or {})
     names = [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
     current = renewed(kept, names, life, now)
-    await api.trust_webhook(CONFIGURATION, WEBHOOK, current.authorities, timeout_seconds=CALL_SECONDS)
+    await api.patch_webhook_ca_bundle(CONFIGURATION, WEBHOOK, current.authorities, timeout_seconds=CALL_SECONDS)
     if current is kept:
         return f"certificate good until {ends(current):%Y-%m-%d}, nothing to renew"
     data = dict(zip(FILES, (current.authorities, current.authority_key, current.certificate, current.key), strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vrampack.cards import keys
-from vrampack.cards.units import DEFAULT_UNIT_MIB, units_of_card
+from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
 from vrampack.simulator.kinds import Object
 
 NODE, NODE_ADDRESS = "cn-hangzhou.192.168.2.167", "192.168.2.167"
@@ -25,7 +25,7 @@ class CardKind:
 
     @property
     def units(self) -> int:
-        return units_of_card(self.memory_mib, DEFAULT_UNIT_MIB)
+        return count_card_units(self.memory_mib, DEFAULT_UNIT_MIB)
 
 
 V100 = "Tesla-V100-SXM2-16GB"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from extender.settings import ExtenderConfiguration
-from vrampack.cards.holding import Hold, counted, listed_holds
+from vrampack.cards.holding import Hold, build_node_from_holds, list_holds
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.units import parse_units
 from vrampack.cli.explain.pod import NodeWords, PodWords
 from vrampack.kube.client import Api, Resource
-from vrampack.kube.errors import ExpiredError, NoAnswerError
+from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, to_node, to_pod
 
 PAGE_SIZE = 500
@@ -88,7 +88,7 @@ async def read_cluster(api: Api, settings: ExtenderConfiguration) -> Cluster:
     listed.nodes = await read_nodes(api, settings, listed.unread)
     try:
         await _read_pods(api, settings, listed)
-    except ExpiredError:  # a list of more than five minutes: once more from its start
+    except ResourceExpiredError:  # a list of more than five minutes: once more from its start
         await _read_pods(api, settings, listed)
     return Cluster(listed, settings.unit_mib)
 
@@ -153,5 +153,5 @@ def _units(quantity: msgspec.Raw) -> int:
 
 
 def _counted(seen: SeenNode, pods: Iterable[Pod], unit_mib: int) -> CountedNode:
-    holds = listed_holds(seen.facts, pods)
-    return CountedNode(seen, counted(seen.facts, holds, unit_mib=unit_mib), tuple(holds))
+    holds = list_holds(seen.facts, pods)
+    return CountedNode(seen, build_node_from_holds(seen.facts, holds, unit_mib=unit_mib), tuple(holds))

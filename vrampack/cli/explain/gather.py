@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from extender.settings import ExtenderConfiguration
-from vrampack.cards.fit import Reason
+from vrampack.cards.fit import UnfitReason
 from vrampack.cards.node import NodeFacts
-from vrampack.cards.request import Ask
+from vrampack.cards.request import PodRequest
 from vrampack.cli.explain.cluster import Cluster
 from vrampack.cli.explain.form import Explanation, NodeView, Placement, SchedulerWords
 from vrampack.cli.explain.judged import Judgement, judge
@@ -46,15 +46,17 @@ def explain_bound(subject: Subject, settings: ExtenderConfiguration, facts: Node
         )
     units = sum(card.units for card in placement.cards)
     held = f"{units_text(units)} ({_memory(units, settings.unit_mib)}) on {cards_text(len(placement.cards))}"
-    holds = "is being deleted and, until it is gone, holds" if pod.is_leaving else "is bound and holds"
+    holds = "is being deleted and, until it is gone, holds" if pod.is_terminating else "is bound and holds"
     headline = f"Pod {pod} {holds} {held} of {pod.node_name}."
     return _explanation(subject, settings, headline, placement=placement)
 
 
-def explain_waiting(subject: Subject, settings: ExtenderConfiguration, ask: Ask, cluster: Cluster) -> Explanation:
+def explain_waiting(
+    subject: Subject, settings: ExtenderConfiguration, ask: PodRequest, cluster: Cluster
+) -> Explanation:
     """A pod that is not bound: every node and card, and the next step."""
     judgement = judge(cluster, settings.policy, ask, subject.words)
-    policy = settings.policy.chosen(ask.policy)
+    policy = settings.policy.choose_policy(ask.policy)
     reasons = Counter(node.reason for node in judgement.nodes if node.reason)
     step = _step(subject, settings, ask, judgement, cluster)
     shown = [node for node in judgement.nodes if not node.has_no_memory]
@@ -77,9 +79,9 @@ def explain_waiting(subject: Subject, settings: ExtenderConfiguration, ask: Ask,
     )
 
 
-def asked_text(ask: Ask, unit_mib: int) -> str:
+def asked_text(ask: PodRequest, unit_mib: int) -> str:
     """What the pod asks, in words."""
-    request = ask.request
+    request = ask.card_request
     if request.problem:
         return "its request cannot be served"
     amount = f"{units_text(request.units)} ({_memory(request.units, unit_mib)})"
@@ -93,7 +95,9 @@ def asked_text(ask: Ask, unit_mib: int) -> str:
     return f"{text} named {' or '.join(request.uuids)}" if request.uuids else text
 
 
-def _step(subject: Subject, settings: ExtenderConfiguration, ask: Ask, judgement: Judgement, cluster: Cluster) -> str:
+def _step(
+    subject: Subject, settings: ExtenderConfiguration, ask: PodRequest, judgement: Judgement, cluster: Cluster
+) -> str:
     words = subject.words
     if not judgement.fitting:
         step = step_for_refused(judgement.nodes, ask, settings.resources.memory)
@@ -124,7 +128,7 @@ def _explanation(  # noqa: PLR0913 - the parts of an explanation, most of them l
         headline=headline,
         findings=findings,
         next=step,
-        request=request_view(subject.pod.ask, settings, policy),
+        request=request_view(subject.pod.request, settings, policy),
         placement=placement,
         choice=choice,
         scheduler=None if refusal is None else SchedulerWords(refusal.reason or "", refusal.message or ""),
@@ -135,7 +139,7 @@ def _explanation(  # noqa: PLR0913 - the parts of an explanation, most of them l
     )
 
 
-def _verdict(judgement: Judgement, ask: Ask, reasons: Counter[Reason], policy: str) -> tuple[str, ...]:
+def _verdict(judgement: Judgement, ask: PodRequest, reasons: Counter[UnfitReason], policy: str) -> tuple[str, ...]:
     """How many nodes fit, in the form of the scheduler's own message, and how much is free in all."""
     total, fitting = len(judgement.nodes), judgement.fitting
     refused = ", ".join(f"{count} {reason.value}" for reason, count in _by_frequency(reasons))
@@ -144,14 +148,14 @@ def _verdict(judgement: Judgement, ask: Ask, reasons: Counter[Reason], policy: s
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}.")
     free = [node.node.free_units for node in judgement.nodes if not node.node.problem and node.node.free_units]
-    if sum(free) < ask.request.units * ask.request.count or ask.request.problem:
+    if sum(free) < ask.card_request.units * ask.card_request.count or ask.card_request.problem:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {units_text(sum(free))} free together, but not {_together(ask)}.")
 
 
-def _together(ask: Ask) -> str:
-    request = ask.request
+def _together(ask: PodRequest) -> str:
+    request = ask.card_request
     if request.whole:
         return f"{'an empty card' if request.count == 1 else f'{request.count} empty cards on one node'}"
     if request.count == 1:
@@ -159,8 +163,8 @@ def _together(ask: Ask) -> str:
     return f"{request.units} on each of {request.count} cards of one node"
 
 
-def _by_frequency(reasons: Counter[Reason]) -> list[tuple[Reason, int]]:
-    order = list(Reason)
+def _by_frequency(reasons: Counter[UnfitReason]) -> list[tuple[UnfitReason, int]]:
+    order = list(UnfitReason)
     return sorted(reasons.items(), key=lambda item: (-item[1], order.index(item[0])))
 
 

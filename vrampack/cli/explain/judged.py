@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from policies import judging
-from policies.judging import in_order
-from policies.policy import Demand, Ranked
+from policies.judging import sort_by_score
+from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyTuning
-from vrampack.cards.fit import Reason, Unfit, card_reason, missing_units
+from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
-from vrampack.cards.request import Ask, Request
+from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.cluster import Cluster, CountedNode
 from vrampack.cli.explain.form import HeldPod
 from vrampack.cli.explain.pod import PodWords, obstacles
 
-NEVER_FREED = (Reason.NO_MEMORY, Reason.TOO_LARGE, Reason.MODEL, Reason.UUID, Reason.NOT_VALID)
+NEVER_FREED = (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE, UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_VALID)
 """Reasons of a card that no freed memory changes."""
 
 
@@ -26,7 +26,7 @@ class JudgedCard:
     """One card, why the pod may not take it (None: it may), and who is there."""
 
     card: Card
-    reason: Reason | None
+    reason: UnfitReason | None
     missing: int | None
     """Units to be freed; None where no freeing helps."""
     pods: tuple[HeldPod, ...]
@@ -37,7 +37,7 @@ class JudgedNode:
     """One node, why the filter refuses it (None: it does not), and its cards by index."""
 
     node: Node
-    reason: Reason | None
+    reason: UnfitReason | None
     obstacles: tuple[str, ...]
     cards: tuple[JudgedCard, ...]
     chosen: tuple[Card, ...] = ()
@@ -50,7 +50,7 @@ class JudgedNode:
     @property
     def has_no_memory(self) -> bool:
         """Nothing to show of it: no cards, and nothing wrong."""
-        return self.reason is Reason.NO_MEMORY and not self.node.problem
+        return self.reason is UnfitReason.NO_MEMORY and not self.node.problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,16 @@ class Judgement:
         return next(unhindered, self.fitting[0] if self.fitting else None)
 
 
-def judge(cluster: Cluster, tuning: PolicyTuning, ask: Ask, words: PodWords) -> Judgement:
+def judge(cluster: Cluster, tuning: PolicyTuning, ask: PodRequest, words: PodWords) -> Judgement:
     """What the extender's filter and prioritize would say of every node of the cluster."""
-    policy = tuning.chosen(ask.policy)
-    answers = {name: judging.judge(seen.node, ask.request, policy, Demand()) for name, seen in cluster.nodes.items()}
+    policy = tuning.choose_policy(ask.policy)
+    answers = {
+        name: judging.evaluate_node(seen.node, ask.card_request, policy, Demand())
+        for name, seen in cluster.nodes.items()
+    }
     judged = {name: _judged(cluster.nodes[name], answer, ask, words) for name, answer in answers.items()}
-    nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.request), each.name))
-    return Judgement(tuple(nearest), tuple(judged[name] for name in in_order(answers)))
+    nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.card_request), each.name))
+    return Judgement(tuple(nearest), tuple(judged[name] for name in sort_by_score(answers)))
 
 
 def cards_to_free(judged: JudgedNode, count: int, *, only_usable: bool) -> list[JudgedCard]:
@@ -89,18 +92,18 @@ def units_to_free(cards: Iterable[JudgedCard]) -> int:
     return sum(each.missing or 0 for each in cards)
 
 
-def why(judged: JudgedNode, card: JudgedCard, request: Request) -> str:
+def why(judged: JudgedNode, card: JudgedCard, request: CardRequest) -> str:
     """The card's reason in words that need no other line."""
     texts = {
-        Reason.NO_MEMORY: "no shareable GPU memory",
-        Reason.TOO_LARGE: "smaller than asked",
-        Reason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
-        Reason.UUID: "its uuid is not asked for",
-        Reason.NOT_VALID: "request not valid",
-        Reason.NO_ROOM: "not enough free memory",
-        Reason.NO_EMPTY_CARD: "not empty",
+        UnfitReason.NO_MEMORY: "no shareable GPU memory",
+        UnfitReason.TOO_LARGE: "smaller than asked",
+        UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
+        UnfitReason.UUID: "its uuid is not asked for",
+        UnfitReason.NOT_VALID: "request not valid",
+        UnfitReason.NO_ROOM: "not enough free memory",
+        UnfitReason.NO_EMPTY_CARD: "not empty",
     }
-    said = [] if card.reason is None or card.reason is Reason.UNHEALTHY else [texts[card.reason]]
+    said = [] if card.reason is None or card.reason is UnfitReason.UNHEALTHY else [texts[card.reason]]
     if card.reason not in NEVER_FREED:
         said += health(card.card)
     if card.card.is_overcommitted:
@@ -115,15 +118,15 @@ def health(card: Card) -> list[str]:
     return [word for word, applies in (("unhealthy", not card.healthy), ("cordoned", card.cordoned)) if applies]
 
 
-def _alone(judged: JudgedNode, request: Request) -> str:
+def _alone(judged: JudgedNode, request: CardRequest) -> str:
     """A card that would do, on a node that does not."""
-    if judged.reason is Reason.KEPT_FREE:
-        return Reason.KEPT_FREE.value
+    if judged.reason is UnfitReason.KEPT_FREE:
+        return UnfitReason.KEPT_FREE.value
     return f"has room, but {request.count} such cards are asked for"
 
 
-def _judged(counted: CountedNode, answer: Ranked | Unfit, ask: Ask, words: PodWords) -> JudgedNode:
-    node, request = counted.node, ask.request
+def _judged(counted: CountedNode, answer: ScoredCards | Unfit, ask: PodRequest, words: PodWords) -> JudgedNode:
+    node, request = counted.node, ask.card_request
     reason = answer.reason if isinstance(answer, Unfit) else None
     found = obstacles(words, counted.seen.words, counted.seen.labels)
     cards: tuple[JudgedCard, ...] = ()
@@ -131,23 +134,23 @@ def _judged(counted: CountedNode, answer: Ranked | Unfit, ask: Ask, words: PodWo
         cards = tuple(_judged_card(card, request, counted.holds) for card in node.cards)
     if reason is None:
         found += _not_offered(counted, request)
-    return JudgedNode(node, reason, found, cards, answer.cards if isinstance(answer, Ranked) else ())
+    return JudgedNode(node, reason, found, cards, answer.cards if isinstance(answer, ScoredCards) else ())
 
 
-def _judged_card(card: Card, request: Request, holds: Sequence[Hold]) -> JudgedCard:
-    reason = card_reason(card, request)
-    missing = None if reason in NEVER_FREED else missing_units(card, request)
+def _judged_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> JudgedCard:
+    reason = find_card_obstacle(card, request)
+    missing = None if reason in NEVER_FREED else count_missing_units(card, request)
     pods = tuple(
-        HeldPod(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced)
+        HeldPod(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
         for hold in holds
         if hold.units.get(card.index)
     )
     return JudgedCard(card, reason, missing, pods)
 
 
-def _not_offered(counted: CountedNode, request: Request) -> tuple[str, ...]:
+def _not_offered(counted: CountedNode, request: CardRequest) -> tuple[str, ...]:
     """The scheduler's own sum: it never asks about a node that lacks the resource in `status.allocatable`."""
-    asks = [hold.pod.ask.request for hold in counted.holds if hold.pod.ask is not None]
+    asks = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
     free = counted.seen.advertised_units - sum(each.units * each.count for each in asks)
     if free >= request.units * request.count:
         return ()
@@ -157,7 +160,7 @@ def _not_offered(counted: CountedNode, request: Request) -> tuple[str, ...]:
     return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
 
 
-def _distance(judged: JudgedNode, request: Request) -> tuple[int, int]:
+def _distance(judged: JudgedNode, request: CardRequest) -> tuple[int, int]:
     """How far the node is from taking the pod: what kind of step it needs, then how many units."""
     if judged.reason is None:
         return (1 if judged.obstacles else 0), 0

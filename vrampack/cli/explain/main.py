@@ -102,9 +102,9 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
         nodes = await read_nodes(api, settings, [])
         seen = nodes.get(subject.pod.node_name)
         return explain_bound(subject, settings, seen.facts if seen is not None else None)
-    if cluster is None or subject.pod.ask is None or not subject.needs_cluster:
+    if cluster is None or subject.pod.request is None or not subject.needs_cluster:
         return explain_alone(subject, settings)
-    return explain_waiting(subject, settings, subject.pod.ask, cluster)
+    return explain_waiting(subject, settings, subject.pod.request, cluster)
 
 
 async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Subject:

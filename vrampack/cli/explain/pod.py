@@ -96,10 +96,10 @@ class Subject:
         if self.pod.is_finished:
             return "finished"
         if self.pod.node_name:
-            return "bound" if self.pod.is_ours else "asks-nothing"
-        if self.pod.ask is None:
+            return "bound" if self.pod.can_hold_memory else "asks-nothing"
+        if self.pod.request is None:
             return "asks-nothing"
-        if self.pod.is_leaving:
+        if self.pod.is_terminating:
             return "deleting"
         return "gated" if self.words.gates else "pending"
 

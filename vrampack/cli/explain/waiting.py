@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vrampack.cards.fit import Reason
+from vrampack.cards.fit import UnfitReason
 from vrampack.cli.explain.judged import JudgedNode, Judgement
 from vrampack.cli.explain.next_step import listed
 from vrampack.cli.explain.pod import PodWords
@@ -44,7 +44,7 @@ def _not_looked_at(scheduler: str, schedulers: Counter[str]) -> str:
 def _refused(words: PodWords, schedulers: Counter[str]) -> str:
     """The scheduler refused it at its last attempt, by our words or by its own."""
     said = (words.refusal.message if words.refusal else None) or ""
-    if any(reason.value in said for reason in Reason):
+    if any(reason.value in said for reason in UnfitReason):
         return "wait: room has come since its last attempt, and the scheduler tries again within five minutes"
     through = _through(words.scheduler_name, schedulers)
     return f"the scheduler's own words above say what it lacks besides memory of a card{through}"

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 
-from vrampack.cards.inspection import inspection
+from vrampack.cards.inspection import build_inspection
 from vrampack.cli.inspect.gather import Cluster
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
@@ -31,7 +31,7 @@ def form(cluster: Cluster) -> dict[str, object]:
         "totalGPU": cluster.total_units,
         "usedGPU": cluster.kept_units,
         "heldGPU": cluster.used_units,
-        "nodes": [inspection(view.node, view.holds) for view in cluster.nodes],
+        "nodes": [build_inspection(view.node, view.holds) for view in cluster.nodes],
         "unread": [{"object": each.what, "problem": each.problem} for each in cluster.unread],
     }
 

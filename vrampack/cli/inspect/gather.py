@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeVar
 
-from vrampack.cards.holding import Hold, counted, listed_holds
-from vrampack.cards.inspection import held_units, unplaced_units
+from vrampack.cards.holding import Hold, build_node_from_holds, list_holds
+from vrampack.cards.inspection import count_held_units, count_unplaced_units
 from vrampack.cards.node import Node
 from vrampack.cards.node_annotations import NodeReading
 from vrampack.cards.pod import Pod
@@ -41,16 +41,16 @@ class NodeView:
 
     @property
     def unplaced(self) -> tuple[Hold, ...]:
-        return tuple(hold for hold in self.holds if hold.unplaced)
+        return tuple(hold for hold in self.holds if hold.unplaced_reason)
 
     @property
     def unplaced_units(self) -> int:
-        return sum(unplaced_units(self.node, hold) for hold in self.unplaced)
+        return sum(count_unplaced_units(self.node, hold) for hold in self.unplaced)
 
     @property
     def used_units(self) -> int:
         """Of all pods, each counted once."""
-        return held_units(self.node, self.holds)
+        return count_held_units(self.node, self.holds)
 
     @property
     def total_units(self) -> int:
@@ -162,8 +162,8 @@ def _views(readings: Iterable[NodeReading], pods: Iterable[Pod], unit_mib: int) 
     views = []
     for reading in sorted(readings, key=lambda reading: reading.facts.name):
         facts = reading.facts
-        holds = listed_holds(facts, bound.get(facts.name, ()))
-        views.append(NodeView(counted(facts, holds, unit_mib=unit_mib), tuple(holds)))
+        holds = list_holds(facts, bound.get(facts.name, ()))
+        views.append(NodeView(build_node_from_holds(facts, holds, unit_mib=unit_mib), tuple(holds)))
     return views
 
 

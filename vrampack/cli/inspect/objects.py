@@ -15,7 +15,7 @@ from vrampack.cards import keys
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
-from vrampack.cards.request import ContainerKind, ContainerSpec, read_ask
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request
 from vrampack.cli.inspect.errors import DamagedError
 
 Json: TypeAlias = Mapping[str, Any]  # Any: a field of an API object, checked by `_field`
@@ -40,7 +40,7 @@ class _Metadata:
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    is_leaving: bool
+    is_terminating: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,15 @@ def read_pod(value: object) -> Pod:
     metadata = _metadata(pod)
     spec, status = _part(pod, "spec"), _part(pod, "status")
     containers = _containers(spec)
-    ask = read_ask(containers, metadata.labels, metadata.annotations) if containers else None
+    ask = read_pod_request(containers, metadata.labels, metadata.annotations) if containers else None
     return Pod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node_name=_optional(spec, "nodeName", str, "spec.") or "",
-        ask=ask,
+        request=ask,
         record=read_record(metadata.annotations, ask),
-        is_leaving=metadata.is_leaving,
+        is_terminating=metadata.is_terminating,
         is_finished=_optional(status, "phase", str, "status.") in ("Succeeded", "Failed"),
         priority=_optional(spec, "priority", int, "spec.") or 0,
     )
@@ -124,8 +124,8 @@ def _metadata(value: Json) -> _Metadata:
         _field(metadata, key, str, "", "metadata.") for key in ("name", "namespace", "uid", "resourceVersion")
     )
     labels, annotations = (_texts(metadata, key, "metadata.") or {} for key in ("labels", "annotations"))
-    is_leaving = _optional(metadata, "deletionTimestamp", str, "metadata.") is not None
-    return _Metadata(name, namespace, uid, labels, annotations, is_leaving)
+    is_terminating = _optional(metadata, "deletionTimestamp", str, "metadata.") is not None
+    return _Metadata(name, namespace, uid, labels, annotations, is_terminating)
 
 
 def _containers(spec: Json) -> list[ContainerSpec]:

@@ -5,7 +5,7 @@ What is in trouble ends in a mark, and stands in words below the table. docs/cli
 
 from __future__ import annotations
 
-from vrampack.cards.inspection import held_on_card, unplaced_units
+from vrampack.cards.inspection import count_units_on_card, count_unplaced_units
 from vrampack.cards.node import Card
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.cli.inspect.gather import Cluster, NodeView
@@ -68,7 +68,7 @@ def _summary_row(view: NodeView, indices: list[int], *, has_unplaced: bool) -> l
 
 
 def _card_cell(view: NodeView, card: Card) -> str:
-    return f"{held_on_card(card.index, view.holds)}/{card.units}" + MARK * _is_in_trouble(card)
+    return f"{count_units_on_card(card.index, view.holds)}/{card.units}" + MARK * _is_in_trouble(card)
 
 
 def _details_of(view: NodeView) -> str:
@@ -84,10 +84,10 @@ def _details_of(view: NodeView) -> str:
 def _pod_rows(view: NodeView) -> list[list[str]]:
     rows = []
     for hold in view.holds:
-        known = {} if hold.unplaced else hold.units
+        known = {} if hold.unplaced_reason else hold.units
         row = [hold.pod.name, hold.pod.namespace, *(str(known.get(card.index, 0)) for card in view.node.cards)]
         if view.unplaced:
-            row.append(str(unplaced_units(view.node, hold) if hold.unplaced else 0))
+            row.append(str(count_unplaced_units(view.node, hold) if hold.unplaced_reason else 0))
         rows.append(row)
     return rows
 
@@ -106,8 +106,8 @@ def _wide_rows(view: NodeView) -> list[list[str]]:
 def _wide_row(view: NodeView, card: Card) -> list[str]:
     states = [*_states(card), *["refused"] * bool(view.node.problem)]
     state = ",".join([*states, *["legacy"] * view.node.legacy]) or "ok"
-    pods = ",".join(str(hold.pod) for hold in view.holds if not hold.unplaced and card.index in hold.units)
-    used = f"{held_on_card(card.index, view.holds)}/{card.units}"
+    pods = ",".join(str(hold.pod) for hold in view.holds if not hold.unplaced_reason and card.index in hold.units)
+    used = f"{count_units_on_card(card.index, view.holds)}/{card.units}"
     named = [card.model or "-", card.uuid or "-", str(card.memory_mib)]
     return [view.node.name, str(card.index), *named, used, state + MARK * bool(states), pods or "-"]
 
@@ -116,15 +116,17 @@ def _node_trouble(view: NodeView) -> list[str]:
     name = view.node.name
     found = [f"{name} GPU{card.index} {said}" for card in view.node.cards for said in _card_trouble(view, card)]
     for hold in view.unplaced:
-        units = unplaced_units(view.node, hold)
-        found.append(f"{name} holds {units} unit{'s' * (units != 1)} on no known card: {hold.pod} ({hold.unplaced})")
+        units = count_unplaced_units(view.node, hold)
+        found.append(
+            f"{name} holds {units} unit{'s' * (units != 1)} on no known card: {hold.pod} ({hold.unplaced_reason})"
+        )
     return found + [f"{name}: {view.node.problem}"] * bool(view.node.problem)
 
 
 def _card_trouble(view: NodeView, card: Card) -> list[str]:
     said = [f"is {state}" for state in _states(card) if state != "overcommitted"]
     if card.is_overcommitted:
-        held = held_on_card(card.index, view.holds)
+        held = count_units_on_card(card.index, view.holds)
         if held > card.units:
             said.append(f"is overcommitted: {held} of {card.units} units")
         else:
