@@ -77,8 +77,11 @@ class CertWatcher:
         log.info("admission certificate read path=%s ends=%d", self._files.cert_file, loaded.not_after)
 
     def _select_context(
-        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
-    ) -> None:  # noqa: ARG002 - ssl's own signature
+        self,
+        connection: ssl.SSLSocket | ssl.SSLObject,
+        name: str | None,  # noqa: ARG002 - ssl's own signature
+        context: ssl.SSLContext,  # noqa: ARG002 - the same
+    ) -> None:
         connection.context = self._pair.context
 
     def _use_pair(self, pair: CertificatePair) -> None:

@@ -12,10 +12,9 @@ from prometheus_client.core import Metric
 
 from extender.events import EventReason
 from extender.metrics import ExtenderMetrics, LedgerSnapshot, _LedgerCollector
-from vrampack.agent.events import AgentReason
-from vrampack.agent.fence import REASONS
-from vrampack.agent.metrics import Metrics as AgentMetrics
-from vrampack.agent.metrics import Shown
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.fence import REJECTION_REASONS
+from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
 from vrampack.cards import keys
 from vrampack.cards.fit import UnfitReason
 from vrampack.cli import agent, serve
@@ -50,18 +49,18 @@ def test_every_metric_is_documented() -> None:
 
 def test_every_metric_of_the_agent_is_documented() -> None:
     metrics = AgentMetrics(VERSION, node="n")
-    metrics.show(Shown)
+    metrics.register_snapshot(AgentSnapshot)
     assert first_column("metrics.md", "\n## The agent\n") == names_of(list(metrics.registry.collect()))
 
 
 def test_every_event_reason_is_documented() -> None:
     assert first_column("events.md") == {reason.value for reason in EventReason}
-    assert first_column("events.md", "\n## The agent's\n") == {reason.value for reason in AgentReason}
+    assert first_column("events.md", "\n## The agent's\n") == {reason.value for reason in AgentEventReason}
 
 
 def test_every_reason_of_a_refused_start_is_documented() -> None:
     (row,) = re.findall(r"^\| `vrampack_agent_starts_total`.*$", (DOCS / "metrics.md").read_text(), re.MULTILINE)
-    assert row.partition("why they may not: ")[2].removesuffix(" |").split(", ") == list(REASONS)
+    assert row.partition("why they may not: ")[2].removesuffix(" |").split(", ") == list(REJECTION_REASONS)
 
 
 def test_every_reason_of_filter_is_documented_in_its_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from vrampack.agent.nvml.driver import Gpu, Inventory, Limit, Unreadable, Usage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuUsage, UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError
 
 LOST = 15
@@ -35,33 +35,33 @@ class ScriptedDriver:
         self.present = cards
         self.version = "615.71.09"
         self.cut: frozenset[str] = frozenset()
-        self.unreadable: tuple[Unreadable, ...] = ()
+        self.unreadable: tuple[UnreadableGpu, ...] = ()
         self.error: DriverError | None = None
         """Of the list of cards."""
         self.failing: dict[str, DriverError] = {}
         """Checks, by uuid."""
         self.reports: asyncio.Queue[Xid | DriverError] = asyncio.Queue()
 
-    async def cards(self) -> Inventory:
+    async def list_gpus(self) -> GpuInventory:
         if self.error is not None:
             raise self.error
-        return Inventory(self.present, self.version, self.cut, self.unreadable)
+        return GpuInventory(self.present, self.version, self.cut, self.unreadable)
 
-    async def check(self, uuid: str) -> None:
+    async def check_gpu(self, uuid: str) -> None:
         if uuid in self.failing:
             raise self.failing[uuid]
 
-    async def events(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - what it says comes at once
+    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:  # noqa: ARG002 - what it says comes at once
         told = await self.reports.get()
         if isinstance(told, DriverError):
             raise told
         return (told,)
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
         return ()
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         raise NotImplementedError
 
-    async def limit(self, cgroup_path: str, uuid: str) -> Limit:
+    async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
         raise NotImplementedError

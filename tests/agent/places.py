@@ -98,18 +98,18 @@ def recounted(world: World) -> Counter[str]:
     """Units by card of all pods of which a container was made, by what their records say."""
     indices = {card.index: card.uuid or "" for card in world.node().cards}
     total: Counter[str] = Counter()
-    for pod in world.agent._pods.all():
-        if pod.started and isinstance(pod.pod.record, Record):
+    for pod in world.agent._pod_cache.list_pods():
+        if pod.started_containers and isinstance(pod.pod.record, Record):
             for share in pod.pod.record.shares:
                 total[share.uuid or indices[share.index or 0]] += share.units
     return total
 
 
 async def agrees(world: World) -> None:
-    """The fence's book becomes equal to a count from the API server's pods."""
+    """The fence's ledger becomes equal to a count from the API server's pods."""
 
     def is_seen() -> bool:
-        shown = {pod.pod.uid: pod.started for pod in world.agent._pods.all()}
+        shown = {pod.pod.uid: pod.started_containers for pod in world.agent._pod_cache.list_pods()}
         real = {
             pod.uid: {name for name, state in pod.states.items() if state.container_id}
             for pod in world.kubelet.pods.values()
@@ -120,7 +120,7 @@ async def agrees(world: World) -> None:
         }
 
     await world.until(is_seen)
-    await world.until(lambda: fence_of(world).units_held() == recounted(world))
+    await world.until(lambda: fence_of(world).count_held_units() == recounted(world))
 
 
 def refused_for(world: World, reason: str) -> float:

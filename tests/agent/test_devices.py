@@ -12,13 +12,13 @@ from vrampack.agent.devices import (
     HEALTHY,
     MAX_LIST_BYTES,
     UNHEALTHY,
-    card_of,
-    device_ids,
-    device_list,
-    preferred,
-    seen_units,
-    too_large,
-    units_by_card,
+    build_device_list,
+    choose_preferred_ids,
+    count_readable_units,
+    count_units_by_card,
+    find_list_problem,
+    make_device_ids,
+    parse_card_uuid,
 )
 from vrampack.cards.node import CardFacts
 from vrampack.cards.units import count_card_units
@@ -36,30 +36,30 @@ def a_card(name: str, units: int, *, index: int = 0, healthy: bool = True) -> Ca
 
 @given(UUIDS, st.integers(1, 600))
 def test_ids_name_their_card_and_are_short(name: str, units: int) -> None:
-    ids = device_ids(a_card(name, units))
+    ids = make_device_ids(a_card(name, units))
     assert len({*ids}) == units
     assert max(map(len, ids)) <= MAX_ID
-    assert {card_of(each) for each in ids} == {name}
-    assert units_by_card(ids) == seen_units(ids) == {name: units}
+    assert {parse_card_uuid(each) for each in ids} == {name}
+    assert count_units_by_card(ids) == count_readable_units(ids) == {name: units}
 
 
 @given(UUIDS)
 def test_ids_are_the_same_after_every_start(name: str) -> None:
-    assert device_ids(a_card(name, 3)) == [f"{name}::0", f"{name}::1", f"{name}::2"]
+    assert make_device_ids(a_card(name, 3)) == [f"{name}::0", f"{name}::1", f"{name}::2"]
 
 
 @pytest.mark.parametrize("other", ["GPU-0-_-3", "GPU-0", "", "::3", "GPU-0::", "GPU-0::x", "GPU-0::-1", "GPU-0::٣"])
 def test_ids_of_another_plugin_are_not_ours(other: str) -> None:
-    assert card_of(other) is None
-    assert units_by_card(["GPU-0::1", other]) is None
+    assert parse_card_uuid(other) is None
+    assert count_units_by_card(["GPU-0::1", other]) is None
 
 
 def test_gpushares_ids_are_seen() -> None:
-    assert seen_units(["GPU-0-_-0", "GPU-0-_-1", "GPU-1::7", "nvidia0"]) == {"GPU-0": 2, "GPU-1": 1}
+    assert count_readable_units(["GPU-0-_-0", "GPU-0-_-1", "GPU-1::7", "nvidia0"]) == {"GPU-0": 2, "GPU-1": 1}
 
 
 def test_one_unhealthy_card_leaves_the_others_as_they_are() -> None:
-    answer = device_list([a_card("GPU-0", 2), a_card("GPU-1", 1, index=1, healthy=False)])
+    answer = build_device_list([a_card("GPU-0", 2), a_card("GPU-1", 1, index=1, healthy=False)])
     assert [(each.ID, each.health) for each in answer.devices] == [
         ("GPU-0::0", HEALTHY), ("GPU-0::1", HEALTHY), ("GPU-1::0", UNHEALTHY),
     ]  # fmt: skip
@@ -97,10 +97,10 @@ def test_a_list_that_kubelet_cannot_take_is_refused(
 ) -> None:
     cards = cards_of(count, memory_mib, unit_mib)
     assert sum(card.units for card in cards) == devices
-    problem = too_large(cards, unit_mib)
+    problem = find_list_problem(cards, unit_mib)
     assert bool(advice) == bool(problem)
     if devices < 100_000:  # a list of millions takes seconds to make
-        assert (device_list(cards).ByteSize() > MAX_LIST_BYTES) == bool(problem)
+        assert (build_device_list(cards).ByteSize() > MAX_LIST_BYTES) == bool(problem)
     assert advice in problem
     if advice:
         assert f"unit_mib: {unit_mib} makes {devices} devices" in problem
@@ -110,9 +110,9 @@ def test_a_list_that_kubelet_cannot_take_is_refused(
 def test_the_unit_that_is_advised_will_do(name: str) -> None:
     count, memory_mib, _, _, advice = NODES[name]
     advised = int(advice.split()[1])
-    assert too_large(cards_of(count, memory_mib, advised), advised) == ""
-    assert device_list(cards_of(count, memory_mib, advised)).ByteSize() < MAX_LIST_BYTES
-    assert too_large(cards_of(count, memory_mib, advised // 2), advised // 2) != ""
+    assert find_list_problem(cards_of(count, memory_mib, advised), advised) == ""
+    assert build_device_list(cards_of(count, memory_mib, advised)).ByteSize() < MAX_LIST_BYTES
+    assert find_list_problem(cards_of(count, memory_mib, advised // 2), advised // 2) != ""
 
 
 @st.composite
@@ -131,7 +131,7 @@ def test_exactly_so_many_available_ids_are_preferred(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
 ) -> None:
     available, must, size, wanted = wish
-    chosen = preferred(available, must, size, wanted)
+    chosen = choose_preferred_ids(available, must, size, wanted)
     assert len(chosen) == len({*chosen}) == size
     assert {*must} <= {*chosen} <= {*available}
 
@@ -142,8 +142,11 @@ def test_ids_of_the_cards_that_the_container_has_come_first(
 ) -> None:
     """Where all of them have enough: a part of each would name cards that the container does not have anyway."""
     available, _, size, wanted = wish
-    units = units_by_card(each for each in preferred(available, [], size, wanted) if card_of(each)) or {}
-    there = {card: sum(card_of(each) == card for each in available) for card in wanted or {}}
+    units = (
+        count_units_by_card(each for each in choose_preferred_ids(available, [], size, wanted) if parse_card_uuid(each))
+        or {}
+    )
+    there = {card: sum(parse_card_uuid(each) == card for each in available) for card in wanted or {}}
     assume(all(there[card] >= asked for card, asked in (wanted or {}).items()))
     left = size
     for card, asked in (wanted or {}).items():
@@ -154,10 +157,10 @@ def test_ids_of_the_cards_that_the_container_has_come_first(
 def test_a_card_that_has_not_enough_gives_no_part() -> None:
     """2 of GPU-0, where 1 is free: both of GPU-1, so that kubelet counts the container on one card at least."""
     available = ["GPU-0::0", "GPU-1::0", "GPU-1::1"]
-    assert preferred(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
+    assert choose_preferred_ids(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
 
 
 def test_without_a_wish_one_card_is_filled_that_fits_best() -> None:
     """3 of the card with 4 left rather than of the one with 6."""
     available = [f"GPU-0::{unit}" for unit in range(6)] + [f"GPU-1::{unit}" for unit in range(4)]
-    assert units_by_card(preferred(available, [], 3, None)) == {"GPU-1": 3}
+    assert count_units_by_card(choose_preferred_ids(available, [], 3, None)) == {"GPU-1": 3}

@@ -12,11 +12,11 @@ import pytest
 from tests.agent.drivers import LOST, ScriptedDriver, a_gpu, an_instance
 from tests.agent.nvml import machine
 from tests.fakes.nvml.profiles import PROFILES, gpus
-from vrampack.agent.discovery import Discovery, Looking, Notice
+from vrampack.agent.discovery import CardChange, Discovery, DiscoverySettings
 from vrampack.agent.health import XidRules
-from vrampack.agent.nvml.driver import Unreadable, Xid
+from vrampack.agent.nvml.driver import UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
-from vrampack.agent.nvml.library import Library
+from vrampack.agent.nvml.library import NvmlDriver
 from vrampack.cards.node import CardFacts
 from vrampack.cards.records import MAX_INDEX
 
@@ -27,16 +27,20 @@ FAILED = DriverError("Unknown Error", 999)
 class Setting:
     """A discovery whose steps a test takes itself."""
 
-    def __init__(self, driver: ScriptedDriver, looking: Looking | None = None) -> None:
+    def __init__(self, driver: ScriptedDriver, looking: DiscoverySettings | None = None) -> None:
         self.driver = driver
         self.held: set[str] = set()
-        self.told: list[Notice] = []
+        self.told: list[CardChange] = []
         self.discovery = Discovery(
-            driver, looking or Looking(), is_held=self.held.__contains__, tell=self.told.append, sleep=_never
+            driver,
+            looking or DiscoverySettings(),
+            is_card_held=self.held.__contains__,
+            on_card_change=self.told.append,
+            sleep=_never,
         )
 
     async def steps(self, count: int = 1) -> list[bool]:
-        return [await self.discovery.step() for _ in range(count)]
+        return [await self.discovery.refresh_cards() for _ in range(count)]
 
     @property
     def health(self) -> dict[str | None, bool]:
@@ -63,34 +67,34 @@ async def test_cards_are_said_once() -> None:
 
 
 UNITS = {
-    "by its memory": (Looking(), 14),  # 15109 / 1024 = 14.75
-    "in another unit": (Looking(unit_mib=256), 59),  # 15109 / 256 = 59.02
-    "pinned": (Looking(units_per_card={"Tesla T4": 15}), 15),
-    "pinned as a label writes it": (Looking(units_per_card={"tesla-t4": 15}), 15),
-    "pinned as newer drivers write it": (Looking(units_per_card={"NVIDIA T4": 15}), 15),
-    "pinned in short": (Looking(units_per_card={"T4": 15}), 15),
-    "another is pinned": (Looking(units_per_card={"T40": 15}), 14),
+    "by its memory": (DiscoverySettings(), 14),  # 15109 / 1024 = 14.75
+    "in another unit": (DiscoverySettings(unit_mib=256), 59),  # 15109 / 256 = 59.02
+    "pinned": (DiscoverySettings(units_per_card={"Tesla T4": 15}), 15),
+    "pinned as a label writes it": (DiscoverySettings(units_per_card={"tesla-t4": 15}), 15),
+    "pinned as newer drivers write it": (DiscoverySettings(units_per_card={"NVIDIA T4": 15}), 15),
+    "pinned in short": (DiscoverySettings(units_per_card={"T4": 15}), 15),
+    "another is pinned": (DiscoverySettings(units_per_card={"T40": 15}), 14),
 }
 
 
 @pytest.mark.parametrize(("looking", "units"), UNITS.values(), ids=UNITS)
-async def test_units_of_a_card(looking: Looking, units: int) -> None:
+async def test_units_of_a_card(looking: DiscoverySettings, units: int) -> None:
     setting = Setting(ScriptedDriver(a_gpu(memory_mib=15109, model="Tesla T4")), looking)
     await setting.steps()
     assert [card.units for card in setting.discovery.cards] == [units]
 
 
 OURS = {
-    "all": (Looking(), ["GPU-0", "GPU-1", "MIG-a", "MIG-b"]),
-    "some": (Looking(include=frozenset({"GPU-1", "MIG-b"})), ["GPU-1", "MIG-b"]),
-    "all instances of a GPU": (Looking(include=frozenset({"GPU-2"})), ["MIG-a", "MIG-b"]),
-    "all but some": (Looking(exclude=frozenset({"GPU-0", "GPU-2"})), ["GPU-1"]),
-    "not what is in both": (Looking(include=frozenset({"GPU-0"}), exclude=frozenset({"GPU-0"})), []),
+    "all": (DiscoverySettings(), ["GPU-0", "GPU-1", "MIG-a", "MIG-b"]),
+    "some": (DiscoverySettings(include=frozenset({"GPU-1", "MIG-b"})), ["GPU-1", "MIG-b"]),
+    "all instances of a GPU": (DiscoverySettings(include=frozenset({"GPU-2"})), ["MIG-a", "MIG-b"]),
+    "all but some": (DiscoverySettings(exclude=frozenset({"GPU-0", "GPU-2"})), ["GPU-1"]),
+    "not what is in both": (DiscoverySettings(include=frozenset({"GPU-0"}), exclude=frozenset({"GPU-0"})), []),
 }
 
 
 @pytest.mark.parametrize(("looking", "uuids"), OURS.values(), ids=OURS)
-async def test_which_cards_are_ours(looking: Looking, uuids: list[str]) -> None:
+async def test_which_cards_are_ours(looking: DiscoverySettings, uuids: list[str]) -> None:
     parts = (an_instance("a", slot=0, parent=2), an_instance("b", slot=1, parent=2))
     setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), *parts), looking)
     assert await setting.steps() == [True]
@@ -126,11 +130,11 @@ async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError)
     assert await setting.steps(4) == [False, False, True, False]
     assert setting.health == {"GPU-0": False, "GPU-1": False}
     assert setting.discovery.problem.startswith(str(error))
-    assert setting.discovery.reasons == {"GPU-0": str(error), "GPU-1": str(error)}
+    assert setting.discovery.unhealthy_reasons == {"GPU-0": str(error), "GPU-1": str(error)}
     setting.driver.error = None
     assert await setting.steps(4) == [False, False, True, False]
     assert setting.health == {"GPU-0": True, "GPU-1": True}
-    assert setting.discovery.reasons == {}
+    assert setting.discovery.unhealthy_reasons == {}
 
 
 async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
@@ -170,10 +174,10 @@ async def test_a_card_that_the_driver_counts_but_cannot_describe_stays() -> None
     setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), part))
     await setting.steps()
     setting.driver.present = (a_gpu(1),)
-    setting.driver.unreadable = tuple(Unreadable(at, DriverError("GPU is lost", LOST), f"GPU-{at}") for at in (0, 2))
+    setting.driver.unreadable = tuple(UnreadableGpu(at, DriverError("GPU is lost", LOST), f"GPU-{at}") for at in (0, 2))
     assert await setting.steps() == [True]
     assert setting.health == {"GPU-0": False, "GPU-1": True, "MIG-a": False}
-    assert setting.discovery.reasons == {"GPU-0": "GPU is lost", "MIG-a": "GPU is lost"}
+    assert setting.discovery.unhealthy_reasons == {"GPU-0": "GPU is lost", "MIG-a": "GPU is lost"}
     assert setting.discovery.problem == "card at index 0: GPU is lost, card at index 2: GPU is lost"
 
 
@@ -186,7 +190,7 @@ async def test_a_vanished_gpu_keeps_its_units() -> None:
     seen = [(card.index, card.uuid, card.units, card.healthy) for card in setting.discovery.cards]
     assert seen == [(0, "GPU-1", 15, True), (1, "GPU-2", 15, True), (MAX_INDEX, "GPU-0", 15, False)]
     assert setting.kinds[3:] == [("vanished", "GPU-0")]
-    assert setting.discovery.reasons == {"GPU-0": "the driver no longer lists it"}
+    assert setting.discovery.unhealthy_reasons == {"GPU-0": "the driver no longer lists it"}
 
 
 async def test_a_gpu_that_comes_back_is_checked_first() -> None:
@@ -268,15 +272,15 @@ XIDS = {
 
 @pytest.mark.parametrize(("xid", "want"), XIDS.values(), ids=XIDS)
 async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
-    looking = Looking(xids=XidRules(ignored=frozenset({63})))
+    looking = DiscoverySettings(xids=XidRules(ignored=frozenset({63})))
     parts = (an_instance("a", slot=0, parent=1), an_instance("b", slot=1, parent=1))
     setting = Setting(ScriptedDriver(a_gpu(0), *parts), looking)
     await setting.steps()
     setting.driver.reports.put_nowait(xid)
-    assert await setting.discovery.hear() == bool(want)
-    assert setting.discovery.reasons == dict.fromkeys(want, f"XID {xid.number}")
+    assert await setting.discovery.read_xids() == bool(want)
+    assert setting.discovery.unhealthy_reasons == dict.fromkeys(want, f"XID {xid.number}")
     assert await setting.steps(3) == [False, False, bool(want)]
-    assert setting.discovery.reasons == {}
+    assert setting.discovery.unhealthy_reasons == {}
 
 
 async def test_it_runs_until_it_is_cancelled() -> None:
@@ -289,7 +293,7 @@ async def test_it_runs_until_it_is_cancelled() -> None:
         await naps.put(seconds)
         await asyncio.Event().wait()
 
-    discovery = Discovery(driver, Looking(check_seconds=7), is_held=lambda _: False, sleep=nap)
+    discovery = Discovery(driver, DiscoverySettings(check_seconds=7), is_card_held=lambda _: False, sleep=nap)
     running = asyncio.create_task(discovery.run(lambda: changes.put_nowait(discovery.cards[0].healthy)))
     assert await changes.get()
     driver.reports.put_nowait(Xid(79, "GPU-0"))
@@ -305,8 +309,10 @@ async def test_it_runs_until_it_is_cancelled() -> None:
 async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
     """Eight cards; one reports XID 79, one is lost, a ninth appears: three changes, each within a look or a report."""
     with machine(tmp_path, PROFILES["v100x8"]) as played:
-        library = Library(call_timeout_seconds=10, pci_devices=tmp_path)
-        discovery = Discovery(library, Looking(check_seconds=0.05, recover_after_checks=1000), is_held=lambda _: False)
+        library = NvmlDriver(call_timeout_seconds=10, pci_devices=tmp_path)
+        discovery = Discovery(
+            library, DiscoverySettings(check_seconds=0.05, recover_after_checks=1000), is_card_held=lambda _: False
+        )
         changes: asyncio.Queue[None] = asyncio.Queue()
         running = asyncio.create_task(discovery.run(lambda: changes.put_nowait(None)))
         uuids = [gpu.uuid for gpu in played.gpus]
@@ -314,7 +320,7 @@ async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
         async def changed(do: Callable[[], None]) -> tuple[int, set[str]]:
             do()
             await asyncio.wait_for(changes.get(), 10)
-            return len(discovery.cards), set(discovery.reasons)
+            return len(discovery.cards), set(discovery.unhealthy_reasons)
 
         assert await changed(lambda: None) == (8, set())
         assert await changed(lambda: played.xid(uuids[2], 79)) == (8, {uuids[2]})

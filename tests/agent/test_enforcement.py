@@ -9,13 +9,13 @@ import pytest
 
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from vrampack.agent.enforcement import Enforcement
-from vrampack.agent.fence import Passed
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.answers import Unnamed
-from vrampack.agent.limits.preload.backend import Named
+from vrampack.agent.fence import AdmittedStart
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.answers import Unresolved
+from vrampack.agent.limits.preload.backend import ResolvedContainer
 from vrampack.agent.localpod import LocalPod
 from vrampack.agent.nvml.driver import Gpu
-from vrampack.agent.podresources import Held
+from vrampack.agent.podresources import DeviceAllocation
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.pod import Pod
@@ -54,8 +54,8 @@ def test_a_container_may_use_what_its_record_says(
     annotations: Mapping[str, str], record: Record | UnreadableRecord | None, want: Mapping[str, int] | None
 ) -> None:
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
-    assert enforcement.limits_of("uid", "main") == want
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod={"uid": pod}.get)
+    assert enforcement.get_limits_mib("uid", "main") == want
 
 
 def changed(pod: LocalPod, *, uuid: str = "GPU-0", units: int = 4, mib: int = 4301) -> LocalPod:
@@ -97,47 +97,53 @@ async def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
 ) -> None:
     """What passed the fence stands against a watch that lags behind it, and against a record that the fence refuses."""
     pods = {"uid": shown} if shown is not None else {}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
-    await enforcement.apply(Held("ml", "a", "main", frozenset()), Passed("uid", None), ADMITTED)
-    assert enforcement.limits_of("uid", "main") == want
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
+    await enforcement.apply(DeviceAllocation("ml", "a", "main", frozenset()), AdmittedStart("uid", None), ADMITTED)
+    assert enforcement.get_limits_mib("uid", "main") == want
 
 
 def test_of_a_pod_that_nobody_admitted_here_the_watch_is_believed() -> None:
     """After a restart of the agent: it runs, and what it has is counted."""
     pod = changed(ADMITTED, mib=9000)
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of={"uid": pod}.get)
-    assert enforcement.limits_of("uid", "main") == {"GPU-0": 9000}
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod={"uid": pod}.get)
+    assert enforcement.get_limits_mib("uid", "main") == {"GPU-0": 9000}
 
 
 ID = "1a" * 32
 SIDE = ContainerRequest("side", "init", 0, 4)
 TWO = replace(ADMITTED, pod=replace(ADMITTED.pod, request=replace(ASK, containers=(SIDE, *ASK.containers))))
 OLDER = replace(ADMITTED, pod=replace(ADMITTED.pod, record=Record("gpushare-v2", (Share(4, index=0),))))
-NAMED: dict[str, tuple[LocalPod | None, Named | Unnamed]] = {
-    "nobody's": (None, Unnamed.STRANGER),
-    "the only one that asks, before the status names it": (ADMITTED, Named("main", {"GPU-0": 4301})),
-    "one of two, before the status names it": (TWO, Unnamed.LATER),
-    "one of two": (replace(TWO, container_ids={"main": f"containerd://{ID}"}), Named("main", {"GPU-0": 4301})),
-    "one that has no card": (replace(TWO, container_ids={"web": f"containerd://{ID}"}), Named("web", {})),
-    "a previous plugin's": (OLDER, Unnamed.UNLIMITED),
-    "a pod without a record": (replace(ADMITTED, pod=replace(ADMITTED.pod, record=None)), Unnamed.STRANGER),
+NAMED: dict[str, tuple[LocalPod | None, ResolvedContainer | Unresolved]] = {
+    "nobody's": (None, Unresolved.UNKNOWN_OWNER),
+    "the only one that asks, before the status names it": (ADMITTED, ResolvedContainer("main", {"GPU-0": 4301})),
+    "one of two, before the status names it": (TWO, Unresolved.NAME_PENDING),
+    "one of two": (
+        replace(TWO, container_ids={"main": f"containerd://{ID}"}),
+        ResolvedContainer("main", {"GPU-0": 4301}),
+    ),
+    "one that has no card": (replace(TWO, container_ids={"web": f"containerd://{ID}"}), ResolvedContainer("web", {})),
+    "a previous plugin's": (OLDER, Unresolved.UNLIMITED),
+    "a pod without a record": (replace(ADMITTED, pod=replace(ADMITTED.pod, record=None)), Unresolved.UNKNOWN_OWNER),
 }
 
 
 @pytest.mark.parametrize(("pod", "want"), NAMED.values(), ids=NAMED)
-def test_a_container_is_known_by_its_pod_s_status(pod: LocalPod | None, want: Named | Unnamed) -> None:
+def test_a_container_is_known_by_its_pod_s_status(pod: LocalPod | None, want: ResolvedContainer | Unresolved) -> None:
     pods = {} if pod is None else {"uid": pod}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
-    assert enforcement.named(Owner("uid", ID)) == want
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
+    assert enforcement.resolve_container(CgroupOwner("uid", ID)) == want
 
 
 def test_a_status_that_names_a_container_later_is_seen() -> None:
     pods = {"uid": TWO}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=pods.get)
-    assert enforcement.named(Owner("uid", ID)) is Unnamed.LATER
+    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
+    assert enforcement.resolve_container(CgroupOwner("uid", ID)) is Unresolved.NAME_PENDING
     pods["uid"] = replace(TWO, container_ids={"main": f"containerd://{ID}"})
-    assert enforcement.named(Owner("uid", ID)) == Named("main", {"GPU-0": 4301})
+    assert enforcement.resolve_container(CgroupOwner("uid", ID)) == ResolvedContainer("main", {"GPU-0": 4301})
 
 
 def test_a_stranger_may_use_nothing() -> None:
-    assert Enforcement(SETTINGS, ScriptedDriver(), found=FOUND, pod_of=lambda _: None).limits_of("uid", "main") is None
+    assert (
+        Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=lambda _: None).get_limits_mib("uid", "main")
+        is None
+    )

@@ -44,13 +44,13 @@ async def test_who_passed_passes_when_its_card_is_another_one() -> None:
         await run(world, pod, "prepare")
         world.kubelet.exit(pod, "prepare")
         await start(world, pod)
-        (card,) = world.agent._board.offer.cards
+        (card,) = world.agent._advertisement.current.cards
         for cards in ((type(card)(0, 4, 4096, "GPU-0"),), (type(card)(0, 15, 16130, "GPU-9"),)):
-            world.agent._board.found(cards, "")
+            world.agent._advertisement.update_cards(cards, "")
             await restarted(world, pod)
             await restarted(world, pod, "prepare")  # its sandbox was made anew
             world.kubelet.exit(pod, "prepare")
-        assert fence_of(world).units_held() == {"GPU-0": 8}
+        assert fence_of(world).count_held_units() == {"GPU-0": 8}
 
 
 async def test_a_replacement_of_the_same_name_and_ids_is_judged_anew() -> None:
@@ -72,13 +72,13 @@ async def test_a_pod_whose_deletion_overtakes_the_answer_about_it_holds_nothing(
     async with a_world() as world:
         pod = put(world, "p")
         assert await world.kubelet.admit(pod)
-        await world.until(lambda: world.agent._pods.of(pod.uid) is not None)
-        answer = await world.agent._pods._api.get_pod_bytes("default", "p", timeout_seconds=5)
+        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
+        answer = await world.agent._pod_cache._api.get_pod_bytes("default", "p", timeout_seconds=5)
         world.api.delete("pods", "p", grace_seconds=0)
-        await world.until(lambda: world.agent._pods.of(pod.uid) is None)
-        world.agent._pods._api = _Late(answer)  # type: ignore[assignment]
+        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is None)
+        world.agent._pod_cache._api = _Late(answer)  # type: ignore[assignment]
         assert "the API server has no pod default/p" in str(await world.kubelet.try_start(pod, "main"))
-        assert not fence_of(world).units_held()
+        assert not fence_of(world).count_held_units()
 
 
 class _Late:
@@ -99,7 +99,7 @@ async def test_a_plain_init_container_with_the_ids_of_the_main_one_starts() -> N
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         world.kubelet.exit(pod, "prepare")
         await world.kubelet.start(pod, "main")
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_a_larger_init_container_is_known_by_the_ids_that_it_shares() -> None:
@@ -111,23 +111,23 @@ async def test_a_larger_init_container_is_known_by_the_ids_that_it_shares() -> N
         assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "6452"
         world.kubelet.exit(pod, "prepare")
         assert (await world.kubelet.start(pod, "main")).env["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"
-        assert fence_of(world).units_held() == {"GPU-0": 6}
+        assert fence_of(world).count_held_units() == {"GPU-0": 6}
 
 
 async def test_an_init_container_alone_is_found_in_kubelets_checkpoint() -> None:
     async with a_world() as world:
         pod = put(world, "p", units={"main": 0}, init={"prepare": 4})
-        await world.until(lambda: world.agent._pods.of(pod.uid) is not None)
+        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
         started = await run(world, pod, "prepare")
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_a_sidecar_and_a_main_container_are_one_pod_on_one_card() -> None:
     async with a_world() as world:
         pod = put(world, "p", init={"helper": 2}, sidecars=["helper"])
         await run(world, pod, "helper", "main")
-        assert fence_of(world).units_held() == {"GPU-0": 6}
+        assert fence_of(world).count_held_units() == {"GPU-0": 6}
         assert (await restarted(world, pod, "helper")).env["NVIDIA_GPU_MEMORY_LIMIT"] == "2150"  # 16130 * 2 / 15
         await agrees(world)
 
@@ -138,7 +138,7 @@ async def test_a_pod_of_two_cards_sees_both() -> None:
         started = await run(world, put(world, "p", cards=[0, 1], units=8, labels=COUNT))
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
         assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"
-        assert fence_of(world).units_held() == {"GPU-0": 4, "GPU-1": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4, "GPU-1": 4}
         await agrees(world)
 
 
@@ -147,14 +147,14 @@ async def test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full() -> None
         await run(world, put(world, "first", cards=[1], units=12))
         second = put(world, "second", cards=[0, 1], units=8, labels=COUNT)
         assert "card GPU-1 has 15 units, running pods hold 12" in await refusal(world, second)
-        assert fence_of(world).units_held() == {"GPU-1": 12}
+        assert fence_of(world).count_held_units() == {"GPU-1": 12}
 
 
 async def test_a_whole_card_is_held_whole_and_may_be_used_whole() -> None:
     async with a_world(*TWO) as world:
         started = await run(world, put(world, "p", units=4, labels=WHOLE))
         assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "16130"
-        assert fence_of(world).units_held() == {"GPU-0": 15}
+        assert fence_of(world).count_held_units() == {"GPU-0": 15}
         assert "running pods hold 15" in await refusal(world, put(world, "late", units=1))
         await agrees(world)
 

@@ -56,7 +56,7 @@ async def test_both_started_at_once_one_gets_through() -> None:
             assert await world.kubelet.admit(pod)
         outcomes = await asyncio.gather(*(world.kubelet.try_start(pod, "main") for pod in pods))
         assert sorted(type(each).__name__ for each in outcomes) == ["Started", "Waiting"]
-        assert world.agent._fence.units_held() == {"GPU-0": 8}
+        assert world.agent._fence.count_held_units() == {"GPU-0": 8}
 
 
 async def test_a_leaving_pod_is_evicted_once() -> None:
@@ -78,7 +78,7 @@ async def test_in_keep_mode_it_waits() -> None:
         await look_much_later(world)
         assert not is_terminating(world, "second")
         remove(world, first)
-        await world.until(lambda: not world.agent._fence.units_held())
+        await world.until(lambda: not world.agent._fence.count_held_units())
         await run(world, second)
         await agrees(world)
 
@@ -99,7 +99,7 @@ async def test_a_pod_for_which_room_came_free_is_not_evicted() -> None:
         await run(world, first)
         await refusal(world, second)
         remove(world, first)
-        await world.until(lambda: not world.agent._fence.units_held())
+        await world.until(lambda: not world.agent._fence.count_held_units())
         await look_much_later(world)
         assert not is_terminating(world, "second")
         await run(world, second)
@@ -111,7 +111,7 @@ async def test_a_namesake_on_another_node_is_left_alone() -> None:
         old = put(world, "web-0", uid="old")
         await run(world, old)
         world.api.delete("pods", "web-0", grace_seconds=0)
-        await world.until(lambda: not world.agent._fence.units_held())
+        await world.until(lambda: not world.agent._fence.count_held_units())
         put(world, "web-0", uid="new", node="elsewhere")
         world.kubelet.exit(old, "main")
         assert "bound to node elsewhere, this is gpu-0" in str(await world.kubelet.try_start(old, "main"))
@@ -122,7 +122,7 @@ async def test_a_namesake_on_another_node_is_left_alone() -> None:
 
 async def look_much_later(world: World) -> None:
     """What refusals do when every delay is over."""
-    refusals = world.agent._refusals
-    for each in refusals._waiting.values():
-        each.next_look -= 3600
-    await refusals.look()
+    refusals = world.agent._rejected_pods
+    for each in refusals._rejected.values():
+        each.next_attempt_at -= 3600
+    await refusals.evict_due_pods()

@@ -1,4 +1,4 @@
-"""The agent, kubelet and the node die at every moment; afterwards the fence's book is what runs, and nobody was disturbed."""
+"""The agent, kubelet and the node die at every moment; afterwards the fence's ledger is what runs, and nobody was disturbed."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_n
         await world.kubelet.until(lambda: world.kubelet.life.registrar.endpoints[MEMORY].is_stopped)
         assert "has been stopped" in str(await world.kubelet.try_start(pod, "main"))
         await world.start_agent()
-        assert not fence_of(world).units_held()
+        assert not fence_of(world).count_held_units()
         await run(world, pod)
         await agrees(world)
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +70,11 @@ async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(m
         assert await world.kubelet.admit(pod)
         starting = asyncio.create_task(world.kubelet.try_start(pod, "main"))
         await reached.wait()
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
         await world.kill_agent()
         assert "PreStartContainer rpc failed" in str(await starting)
         await world.start_agent()
-        assert not fence_of(world).units_held()
+        assert not fence_of(world).count_held_units()
         await run(world, pod)
         await agrees(world)
 
@@ -88,7 +88,7 @@ async def test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_
         await world.kill_agent()
         await world.start_agent()
         report(world, pod)
-        await world.until(lambda: fence_of(world).units_held() == {"GPU-0": 8})
+        await world.until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
         await agrees(world)
         assert "running pods hold 8" in await refusal(world, put(world, "late", units=8))
 
@@ -104,7 +104,7 @@ async def test_a_restarted_agent_counts_what_runs_and_disturbs_nobody() -> None:
         for _ in range(2):
             await world.kill_agent()
             await world.start_agent()
-            assert fence_of(world).units_held() == {"GPU-0": 8, "GPU-1": 10} == before  # 3 + 5 and 4 + 6
+            assert fence_of(world).count_held_units() == {"GPU-0": 8, "GPU-1": 10} == before  # 3 + 5 and 4 + 6
         assert {pod.name: pod.states["main"].container_id for pod in pods} == ids
         assert world.counted("vrampack_agent_unfenced_starts_total") == 0
         for pod in pods:
@@ -119,7 +119,7 @@ async def test_a_pod_that_ended_while_the_agent_was_away_holds_nothing() -> None
         world.kubelet.finish(pod)
         report(world, pod)
         await world.start_agent()
-        assert not fence_of(world).units_held()
+        assert not fence_of(world).count_held_units()
         await run(world, put(world, "next", units=15))
         await agrees(world)
 
@@ -147,7 +147,7 @@ async def test_a_container_that_started_while_nobody_was_asked_is_counted() -> N
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
         report(world, pod)
         await world.kubelet.registered(MEMORY, times=2)
-        await world.until(lambda: fence_of(world).units_held() == {"GPU-0": 8})
+        await world.until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
         assert world.counted("vrampack_agent_unfenced_starts_total") == 1
         await world.kubelet.readmit()
         assert "running pods hold 8" in await refusal(world, put(world, "late", units=8))
@@ -181,10 +181,10 @@ async def test_an_agent_that_starts_before_the_api_server_waits_for_it() -> None
         await world.kill_agent()
         await world.api.__aexit__(None, None, None)
         await world.launch_agent()
-        await world.until(lambda: bool(world.agent._board.offer.cards))
+        await world.until(lambda: bool(world.agent._advertisement.current.cards))
         assert not world.agent._registration.is_registered
         assert pod.states["main"].is_running
         await world.api.__aenter__()
         await world.kubelet.registered(MEMORY, times=2, timeout_seconds=30)
-        assert fence_of(world).units_held() == {"GPU-0": 8}
+        assert fence_of(world).count_held_units() == {"GPU-0": 8}
         await agrees(world)

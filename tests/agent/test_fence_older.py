@@ -37,7 +37,7 @@ async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[World, Pod]]:  # 
 
 async def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted() -> None:
     async with after_gpushare(change=GPUSHARE) as (world, pod):
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
         started = await restarted(world, pod)
         assert started.env["FROM_PLUGIN"] == "yes"  # kubelet repeats that plugin's answer
         assert refused_for(world, "older") == 1
@@ -56,7 +56,7 @@ async def test_a_container_of_a_previous_plugin_that_never_started_starts_by_its
         await world.start_agent()
         started = await world.kubelet.start(pod, "main")
         assert started.env["FROM_PLUGIN"] == "yes"
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_without_a_record_one_of_a_previous_plugin_does_not_start_first() -> None:
@@ -72,7 +72,7 @@ async def test_without_a_record_one_of_a_previous_plugin_does_not_start_first() 
 
 async def test_one_that_runs_without_a_record_is_counted_by_its_ids() -> None:
     async with after_gpushare() as (world, _):
-        assert fence_of(world).units_held() == {"GPU-0": 4}
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_a_newcomer_finds_no_room_where_an_older_pod_is() -> None:
@@ -198,7 +198,7 @@ async def test_a_forged_record_is_refused_and_what_is_wrong_is_named(
         message = await refusal(world, put(world, "p", change=change))
         assert text in message
         assert refused_for(world, reason) == 1
-        assert not fence_of(world).units_held()
+        assert not fence_of(world).count_held_units()
 
 
 async def test_nobody_shares_a_card_with_a_pod_that_holds_two_by_a_record_for_one() -> None:
@@ -224,7 +224,7 @@ INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
 
 @pytest.mark.parametrize(("change", "text"), INIT_FORGED.values(), ids=INIT_FORGED)
 async def test_a_forged_init_container_keeps_its_pod_from_starting(change: Mapping[str, str], text: str) -> None:
-    """It has the ids of the main container, and kubelet's books name that one."""
+    """It has the ids of the main container, and kubelet's device allocations name that one."""
     async with a_world(16130, 16130) as world:
         pod = put(world, "p", init={"prepare": 4}, change=change)
         assert text in await refusal(world, pod, "prepare")

@@ -26,13 +26,13 @@ async def a_round(world: World, number: int, random: Random, *, is_shuffled: boo
     if is_shuffled:
         await world.kubelet.admit_shuffled(pods)
     else:
-        await world.until(lambda: all(world.agent._pods.of(pod.uid) for pod in pods))
+        await world.until(lambda: all(world.agent._pod_cache.find_pod(pod.uid) for pod in pods))
         for pod in pods:
             await world.kubelet.admit(pod)
     started = await asyncio.gather(*(world.kubelet.start(pod, "main") for pod in pods))
     for pod in pods:
         remove(world, pod)
-    await world.until(lambda: not world.agent._fence.units_held())
+    await world.until(lambda: not world.agent._fence.count_held_units())
     return list(zip(pods, started, strict=True))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vrampack.agent.health import Health, XidRules
+from vrampack.agent.health import CardHealth, XidRules
 
 RULES = {
     # the application's own: a kernel that faults (13, 31), a process that ends (45) ..
@@ -19,36 +19,51 @@ RULES = {
 
 @pytest.mark.parametrize(("rules", "numbers", "want"), RULES.values(), ids=RULES)
 def test_which_xids_matter(rules: XidRules, numbers: tuple[int, ...], want: bool) -> None:  # noqa: FBT001 - a table
-    assert {rules.matters(number) for number in numbers} == {want}
+    assert {rules.makes_unhealthy(number) for number in numbers} == {want}
 
 
 def test_an_xid_is_enough() -> None:
-    assert Health().broken("XID 79") == Health("XID 79")
+    assert CardHealth().mark_unhealthy("XID 79") == CardHealth("XID 79")
 
 
 def test_one_failed_check_is_not_enough() -> None:
-    health = Health()
+    health = CardHealth()
     for _ in range(2):
-        health = health.failed("Unknown Error", allowed=3)
+        health = health.record_failed_check("Unknown Error", max_failures=3)
         assert health.is_healthy
-    assert health.failed("Unknown Error", allowed=3).reason == "Unknown Error"
+    assert health.record_failed_check("Unknown Error", max_failures=3).reason == "Unknown Error"
 
 
 def test_failed_checks_count_in_a_row_only() -> None:
-    health = Health().failed("a", allowed=2).passed(needed=1).failed("a", allowed=2)
+    health = (
+        CardHealth()
+        .record_failed_check("a", max_failures=2)
+        .record_clean_check(required_checks=1)
+        .record_failed_check("a", max_failures=2)
+    )
     assert health.is_healthy
 
 
 def test_it_heals_after_clean_checks_in_a_row() -> None:
     """Two, a failed one, and two again are not three."""
-    health = Health().broken("XID 48")
+    health = CardHealth().mark_unhealthy("XID 48")
     for is_clean in (True, True, False, True, True):
-        health = health.passed(needed=3) if is_clean else health.failed("hung", allowed=1)
+        health = (
+            health.record_clean_check(required_checks=3)
+            if is_clean
+            else health.record_failed_check("hung", max_failures=1)
+        )
         assert health.reason == "XID 48"
-    assert health.passed(needed=3) == Health()
+    assert health.record_clean_check(required_checks=3) == CardHealth()
 
 
 def test_another_xid_starts_the_count_anew() -> None:
-    health = Health().broken("XID 48").passed(needed=2).broken("XID 63").passed(needed=2)
+    health = (
+        CardHealth()
+        .mark_unhealthy("XID 48")
+        .record_clean_check(required_checks=2)
+        .mark_unhealthy("XID 63")
+        .record_clean_check(required_checks=2)
+    )
     assert not health.is_healthy
     assert health.reason == "XID 48"  # the first is the cause

@@ -14,7 +14,7 @@ from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent import enforcement
-from vrampack.agent.shown import ShownModule, ShownProcess
+from vrampack.agent.shown import LimitedProcess, ModuleStatus
 
 UID = "1d3a9a10-0000-4000-8000-000000000001"
 LIMIT_MIB = 4301  # 16130 * 4 / 15
@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.02
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here waits for one."""
-    monkeypatch.setattr(enforcement, "LOOK_SECONDS", LOOK_SECONDS)
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", LOOK_SECONDS)
 
 
 @asynccontextmanager
@@ -57,16 +57,16 @@ async def test_a_pod_is_registered_before_it_starts_and_people_see_its_use() -> 
         assert world.counted("vrampack_agent_container_memory_peak_bytes", **LABELS) == 3193 * MIB
         assert world.counted("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
         assert world.counted("vrampack_agent_enforcement_info", mode="kmod") == 1
-        page = world.agent._shim()
-        assert page.module == ShownModule("0.1.0", True, "580.95.05", "two devices", "guarded", 1)  # noqa: FBT003
+        page = world.agent._build_limits_status()
+        assert page.module == ModuleStatus("0.1.0", True, "580.95.05", "two devices", "guarded", 1)  # noqa: FBT003
         (shown,) = page.containers
         assert (shown.pod, shown.container, shown.limit_bytes) == ("p", "main", LIMIT_MIB * MIB)
-        assert shown.processes == (ShownProcess(812, 3193 * MIB, 0),)
+        assert shown.processes == (LimitedProcess(812, 3193 * MIB, 0),)
 
 
 async def test_a_changed_record_is_pushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only at the next look."""
-    monkeypatch.setattr(enforcement, "LOOK_SECONDS", 3600)
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 3600)
     async with a_node() as world:
         pod = await running(world)
         change_limit(world, pod, 2000)
@@ -78,11 +78,11 @@ async def test_a_module_that_goes_away_stops_new_pods_and_no_running_one() -> No
         await running(world)
         world.module.is_attached = False
         await world.until(lambda: world.healthy() == {"GPU-0": False})
-        assert "limits cannot be held: the kernel module is detached" in world.agent.not_ready()
+        assert "limits cannot be held: the kernel module is detached" in world.agent.find_unready_reason()
         assert world.module.limits() == {UID: {0: LIMIT_MIB}}
         world.module.is_attached = True
         await world.until(lambda: world.healthy() == {"GPU-0": True})
-        assert world.agent.not_ready() == ""
+        assert world.agent.find_unready_reason() == ""
 
 
 async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
@@ -121,7 +121,7 @@ async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monke
         world.driver.version = "580.95.05"
         await world.launch_agent()
         await world.until(
-            lambda: "back end kmod cannot work here: /proc/cgpu_km is" in world.agent._board.offer.problem
+            lambda: "back end kmod cannot work here: /proc/cgpu_km is" in world.agent._advertisement.current.problem
         )
         await world.until(lambda: world.healthy() == {"GPU-0": False})
         world.loads_module()
@@ -148,7 +148,9 @@ async def test_a_driver_that_nobody_knows_keeps_the_node_from_offering() -> None
     async with a_world(starts=False, enforcement="kmod") as world:
         world.loads_module("616.1")
         await world.launch_agent()
-        await world.until(lambda: "kmod cannot work here: driver 616.1, the module" in world.agent._board.offer.problem)
+        await world.until(
+            lambda: "kmod cannot work here: driver 616.1, the module" in world.agent._advertisement.current.problem
+        )
 
 
 async def test_auto_takes_the_module_before_the_library() -> None:

@@ -20,9 +20,9 @@ from tests.e2e.waiting import until
 from tests.fakes.nvml.build import LIBRARY, build
 from tests.fakes.nvml.machine import DRIVER_NOT_LOADED, GPU_IS_LOST, OLD_DRIVER, UNKNOWN, Machine, allocate, without
 from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, cut, gpus
-from vrampack.agent.nvml.driver import Limit, Process, Usage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
-from vrampack.agent.nvml.library import Library
+from vrampack.agent.nvml.library import NvmlDriver
 
 MIB = 1024 * 1024
 A_CALL_SECONDS = 10.0
@@ -44,8 +44,8 @@ def plays(tmp_path: Path) -> Iterator[Plays]:
         yield play
 
 
-def a_library(tmp_path: Path, *, seconds: float = A_CALL_SECONDS) -> Library:
-    return Library(call_timeout_seconds=seconds, pci_devices=tmp_path)
+def a_library(tmp_path: Path, *, seconds: float = A_CALL_SECONDS) -> NvmlDriver:
+    return NvmlDriver(call_timeout_seconds=seconds, pci_devices=tmp_path)
 
 
 def a_cgroup(folder: Path) -> Path:
@@ -69,12 +69,12 @@ def a_cgroup(folder: Path) -> Path:
 )
 async def test_every_gpu_is_a_card(tmp_path: Path, plays: Plays, profile: str, memory_mib: list[int]) -> None:
     played = plays(profile)
-    inventory = await a_library(tmp_path).cards()
-    assert [card.memory_mib for card in inventory.cards] == memory_mib
-    assert [card.uuid for card in inventory.cards] == [gpu.uuid for gpu in played.gpus]
-    assert [card.index for card in inventory.cards] == list(range(len(memory_mib)))
+    inventory = await a_library(tmp_path).list_gpus()
+    assert [card.memory_mib for card in inventory.gpus] == memory_mib
+    assert [card.uuid for card in inventory.gpus] == [gpu.uuid for gpu in played.gpus]
+    assert [card.index for card in inventory.gpus] == list(range(len(memory_mib)))
     assert inventory.driver_version == "615.71.09"
-    assert not inventory.cut
+    assert not inventory.mig_gpus
 
 
 async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
@@ -83,7 +83,7 @@ async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
     for place, node in (("0000:01:00.0", "1\n"), ("0000:02:00.0", "-1\n")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "numa_node").write_text(node)
-    a10, l4 = (await a_library(tmp_path).cards()).cards
+    a10, l4 = (await a_library(tmp_path).list_gpus()).gpus
     assert (a10.model, a10.minor, a10.pci_bus_id, a10.numa) == ("NVIDIA A10", 0, "00000000:01:00.0", 1)
     assert (l4.model, l4.minor, l4.pci_bus_id, l4.numa) == ("NVIDIA L4", 1, "00000000:02:00.0", None)
 
@@ -91,14 +91,14 @@ async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
 async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, plays: Plays) -> None:
     """DP-11. An instance's index is (0 + 1) * 100 + its place on the GPU."""
     gpu = plays("a100-mig").gpus[0]
-    inventory = await a_library(tmp_path).cards()
-    assert [card.uuid for card in inventory.cards] == [part.uuid for part in gpu.instances]
-    assert [card.index for card in inventory.cards] == [100, 101, 102, 103]
-    assert [card.memory_mib for card in inventory.cards] == [19968, 9856, 4864, 4864]
-    assert {card.mig_parent for card in inventory.cards} == {gpu.uuid}
-    assert inventory.cards[0].model == "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
-    assert (inventory.cards[1].gpu_instance, inventory.cards[1].compute_instance) == (2, 0)
-    assert inventory.cut == {gpu.uuid}
+    inventory = await a_library(tmp_path).list_gpus()
+    assert [card.uuid for card in inventory.gpus] == [part.uuid for part in gpu.instances]
+    assert [card.index for card in inventory.gpus] == [100, 101, 102, 103]
+    assert [card.memory_mib for card in inventory.gpus] == [19968, 9856, 4864, 4864]
+    assert {card.mig_parent for card in inventory.gpus} == {gpu.uuid}
+    assert inventory.gpus[0].model == "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+    assert (inventory.gpus[1].gpu_instance, inventory.gpus[1].compute_instance) == (2, 0)
+    assert inventory.mig_gpus == {gpu.uuid}
 
 
 async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
@@ -109,9 +109,9 @@ async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
     seen = []
     for gpu in (whole, cut(whole), cut(whole, *A100_PARTS), cut(whole, ("7g.40gb", 40192))):
         played.holds((gpu,))
-        inventory = await library.cards()
-        seen.append([(card.index, card.memory_mib) for card in inventory.cards])
-        assert inventory.cut == ({whole.uuid} if gpu.is_cut else set())
+        inventory = await library.list_gpus()
+        seen.append([(card.index, card.memory_mib) for card in inventory.gpus])
+        assert inventory.mig_gpus == ({whole.uuid} if gpu.is_cut else set())
     assert seen == [[(0, 40960)], [], [(100, 19968), (101, 9856), (102, 4864), (103, 4864)], [(100, 40192)]]
 
 
@@ -119,17 +119,17 @@ async def test_a_lost_card_does_not_hide_the_others(tmp_path: Path, plays: Plays
     played = plays("v100x8")
     lost = played.gpus[3].uuid
     library = a_library(tmp_path)
-    await library.cards()
+    await library.list_gpus()
     played.lose(lost)
-    inventory = await library.cards()
-    assert [card.index for card in inventory.cards] == [0, 1, 2, 4, 5, 6, 7]
+    inventory = await library.list_gpus()
+    assert [card.index for card in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
     assert [(card.index, card.uuid, str(card.error)) for card in inventory.unreadable] == [(3, lost, "GPU is lost")]
-    await library.check(played.gpus[4].uuid)
+    await library.check_gpu(played.gpus[4].uuid)
     with pytest.raises(DriverError, match="GPU is lost") as refusal:
-        await library.check(lost)
+        await library.check_gpu(lost)
     assert refusal.value.code == GPU_IS_LOST
     played.heal()
-    assert len((await library.cards()).cards) == 8
+    assert len((await library.list_gpus()).gpus) == 8
 
 
 async def test_a_card_vanishes_and_comes_back(tmp_path: Path, plays: Plays) -> None:
@@ -137,35 +137,35 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, plays: Plays) -> N
     everything, gone = played.gpus, played.gpus[0].uuid
     library = a_library(tmp_path)
     played.holds(without(everything, gone))
-    assert [card.uuid for card in (await library.cards()).cards] == [gpu.uuid for gpu in everything[1:]]
+    assert [card.uuid for card in (await library.list_gpus()).gpus] == [gpu.uuid for gpu in everything[1:]]
     played.holds(everything)
-    assert [card.index for card in (await library.cards()).cards] == list(range(8))
+    assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
 async def test_a_hung_driver_stops_nobody(tmp_path: Path, plays: Plays) -> None:
     """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
     played = plays("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
-    await library.cards()
+    await library.list_gpus()
     hung, fine = played.gpus[0].uuid, played.gpus[1].uuid
     played.hang("nvmlDeviceGetMemoryInfo", hung)
     with pytest.raises(DriverHungError, match=r"no answer from the driver in 0\.2 s"):
-        await library.check(hung)
+        await library.check_gpu(hung)
     for _ in range(3):
         with pytest.raises(DriverHungError, match="has not answered an earlier call yet"):
-            await asyncio.wait_for(library.check(hung), SHORT_SECONDS / 2)
-    await library.check(fine)
-    assert library.hung_calls == 1
+            await asyncio.wait_for(library.check_gpu(hung), SHORT_SECONDS / 2)
+    await library.check_gpu(fine)
+    assert library.hung_call_count == 1
     played.heal()
-    await asyncio.to_thread(until, lambda: not library.hung_calls)
-    await library.check(hung)
+    await asyncio.to_thread(until, lambda: not library.hung_call_count)
+    await library.check_gpu(hung)
 
 
 async def test_an_error_keeps_its_number(tmp_path: Path, plays: Plays) -> None:
     played = plays("v100")
     played.fail("nvmlDeviceGetCount_v2", UNKNOWN)
     with pytest.raises(DriverError, match="the list of cards: Unknown Error") as refusal:
-        await a_library(tmp_path).cards()
+        await a_library(tmp_path).list_gpus()
     assert refusal.value.code == UNKNOWN
 
 
@@ -174,44 +174,44 @@ async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, plays: P
     played.fail("nvmlInit", DRIVER_NOT_LOADED)
     library = a_library(tmp_path)
     with pytest.raises(NoDriverError, match="Driver Not Loaded"):
-        await library.cards()
+        await library.list_gpus()
     played.heal()
-    assert len((await library.cards()).cards) == 1
+    assert len((await library.list_gpus()).gpus) == 1
 
 
 async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, plays: Plays) -> None:
     """One call fails, the next one works: nobody restarts an agent for it."""
     plays("v100")
     library = a_library(tmp_path)
-    await library.cards()
+    await library.list_gpus()
     with contextlib.suppress(pynvml.NVMLError):
         while True:
             pynvml.nvmlShutdown()
     with pytest.raises(DriverError, match="Uninitialized"):
-        await library.cards()
-    assert len((await library.cards()).cards) == 1
+        await library.list_gpus()
+    assert len((await library.list_gpus()).gpus) == 1
 
 
 async def test_events_are_told_once(tmp_path: Path, plays: Plays) -> None:
     gpu = (played := plays("a100-mig")).gpus[0]
     library = a_library(tmp_path)
-    await library.cards()
+    await library.list_gpus()
     played.xid(gpu.uuid, 79)
     played.xid(gpu.uuid, 94, gpu_instance=2, compute_instance=0)
     played.xid(None, 62)
-    assert await library.events(0.0) == (
+    assert await library.wait_for_xids(0.0) == (
         Xid(79, gpu.uuid),
         Xid(94, gpu.uuid, gpu_instance=2, compute_instance=0),
         Xid(62, None),
     )
-    assert await library.events(0.0) == ()
+    assert await library.wait_for_xids(0.0) == ()
 
 
 async def test_an_event_ends_the_wait(tmp_path: Path, plays: Plays) -> None:
     played = plays("v100")
     library = a_library(tmp_path)
-    await library.cards()
-    waiting = asyncio.create_task(library.events(A_CALL_SECONDS))
+    await library.list_gpus()
+    waiting = asyncio.create_task(library.wait_for_xids(A_CALL_SECONDS))
     played.xid(played.gpus[0].uuid, 48)
     assert await asyncio.wait_for(waiting, A_CALL_SECONDS) == (Xid(48, played.gpus[0].uuid),)
 
@@ -222,13 +222,13 @@ async def test_usage_is_counted_per_process(tmp_path: Path, plays: Plays) -> Non
     played.runs_process(a10, 4711, 100)
     played.runs_process(a10, 4712, 50)
     library = a_library(tmp_path)
-    await library.cards()
-    assert await library.usage() == (
-        Usage(a10, 150 * MIB, 23028 * MIB, (Process(4711, 100 * MIB), Process(4712, 50 * MIB))),
-        Usage(l4, 0, 23034 * MIB),
+    await library.list_gpus()
+    assert await library.read_usage() == (
+        GpuUsage(a10, 150 * MIB, 23028 * MIB, (GpuProcess(4711, 100 * MIB), GpuProcess(4712, 50 * MIB))),
+        GpuUsage(l4, 0, 23034 * MIB),
     )
     played.lose(a10)
-    assert await library.usage() == (Usage(l4, 0, 23034 * MIB),)
+    assert await library.read_usage() == (GpuUsage(l4, 0, 23034 * MIB),)
 
 
 async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Plays) -> None:
@@ -238,13 +238,13 @@ async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Pla
     cgroup = a_cgroup(tmp_path / "leaf")
     await library.set_limit(str(cgroup), uuid, 4301)
     assert [allocate(stub(), cgroup, uuid, mib) for mib in (4000, 302, 301, 1)] == [0, 20, 0, 20]
-    assert await library.limit(str(cgroup), uuid) == Limit(4301 * MIB, 4301 * MIB)
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(4301 * MIB, 4301 * MIB)
     with pytest.raises(DriverError, match="Invalid Argument"):
         await library.set_limit(str(cgroup), uuid, 4300)
     (cgroup / "cgroup.procs").unlink()
     cgroup.rename(tmp_path / "dead")
     a_cgroup(cgroup)
-    assert await library.limit(str(cgroup), uuid) == Limit(None, 0)
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
     assert allocate(stub(), cgroup, uuid, 9999) == 0
 
 
@@ -254,7 +254,7 @@ async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
     cgroup = a_cgroup(tmp_path / "leaf")
     await library.set_limit(str(cgroup), uuid, 1)
     await library.set_limit(str(cgroup), uuid, None)
-    assert await library.limit(str(cgroup), uuid) == Limit(None, 0)
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
 
 
 async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:

@@ -56,7 +56,7 @@ class Desk:
 
     async def settled(self, entry: tuple[str, str], value: str | None) -> None:
         """Until it is written, and the watch has shown the write."""
-        await self.until(lambda: self.says(entry) == value and self.own.says(*entry) == value)
+        await self.until(lambda: self.says(entry) == value and self.own.get_current(*entry) == value)
 
 
 @asynccontextmanager
@@ -65,11 +65,11 @@ async def a_desk(folder: Path) -> AsyncIterator[Desk]:
         api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"zone": "a"}}})
         client = Api(await load_credentials(write_kubeconfig(folder, proxy.url)))
         desk = Desk(api, proxy)
-        desk.own = OwnNode(client, NODE, wrote=desk.count, offers=lambda _, __: None)
+        desk.own = OwnNode(client, NODE, on_write=desk.count, on_resources=lambda _, __: None)
         watch = Reflector(client, "nodes", LocalNodeObject, desk.own, field_selector=f"metadata.name={NODE}")
         tasks = [asyncio.create_task(desk.own.run()), asyncio.create_task(watch.run())]
         try:
-            await desk.own.seen_once()
+            await desk.own.wait_for_sync()
             yield desk
         finally:
             for task in tasks:
@@ -84,7 +84,7 @@ def patches(desk: Desk) -> list[Exchange]:
 
 async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
-        desk.own.want({CARDS: "a", LABEL: "watch"})
+        desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(LABEL, "watch")
         assert (desk.says(CARDS), desk.writes, len(patches(desk))) == ("a", 1, 1)
         assert json.loads(patches(desk)[0].body) == {
@@ -96,12 +96,12 @@ async def test_several_keys_are_one_patch_and_what_is_there_stays(tmp_path: Path
 async def test_what_is_said_already_is_not_written(tmp_path: Path) -> None:
     """Each write of a node wakes every pending pod of the cluster."""
     async with a_desk(tmp_path) as desk:
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         for _ in range(3):
-            desk.own.want({CARDS: "a"})
+            desk.own.set_desired({CARDS: "a"})
             desk.api.patch("nodes", NODE, {"metadata": {"labels": {"zone": "b"}}})
-        desk.own.want({OBSERVED: "end"})
+        desk.own.set_desired({OBSERVED: "end"})
         await desk.settled(OBSERVED, "end")
         assert desk.writes == 2
         assert [json.loads(each.body)["metadata"]["annotations"] for each in patches(desk)] == [
@@ -115,10 +115,10 @@ async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path
     async with a_desk(tmp_path) as desk:
         old = msgspec.json.decode(json.dumps(desk.api.get("nodes", NODE)), type=LocalNodeObject)
         desk.proxy.freeze_watches()
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.until(lambda: desk.writes == 1)
         desk.own.on_changed(old)
-        desk.own.want({OBSERVED: "end"})
+        desk.own.set_desired({OBSERVED: "end"})
         desk.proxy.thaw_watches()
         await desk.settled(OBSERVED, "end")
         assert [list(json.loads(each.body)["metadata"]["annotations"]) for each in patches(desk)] == [
@@ -129,10 +129,10 @@ async def test_an_old_word_of_the_watch_is_not_taken_for_a_change(tmp_path: Path
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503, 403])
 async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "AGAIN_SECONDS", (0.01, 0.02))
+    monkeypatch.setattr(node, "RETRY_SECONDS", (0.01, 0.02))
     async with a_desk(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").answer(status, times=3)
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         assert desk.writes == 1
         assert len(patches(desk)) == 4
@@ -140,12 +140,12 @@ async def test_a_refused_write_is_tried_again(tmp_path: Path, status: int, monke
 
 async def test_a_reply_that_is_lost_is_no_second_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write happened; the watch shows it, and nothing is left to write."""
-    monkeypatch.setattr(node, "AGAIN_SECONDS", (0.2, 0.2))
+    monkeypatch.setattr(node, "RETRY_SECONDS", (0.2, 0.2))
     async with a_desk(tmp_path) as desk:
         desk.proxy.when("PATCH", r"/nodes/").cut_after_write(times=1)
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
-        desk.own.want({OBSERVED: "end"})
+        desk.own.set_desired({OBSERVED: "end"})
         await desk.settled(OBSERVED, "end")
         assert [list(json.loads(each.body)["metadata"]["annotations"]) for each in patches(desk)] == [
             [CARDS[1]],
@@ -155,7 +155,7 @@ async def test_a_reply_that_is_lost_is_no_second_change(tmp_path: Path, monkeypa
 
 async def test_a_foreign_change_is_repaired_once_and_at_once(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         for number in range(3):
             desk.api.patch("nodes", NODE, {"metadata": {"annotations": {CARDS[1]: f"forged {number}"}}})
@@ -170,7 +170,7 @@ async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Pat
     """What is changed after that is another's, not an echo that is late."""
     async with a_desk(tmp_path) as desk:
         reply = desk.proxy.when("PATCH", r"/nodes/").hold_reply(times=1)
-        desk.own.want({CARDS: "a"})
+        desk.own.set_desired({CARDS: "a"})
         await desk.settled(CARDS, "a")
         reply.release()
         await desk.until(lambda: desk.writes == 1)
@@ -181,19 +181,19 @@ async def test_a_write_that_is_shown_before_it_is_answered_is_over(tmp_path: Pat
 
 async def test_a_key_that_is_not_to_be_there_is_removed_and_not_again(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
-        desk.own.want({OBSERVED: "x"})
+        desk.own.set_desired({OBSERVED: "x"})
         await desk.settled(OBSERVED, "x")
-        desk.own.want({OBSERVED: None})
+        desk.own.set_desired({OBSERVED: None})
         await desk.settled(OBSERVED, None)
         assert OBSERVED[1] not in desk.metadata().get("annotations", {})
-        desk.own.want({OBSERVED: None, LABEL: "watch"})
+        desk.own.set_desired({OBSERVED: None, LABEL: "watch"})
         await desk.settled(LABEL, "watch")
         assert desk.writes == 3
 
 
 async def test_a_node_that_joins_anew_is_written_again(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
-        desk.own.want({CARDS: "a", LABEL: "watch"})
+        desk.own.set_desired({CARDS: "a", LABEL: "watch"})
         await desk.settled(CARDS, "a")
         desk.api.delete("nodes", NODE)
         desk.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})

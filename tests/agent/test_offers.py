@@ -11,7 +11,7 @@ from tests.agent.world import NODE, V100_MIB, World, a_world
 from tests.fakes.kubelet.pods import a_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from vrampack.agent import app, rivals
-from vrampack.agent.nvml.driver import Inventory, Xid
+from vrampack.agent.nvml.driver import GpuInventory, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
 
 TWO = (V100_MIB, V100_MIB)
@@ -36,7 +36,7 @@ def reasons(world: World) -> list[str]:
 async def quiet(world: World) -> None:
     """Until cards and label are on the node, and the watch has shown them."""
     await world.until(lambda: node_writes(world) == 2)
-    await world.until(lambda: not world.agent._own_node._differing())
+    await world.until(lambda: not world.agent._own_node._list_differences())
 
 
 async def test_an_unhealthy_card_takes_its_own_ids_and_no_others() -> None:
@@ -87,10 +87,10 @@ class HangingDriver(ScriptedDriver):
 
     hangs = False
 
-    async def cards(self) -> Inventory:
+    async def list_gpus(self) -> GpuInventory:
         if self.hangs:
             raise DriverHungError("the list of cards: no answer from the driver in 10 s")
-        return await super().cards()
+        return await super().list_gpus()
 
 
 async def test_a_driver_that_hangs_stops_neither_the_stream_nor_starts() -> None:
@@ -126,12 +126,12 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
     """DP-1: kubelet drops a plugin whose list is over 4 MiB, and with it every running pod's devices."""
     async with a_world(143771, 143771, starts=False, unit_mib=1) as world:
         await world.launch_agent()
-        await world.until(lambda: world.agent.not_ready() == "" and not any(world.healthy().values()))
+        await world.until(lambda: world.agent.find_unready_reason() == "" and not any(world.healthy().values()))
         await world.until(lambda: "GPUMemoryNotOffered" in reasons(world))
         assert len(world.healthy()) == 2
         assert world.kubelet.allocatable(MEMORY) == 0
-        assert "unit_mib: 1 makes 287542 devices" in world.agent._board.offer.problem
-        assert "set 4 on every node and on the extender" in world.agent._board.offer.problem
+        assert "unit_mib: 1 makes 287542 devices" in world.agent._advertisement.current.problem
+        assert "set 4 on every node and on the extender" in world.agent._advertisement.current.problem
         assert world.counted("vrampack_agent_offered") == 0
         # kubelet took the list, so the stream goes on and nobody registers again and again.
         await world.until(lambda: MEMORY in world.kubelet.life.books.healthy)
@@ -153,7 +153,7 @@ async def test_nvidia_s_plugin_that_comes_later_takes_the_offer_back() -> None:
         await world.until(lambda: world.kubelet.allocatable(MEMORY) == 0)
         await world.until(lambda: world.healthy() == {"GPU-0": False})
         await world.until(lambda: "GPUMemoryNotOffered" in reasons(world))
-        assert "this node offers nvidia.com/gpu as well" in world.agent._board.offer.problem
+        assert "this node offers nvidia.com/gpu as well" in world.agent._advertisement.current.problem
         world.node_has({MEMORY: str(UNITS), "nvidia.com/gpu": "0"})
         await world.until(lambda: world.kubelet.allocatable(MEMORY) == UNITS)
 
@@ -163,7 +163,7 @@ async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> 
         world.node_has({"nvidia.com/gpu": "1"})
         await world.launch_agent()
         await world.until(lambda: world.healthy() == {"GPU-0": False})
-        await world.until(lambda: world.agent.not_ready() == "")
+        await world.until(lambda: world.agent.find_unready_reason() == "")
         assert world.kubelet.allocatable(MEMORY) == 0
 
 
@@ -178,26 +178,28 @@ async def test_both_serve_a_node_whose_cards_are_divided(cards: dict[str, list[s
 
 
 async def test_a_second_registrant_of_our_resource_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals, "DIFFERENT_SECONDS", 0.2)
-    monkeypatch.setattr(rivals, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(rivals, "MISMATCH_SECONDS", 0.2)
+    monkeypatch.setattr(rivals, "CHECK_INTERVAL_SECONDS", 0.05)
     async with a_world() as world:
         world.node_has({MEMORY: str(UNITS)})
         async with ScriptedPlugin(world.kubelet.plugins_folder, ["other::0"], name="other.sock") as other:
             await other.register()
             await world.kubelet.until(lambda: world.kubelet.capacity(MEMORY) == 1)
             world.node_has({MEMORY: "1"})  # as kubelet says it 10 s later
-            await world.until(lambda: "another plugin registered it too" in world.agent._board.offer.problem)
-            assert f"the node has 1 of {MEMORY} and this agent lists {UNITS}" in world.agent._board.offer.problem
+            await world.until(lambda: "another plugin registered it too" in world.agent._advertisement.current.problem)
+            assert (
+                f"the node has 1 of {MEMORY} and this agent lists {UNITS}" in world.agent._advertisement.current.problem
+            )
             await world.until(lambda: world.healthy() == {"GPU-0": False})
 
 
 async def test_a_thousand_devices_are_written_as_1k_and_mean_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rivals, "DIFFERENT_SECONDS", 0.0)
+    monkeypatch.setattr(rivals, "MISMATCH_SECONDS", 0.0)
     async with a_world(1024 * 1000) as world:
         await quiet(world)
         world.node_has({MEMORY: "1k"})
-        await world.until(lambda: world.agent._rivals._offered == {MEMORY: "1k"})
-        assert world.agent._board.offer.problem == ""
+        await world.until(lambda: world.agent._conflicting_plugins._capacity == {MEMORY: "1k"})
+        assert world.agent._advertisement.current.problem == ""
 
 
 async def test_cards_that_are_gone_at_the_start_are_gone_from_the_node() -> None:
@@ -209,7 +211,7 @@ async def test_cards_that_are_gone_at_the_start_are_gone_from_the_node() -> None
         await world.launch_agent()
         await world.until(lambda: world.healthy() == {})
         assert json.loads(world.says() or "")["cards"] == []
-        assert world.agent.not_ready() == ""
+        assert world.agent.find_unready_reason() == ""
 
 
 async def test_a_restart_of_the_agent_writes_nothing() -> None:
@@ -218,7 +220,7 @@ async def test_a_restart_of_the_agent_writes_nothing() -> None:
         version = world.api.get("nodes", NODE)["metadata"]["resourceVersion"]
         await world.stop_agent()
         await world.start_agent()
-        await world.until(lambda: world.agent._own_node.says("labels", "vrampack.dev/enforcement") is not None)
+        await world.until(lambda: world.agent._own_node.get_current("labels", "vrampack.dev/enforcement") is not None)
         assert world.api.get("nodes", NODE)["metadata"]["resourceVersion"] == version
         assert node_writes(world) == 0
 
@@ -234,7 +236,7 @@ async def test_the_label_says_who_holds_limits() -> None:
 async def test_a_limit_keeper_that_cannot_work_here_is_said_and_nothing_offered() -> None:
     async with a_world(starts=False, enforcement="native") as world:
         await world.launch_agent()
-        await world.until(lambda: "enforcement: " in world.agent._board.offer.problem)
+        await world.until(lambda: "enforcement: " in world.agent._advertisement.current.problem)
         await world.until(lambda: world.healthy() == {"GPU-0": False})
 
 
@@ -269,14 +271,14 @@ async def test_pods_with_a_record_are_not_observed() -> None:
         pod = world.bound("p")
         assert await world.kubelet.admit(pod)
         await world.kubelet.start(pod, "main")
-        await world.until(lambda: world.agent._pods.of(pod.uid) is not None)
+        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
         assert world.says(OBSERVED) is None
         assert node_writes(world) == 2
 
 
 async def test_kubelet_that_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "AGAIN_SECONDS", 0.05)
-    monkeypatch.setattr(app, "OBSERVE_SECONDS", 0.1)
+    monkeypatch.setattr(app, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(app, "OBSERVE_INTERVAL_SECONDS", 0.1)
     async with a_world() as world:
         pod = a_pod("naked", units=4, has_references=False)
         pod.spec["spec"]["nodeName"] = NODE

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.api import ApiInMemory
-from vrampack.agent.events import AgentReason
-from vrampack.agent.limits.watch import Over
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.limits.watch import OverLimit
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.overuse import Overuse
+from vrampack.agent.overuse import OveruseReporter
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.events import EventRecorder
 
-OVER = Over("uid-a", "main", "GPU-0", 5000, 4301, 20.0, is_to_evict=False)
+OVER = OverLimit("uid-a", "main", "GPU-0", 5000, 4301, 20.0, should_evict=False)
 POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)
 
 
@@ -47,12 +47,14 @@ class Told(EventRecorder):
 class Post:
     """One pod that is over, and who hears of it."""
 
-    def __init__(self, over: Over) -> None:
+    def __init__(self, over: OverLimit) -> None:
         self.over = over
         self.evictions, self.events, self.counted = Evictions(), Told(), 0
-        self.overuse = Overuse(self._look, self.evictions, self.events, pod_of={"uid-a": POD}.get, evicted=self._count)
+        self.overuse = OveruseReporter(
+            self._look, self.evictions, self.events, find_pod={"uid-a": POD}.get, on_evicted=self._count
+        )
 
-    async def _look(self) -> tuple[Over, ...]:
+    async def _look(self) -> tuple[OverLimit, ...]:
         return (self.over,)
 
     def _count(self) -> None:
@@ -61,31 +63,31 @@ class Post:
 
 async def test_it_is_said_with_both_numbers() -> None:
     post = Post(OVER)
-    await post.overuse.look()
+    await post.overuse.report_overuse()
     text = "container main uses 5000 MiB of card GPU-0, its limit is 4301 MiB"
-    assert post.events.told == [(f"ml/a {AgentReason.OVER_LIMIT}", text)]
+    assert post.events.told == [(f"ml/a {AgentEventReason.OVER_LIMIT}", text)]
     assert post.evictions.taken == []
 
 
 async def test_it_is_evicted_once_when_that_was_asked_for() -> None:
-    post = Post(replace(OVER, is_to_evict=True))
-    await post.overuse.look()
-    await post.overuse.look()
+    post = Post(replace(OVER, should_evict=True))
+    await post.overuse.report_overuse()
+    await post.overuse.report_overuse()
     assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
 
 
 async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
-    post = Post(replace(OVER, is_to_evict=True))
+    post = Post(replace(OVER, should_evict=True))
     post.evictions.refusal = RefusedError(429, "TooManyRequests", "a budget")
-    await post.overuse.look()
+    await post.overuse.report_overuse()
     assert post.counted == 0
     post.evictions.refusal = None
-    await post.overuse.look()
+    await post.overuse.report_overuse()
     assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
 
 
 @pytest.mark.parametrize("uid", ["uid-b"])
 async def test_a_pod_that_is_gone_is_nobody(uid: str) -> None:
-    post = Post(replace(OVER, pod_uid=uid, is_to_evict=True))
-    await post.overuse.look()
+    post = Post(replace(OVER, pod_uid=uid, should_evict=True))
+    await post.overuse.report_overuse()
     assert (post.events.told, post.evictions.taken) == ([], [])

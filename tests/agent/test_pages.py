@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
-from vrampack.agent.limits.contract import Usage
-from vrampack.agent.nvml.driver import Usage as CardUsage
+from vrampack.agent.limits.contract import ContainerUsage
+from vrampack.agent.nvml.driver import GpuUsage as CardUsage
 from vrampack.agent.nvml.errors import DriverError
 
 MIB = 1024 * 1024
@@ -19,7 +19,7 @@ LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "po
 
 def series(world: World, name: str) -> list[tuple[dict[str, str], float]]:
     """Of the page as a scraper gets it."""
-    families = text_string_to_metric_families(world.metrics.page().decode())
+    families = text_string_to_metric_families(world.metrics.render_page().decode())
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
@@ -35,14 +35,14 @@ async def a_running_pod(world: World) -> Pod:
 async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
     async with a_world() as world:
         pod = await a_running_pod(world)
-        await world.agent._showing.measure()
+        await world.agent._usage_collector.refresh_usage()
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]  # 16130 * 4 / 15
         assert series(world, USED) == [(LABELS, 0)]
         container_id = pod.states["main"].container_id.rpartition("/")[2]
-        world.agent._showing._of_containers = (
-            Usage(pod.uid, container_id, "GPU-0", 7 * MIB),
-            Usage(pod.uid, container_id, "GPU-0", 5 * MIB),  # two processes of one container
-            Usage("somebody", "else", "GPU-0", 3 * MIB),
+        world.agent._usage_collector._container_usage = (
+            ContainerUsage(pod.uid, container_id, "GPU-0", 7 * MIB),
+            ContainerUsage(pod.uid, container_id, "GPU-0", 5 * MIB),  # two processes of one container
+            ContainerUsage("somebody", "else", "GPU-0", 3 * MIB),
         )
         assert series(world, USED) == [(LABELS, 12 * MIB)]
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
@@ -69,13 +69,13 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
 
     async with a_world() as world:
         await a_running_pod(world)
-        monkeypatch.setattr(world.driver, "usage", usage)
-        await world.agent._showing.measure()
+        monkeypatch.setattr(world.driver, "read_usage", usage)
+        await world.agent._usage_collector.refresh_usage()
         card = {"node": NODE, "UUID": "GPU-0", "gpu": "0"}
         assert series(world, "vrampack_agent_card_memory_used_bytes") == [(card, 9 * MIB)]
         assert series(world, USED) == [(LABELS, 0)]
         answers.clear()
-        await world.agent._showing.measure()
+        await world.agent._usage_collector.refresh_usage()
         assert series(world, "vrampack_agent_card_memory_used_bytes") == []
         assert series(world, USED) == []  # not measured is not 0
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
@@ -85,6 +85,6 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
 async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
     async with a_world(enforcement="none") as world:
         await a_running_pod(world)
-        await world.agent._showing.measure()
+        await world.agent._usage_collector.refresh_usage()
         assert series(world, USED) == []
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]

@@ -10,7 +10,7 @@ from tests.agent.places import agrees, put, refusal, run
 from tests.agent.world import World, a_world
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent.kubelet import deviceplugin_pb2 as api
-from vrampack.agent.steering import Steering
+from vrampack.agent.steering import PreferredAllocation
 
 
 def plugin_of(world: World) -> object:
@@ -45,7 +45,7 @@ async def test_preferences_are_given_whatever_is_asked(
     async with a_world() as world:
         damaged = put(world, "damaged", change={"vrampack.dev/allocation": "{"})
         put(world, "empty", is_recorded=False, units=5)
-        await world.until(lambda: world.agent._pods.of(damaged.uid) is not None)
+        await world.until(lambda: world.agent._pod_cache.find_pod(damaged.uid) is not None)
         assert len(await preferred(world, available, must, size)) == count
 
 
@@ -54,11 +54,11 @@ async def test_the_ids_of_the_oldest_bind_of_that_size_are_proposed_first_and_on
         put(world, "late", cards=[1], bound_at=10)
         put(world, "early", cards=[0], bound_at=9)
         put(world, "small", cards=[1], units=3, bound_at=1)
-        await world.until(lambda: len(world.agent._pods.all()) == 3)
-        steering = Steering(world.agent._pods.all)
-        assert [steering.wanted(4) for _ in range(3)] == [{"GPU-0": 4}, {"GPU-1": 4}, None]
-        steering.ended("uid-late")
-        assert steering.wanted(4) == {"GPU-1": 4}
+        await world.until(lambda: len(world.agent._pod_cache.list_pods()) == 3)
+        steering = PreferredAllocation(world.agent._pod_cache.list_pods)
+        assert [steering.guess_wanted_units(4) for _ in range(3)] == [{"GPU-0": 4}, {"GPU-1": 4}, None]
+        steering.forget_pod("uid-late")
+        assert steering.guess_wanted_units(4) == {"GPU-1": 4}
 
 
 async def test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours() -> None:
@@ -105,7 +105,7 @@ async def test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothi
         back_end, world.agent._enforcement._back_end = world.agent._enforcement._back_end, None
         pod = put(world, "p")
         assert "nobody on this node can hold its limit" in await refusal(world, pod)
-        assert not world.agent._fence.units_held()
+        assert not world.agent._fence.count_held_units()
         world.agent._enforcement._back_end = back_end
         await run(world, pod)
 

@@ -1,4 +1,4 @@
-"""kubelet's own books: when they are read, for whom, and what a kubelet that is slow, busy or gone leads to."""
+"""kubelet's own device allocations: when they are read, for whom, and what a kubelet that is slow, busy or gone leads to."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from tests.fakes.kubelet.rig import Rig, a_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent import podresources
 from vrampack.agent.errors import KubeletError
-from vrampack.agent.podresources import PodResources
+from vrampack.agent.podresources import PodResourcesClient
 
 BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @asynccontextmanager
-async def some_books() -> AsyncIterator[tuple[Rig, PodResources]]:
+async def some_books() -> AsyncIterator[tuple[Rig, PodResourcesClient]]:
     """Of a kubelet with one pod, `p`."""
     async with a_rig() as rig:
         await rig.kubelet.admit(a_pod("p"))
-        yield rig, PodResources(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
+        yield rig, PodResourcesClient(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
 
 
 async def test_it_reads_who_has_which_ids() -> None:
     async with some_books() as (rig, books):
-        (held,) = await books.held()
-        assert (held.namespace, held.pod, held.container) == ("default", "p", "main")
-        assert held.ids == rig.kubelet.device_ids(rig.kubelet.pods["uid-p"], "main")
+        (held,) = await books.list_allocations()
+        assert (held.namespace, held.pod_name, held.container) == ("default", "p", "main")
+        assert held.device_ids == rig.kubelet.device_ids(rig.kubelet.pods["uid-p"], "main")
 
 
 async def test_a_busy_kubelet_is_asked_again() -> None:
     """It answers a hundred a second."""
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=3)
-        assert len(await books.held()) == 1
+        assert len(await books.list_allocations()) == 1
 
 
 async def test_any_other_refusal_is_an_error_with_its_text() -> None:
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.refuse("not today")
         with pytest.raises(KubeletError, match="pod-resources: UNKNOWN: not today"):
-            await books.held()
+            await books.list_allocations()
 
 
 async def test_who_asks_before_a_list_begins_shares_it() -> None:
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
-        first = asyncio.create_task(books.held())
+        first = asyncio.create_task(books.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
-        others = [asyncio.create_task(books.held()) for _ in range(20)]
+        others = [asyncio.create_task(books.list_allocations()) for _ in range(20)]
         await asyncio.sleep(0)
         calls = count_lists(books)
         rig.kubelet.doors.list_pods.release()
@@ -66,11 +66,11 @@ async def test_who_asks_before_a_list_begins_shares_it() -> None:
         assert all(other.result() is others[0].result() for other in others)
 
 
-def count_lists(books: PodResources) -> list[str]:
+def count_lists(books: PodResourcesClient) -> list[str]:
     """Lists that begin from now on."""
     calls, real = [], books._list
 
-    async def counted() -> tuple[podresources.Held, ...]:
+    async def counted() -> tuple[podresources.DeviceAllocation, ...]:
         calls.append("list")
         return await real()
 
@@ -82,20 +82,20 @@ async def test_who_asks_while_a_list_is_on_its_way_gets_a_later_one() -> None:
     """What was allocated after that list began may not be in it."""
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
-        first = asyncio.create_task(books.held())
+        first = asyncio.create_task(books.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
-        later = asyncio.create_task(books.held())
+        later = asyncio.create_task(books.list_allocations())
         await asyncio.sleep(0)
         rig.kubelet.doors.list_pods.release()
         before = await first
-        assert {held.pod for held in before} == {"p"}
+        assert {held.pod_name for held in before} == {"p"}
         assert await later is not before
 
 
 async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
     async with some_books() as (rig, books):
         rig.kubelet.doors.list_pods.hold()
-        one, other = asyncio.create_task(books.held()), asyncio.create_task(books.held())
+        one, other = asyncio.create_task(books.list_allocations()), asyncio.create_task(books.list_allocations())
         await rig.kubelet.doors.list_pods.reached()
         one.cancel()
         rig.kubelet.doors.list_pods.release()
@@ -103,9 +103,9 @@ async def test_one_who_gives_up_leaves_the_list_to_the_others() -> None:
 
 
 async def test_a_kubelet_that_is_away_is_an_error(tmp_path: Path) -> None:
-    books = PodResources(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
+    books = PodResourcesClient(tmp_path / "kubelet.sock", tmp_path / "checkpoint", resource=MEMORY)
     with pytest.raises(KubeletError, match="pod-resources: UNAVAILABLE"):
-        await books.held()
+        await books.list_allocations()
 
 
 async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ async def test_ids_of_nobody_are_refused() -> None:
         world.kubelet.life.books.write(world.kubelet.checkpoint)
         world.kubelet.pods["uid-other"] = a_pod("other", units=0)
         endpoint = world.kubelet.life.registrar.endpoints[MEMORY]
-        with pytest.raises(Exception, match="kubelet's own books have no container with these 4 devices"):
+        with pytest.raises(Exception, match="kubelet's own device allocations have no container with these 4 devices"):
             await endpoint.pre_start([f"GPU-0::{at}" for at in range(4)], 30)
 
 
@@ -166,17 +166,19 @@ CHECKPOINTS = {
         {"Data": {"PodDeviceEntries": [
             {"PodUID": "u", "ContainerName": "c", "ResourceName": MEMORY, "DeviceIDs": {"0": ["a"], "1": ["b"]}}
         ]}},
-        (podresources.Noted("u", "c", frozenset("ab")),),
+        (podresources.CheckpointAllocation("u", "c", frozenset("ab")),),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "wanted"), CHECKPOINTS.values(), ids=CHECKPOINTS)
-async def test_the_checkpoint_is_read(tmp_path: Path, body: object, wanted: tuple[podresources.Noted, ...]) -> None:
+async def test_the_checkpoint_is_read(
+    tmp_path: Path, body: object, wanted: tuple[podresources.CheckpointAllocation, ...]
+) -> None:
     path = tmp_path / "checkpoint"
     if body is not None:
         path.write_text(json.dumps(body))
-    assert await PodResources(tmp_path / "s", path, resource=MEMORY).noted() == wanted
+    assert await PodResourcesClient(tmp_path / "s", path, resource=MEMORY).read_checkpoint() == wanted
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"Data": 1}', '{"Data":{"PodDeviceEntries":[{"PodUID":1}]}}'])
@@ -184,4 +186,4 @@ async def test_a_checkpoint_of_another_form_is_an_error_that_names_it(tmp_path: 
     path = tmp_path / "checkpoint"
     path.write_text(text)
     with pytest.raises(KubeletError, match=r"/checkpoint: "):
-        await PodResources(tmp_path / "s", path, resource=MEMORY).noted()
+        await PodResourcesClient(tmp_path / "s", path, resource=MEMORY).read_checkpoint()

@@ -13,9 +13,9 @@ from tests.agent.limits.preload.clients import MIB, Program
 from tests.agent.places import put, refusal, remove, report, restarted, start
 from tests.agent.world import NODE, World, a_world
 from tests.fakes.kubelet.pods import Pod
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.wire import Answer, Kind, Verdict
-from vrampack.agent.shown import ShimStatus
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.wire import LibraryAnswer, LibraryVerdict, MessageKind
+from vrampack.agent.shown import LimitsStatus
 
 LIMIT_MIB = 4301  # 16130 * 4 / 15
 LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
@@ -33,7 +33,7 @@ async def a_node() -> AsyncIterator[World]:
 async def a_process(world: World, pod: Pod, container: str = "main") -> AsyncIterator[Program]:
     """One of that container, connected."""
     program = await Program.started()
-    world.owners[program.pid] = Owner(pod.uid, pod.states[container].container_id.rpartition("/")[2])
+    world.owners[program.pid] = CgroupOwner(pod.uid, pod.states[container].container_id.rpartition("/")[2])
     try:
         await program.open(world.preload.folder / "agent.sock")
         yield program
@@ -87,26 +87,30 @@ async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offer
     async with a_world(starts=False, enforcement="preload") as world:
         world.ships_library("616.1")
         await world.launch_agent()
-        await world.until(lambda: "back end preload cannot work here: driver 616.1" in world.agent._board.offer.problem)
+        await world.until(
+            lambda: "back end preload cannot work here: driver 616.1" in world.agent._advertisement.current.problem
+        )
 
 
 async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None:
     async with a_node() as world:
         pod = await running(world)
-        await world.until(lambda: bool(world.agent._showing.look().containers))
-        (unheard,) = world.agent._showing.look().containers
+        await world.until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
+        (unheard,) = world.agent._usage_collector.take_snapshot().containers
         assert (unheard.used_bytes, unheard.limit_bytes, unheard.refused) == (None, LIMIT_MIB * MIB, None)
         async with a_process(world, pod) as program:
-            assert await program.ask(Kind.HELLO) == Answer(Verdict.YES, 1, 1, LIMIT_MIB * MIB, 0, "580.95.05")
-            assert (await program.ask(Kind.HOLD, (0, 6144))).verdict is Verdict.NO
-            assert (await program.ask(Kind.HOLD, (0, 3193))).verdict is Verdict.YES
-            await world.until(lambda: bool(world.agent._showing.look().containers))
+            assert await program.ask(MessageKind.HELLO) == LibraryAnswer(
+                LibraryVerdict.YES, 1, 1, LIMIT_MIB * MIB, 0, "580.95.05"
+            )
+            assert (await program.ask(MessageKind.HOLD, (0, 6144))).verdict is LibraryVerdict.NO
+            assert (await program.ask(MessageKind.HOLD, (0, 3193))).verdict is LibraryVerdict.YES
+            await world.until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
             assert world.counted("vrampack_agent_container_memory_used_bytes", **LABELS) == 3193 * MIB
             assert world.counted("vrampack_agent_container_memory_limit_bytes", **LABELS) == LIMIT_MIB * MIB
             assert world.counted("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
             of_pod = {key: value for key, value in LABELS.items() if key not in ("UUID", "gpu")}
             assert world.counted("vrampack_agent_container_processes", **of_pod) == 1
-            page = msgspec.json.decode(msgspec.json.encode(world.agent._shim()), type=ShimStatus)
+            page = msgspec.json.decode(msgspec.json.encode(world.agent._build_limits_status()), type=LimitsStatus)
             assert (page.node, page.enforcement, page.driver_version, page.connected) == (
                 NODE,
                 "preload",
@@ -126,45 +130,48 @@ async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
     async with a_node() as world:
         pod = await running(world)
         async with a_process(world, pod) as program:
-            await program.ask(Kind.HELLO)
-            await program.ask(Kind.HOLD, (0, 100))
+            await program.ask(MessageKind.HELLO)
+            await program.ask(MessageKind.HOLD, (0, 100))
             remove(world, pod)
-            await world.until(lambda: not world.agent._showing.look().containers)
-            (shown,) = world.agent._shim().containers
+            await world.until(lambda: not world.agent._usage_collector.take_snapshot().containers)
+            (shown,) = world.agent._build_limits_status().containers
             assert (shown.pod, shown.used_bytes) == ("", 100 * MIB)
-        await world.until(lambda: not world.agent._shim().containers)
+        await world.until(lambda: not world.agent._build_limits_status().containers)
 
 
 async def test_a_killed_agent_s_successor_knows_a_process_that_says_nothing() -> None:
     async with a_node() as world:
         pod = await running(world)
         async with a_process(world, pod), a_process(world, pod) as other:
-            await other.ask(Kind.HELLO)
+            await other.ask(MessageKind.HELLO)
             async with a_process(world, pod) as idle:
-                await idle.ask(Kind.HELLO)
-                assert (await idle.ask(Kind.HOLD, (0, 4000))).verdict is Verdict.YES
+                await idle.ask(MessageKind.HELLO)
+                assert (await idle.ask(MessageKind.HOLD, (0, 4000))).verdict is LibraryVerdict.YES
                 await world.kill_agent()
                 await world.start_agent()
                 await other.open(world.preload.folder / "agent.sock")
-                assert (await other.ask(Kind.HELLO)).used_bytes == 4000 * MIB
-                assert (await other.ask(Kind.HOLD, (0, 302))).verdict is Verdict.NO  # 4301 - 4000 = 301
+                assert (await other.ask(MessageKind.HELLO)).used_bytes == 4000 * MIB
+                assert (await other.ask(MessageKind.HOLD, (0, 302))).verdict is LibraryVerdict.NO  # 4301 - 4000 = 301
             await world.until(
-                lambda: not world.agent._shim().containers or not world.agent._shim().containers[0].used_bytes
+                lambda: (
+                    not world.agent._build_limits_status().containers
+                    or not world.agent._build_limits_status().containers[0].used_bytes
+                )
             )
-            assert (await other.ask(Kind.HOLD, (0, 4301))).verdict is Verdict.YES
+            assert (await other.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
 
 
 async def test_a_limit_that_is_changed_holds_from_the_next_allocation_on() -> None:
     async with a_node() as world:
         pod = await running(world)
         async with a_process(world, pod) as program:
-            await program.ask(Kind.HELLO)
+            await program.ask(MessageKind.HELLO)
             change_limit(world, pod, 2000)
-            await world.until(lambda: world.agent._enforcement.limits_of(pod.uid, "main") == {"GPU-0": 2000})
-            assert (await program.ask(Kind.HOLD, (0, 2001))).verdict is Verdict.NO
+            await world.until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
+            assert (await program.ask(MessageKind.HOLD, (0, 2001))).verdict is LibraryVerdict.NO
             change_limit(world, pod, LIMIT_MIB)
-            await world.until(lambda: world.agent._enforcement.limits_of(pod.uid, "main") == {"GPU-0": LIMIT_MIB})
-            assert (await program.ask(Kind.HOLD, (0, LIMIT_MIB))).verdict is Verdict.YES
+            await world.until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB})
+            assert (await program.ask(MessageKind.HOLD, (0, LIMIT_MIB))).verdict is LibraryVerdict.YES
 
 
 CHANGES: dict[str, tuple[int, dict[str, object]]] = {
@@ -179,10 +186,10 @@ CHANGES: dict[str, tuple[int, dict[str, object]]] = {
 async def test_a_change_that_the_fence_would_not_pass_changes_nothing(mib: int, more: dict[str, object]) -> None:
     async with a_node() as world:
         pod = await running(world)
-        shown = world.agent._pods.of(pod.uid)
+        shown = world.agent._pod_cache.find_pod(pod.uid)
         change_limit(world, pod, mib, **more)
-        await world.until(lambda: world.agent._pods.of(pod.uid) is not shown)
-        assert world.agent._enforcement.limits_of(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not shown)
+        assert world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
 
 
 async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals_are_remembered() -> None:
@@ -190,8 +197,8 @@ async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals
         pod = await running(world)
         for _ in range(2):
             async with a_process(world, pod) as program:
-                assert (await program.ask(Kind.HELLO)).used_bytes == 0
-                assert (await program.ask(Kind.HOLD, (0, 6144))).verdict is Verdict.NO
+                assert (await program.ask(MessageKind.HELLO)).used_bytes == 0
+                assert (await program.ask(MessageKind.HOLD, (0, 6144))).verdict is LibraryVerdict.NO
             await restarted(world, pod)
             report(world, pod)
         await world.until(lambda: world.counted("vrampack_agent_container_refused_allocations_total", **LABELS) == 2)
@@ -205,8 +212,10 @@ async def test_where_the_library_was_and_is_no_more_its_processes_go_on_unlimite
         world.settings["enforcement"] = "watch"
         await world.start_agent()
         async with a_process(world, pod) as program:
-            assert (await program.ask(Kind.HELLO)).verdict is Verdict.UNLIMITED
-        assert world.agent._shim() == ShimStatus(node=NODE, enforcement="watch", driver_version="580.95.05")
+            assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.UNLIMITED
+        assert world.agent._build_limits_status() == LimitsStatus(
+            node=NODE, enforcement="watch", driver_version="580.95.05"
+        )
 
 
 async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
@@ -214,7 +223,7 @@ async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
         world.ships_library()
         world.preload.folder.rmdir()
         await world.launch_agent()
-        await world.until(lambda: "is not there to be written to" in world.agent._board.offer.problem)
+        await world.until(lambda: "is not there to be written to" in world.agent._advertisement.current.problem)
 
 
 async def test_a_pod_of_which_nothing_is_recorded_is_refused_as_ever() -> None:

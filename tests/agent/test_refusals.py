@@ -10,10 +10,10 @@ import pytest
 from tests.builders import a_pod, some_cards
 from tests.fakes.api import ApiInMemory
 from vrampack.agent.errors import RefusedStartError
-from vrampack.agent.fence import Fence, Start
+from vrampack.agent.fence import ContainerStart, Fence
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.podresources import Held
-from vrampack.agent.refusals import Refusals
+from vrampack.agent.podresources import DeviceAllocation
+from vrampack.agent.refusals import RejectedPods
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.events import EventRecorder
 
@@ -40,17 +40,17 @@ class Stage:
     def __init__(self, *answers: Exception, mode: Literal["evict", "keep"] = "evict") -> None:
         self.now, self.evicted = 0.0, 0
         self.door = Door(list(answers))
-        self.refusals = Refusals(
+        self.refusals = RejectedPods(
             self.door,
             Fence("n"),
             EventRecorder(
                 ApiInMemory(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
             ),
             cards=lambda: CARDS,
-            evicted=self.count,
+            on_evicted=self.count,
             clock=lambda: self.now,
-            after_seconds=30,
-            mode=mode,
+            evict_after_seconds=30,
+            action=mode,
         )
 
     def count(self) -> None:
@@ -59,18 +59,18 @@ class Stage:
     async def at(self, seconds: float) -> int:
         """Look at this time; how often an eviction was asked for so far."""
         self.now = seconds
-        await self.refusals.look()
+        await self.refusals.evict_due_pods()
         return len(self.door.asked)
 
 
-def a_start(pod: LocalPod | None = None) -> Start:
+def a_start(pod: LocalPod | None = None) -> ContainerStart:
     local = pod or LocalPod(a_pod("p", node="n", uid="u"), {}, {}, is_static=False, is_controlled=True)
-    return Start(Held("default", "p", "main", frozenset({"GPU-0::0"})), local)
+    return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), local)
 
 
 async def test_it_is_evicted_by_its_uid_when_the_refusal_has_lasted() -> None:
     stage = Stage()
-    stage.refusals.refused(a_start(), REFUSED)
+    stage.refusals.record_rejection(a_start(), REFUSED)
     assert await stage.at(29.9) == 0
     assert await stage.at(30) == 1
     assert stage.door.asked == [("default", "p", "u")]
@@ -80,7 +80,7 @@ async def test_it_is_evicted_by_its_uid_when_the_refusal_has_lasted() -> None:
 async def test_the_first_refusal_counts_not_the_last() -> None:
     stage = Stage()
     for stage.now in (0.0, 10.0, 29.0):
-        stage.refusals.refused(a_start(), REFUSED)
+        stage.refusals.record_rejection(a_start(), REFUSED)
     assert await stage.at(30) == 1
 
 
@@ -94,7 +94,7 @@ AGAIN = {
 @pytest.mark.parametrize("answer", AGAIN.values(), ids=AGAIN)
 async def test_what_may_pass_is_tried_again_after_ten_seconds(answer: Exception) -> None:
     stage = Stage(answer)
-    stage.refusals.refused(a_start(), REFUSED)
+    stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 39, 40)] == [1, 1, 2]
     assert stage.evicted == 1
 
@@ -105,14 +105,14 @@ GONE = {"gone": RefusedError(404, "NotFound", "p"), "another one": RefusedError(
 @pytest.mark.parametrize("answer", GONE.values(), ids=GONE)
 async def test_a_pod_that_is_not_there_any_more_is_forgotten(answer: Exception) -> None:
     stage = Stage(answer)
-    stage.refusals.refused(a_start(), REFUSED)
+    stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 60, 90)] == [1, 1, 1]
     assert stage.evicted == 0
 
 
 async def test_once_evicted_it_is_not_evicted_again_while_it_ends() -> None:
     stage = Stage()
-    stage.refusals.refused(a_start(), REFUSED)
+    stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 60, 3600)] == [1, 1, 1]
 
 
@@ -127,12 +127,12 @@ KEPT: dict[str, tuple[Literal["evict", "keep"], bool, bool]] = {
 async def test_some_are_kept(mode: Literal["evict", "keep"], *, is_controlled: bool, is_static: bool) -> None:
     stage = Stage(mode=mode)
     pod = replace(a_start().pod, is_controlled=is_controlled, is_static=is_static)
-    stage.refusals.refused(a_start(pod), REFUSED)
+    stage.refusals.record_rejection(a_start(pod), REFUSED)
     assert await stage.at(3600) == 0
 
 
 async def test_one_that_started_after_all_or_went_is_forgotten() -> None:
     stage = Stage()
-    stage.refusals.refused(a_start(), REFUSED)
-    stage.refusals.ended("u")
+    stage.refusals.record_rejection(a_start(), REFUSED)
+    stage.refusals.forget_pod("u")
     assert await stage.at(3600) == 0

@@ -38,10 +38,10 @@ async def test_it_serves_before_it_registers() -> None:
         await world.launch_agent()
         await world.kubelet.doors.register_answer.reached()
         await world.kubelet.registered(MEMORY)
-        assert not world.agent.not_ready().startswith("stopping")
-        assert world.agent.not_ready() == "not registered with kubelet"
+        assert not world.agent.find_unready_reason().startswith("stopping")
+        assert world.agent.find_unready_reason() == "not registered with kubelet"
         world.kubelet.doors.register_answer.release()
-        await world.until(lambda: world.agent.not_ready() == "")
+        await world.until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_it_registers_what_the_node_has() -> None:
@@ -60,7 +60,7 @@ async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothin
         files, threads = open_files(), threading.active_count()
         waits = [await restarted(world) for _ in range(8)]
         assert max(waits) < 2
-        monkeypatch.setattr(registration, "LOOK_SECONDS", 0.02)
+        monkeypatch.setattr(registration, "POLL_SECONDS", 0.02)
         for _ in range(42):
             await restarted(world)
         assert len(set(endpoints(world))) == 52  # each registration a name of its own
@@ -76,7 +76,7 @@ async def restarted(world: World) -> float:
     await world.kubelet.restart()
     begun = time.monotonic()
     await world.kubelet.registered(MEMORY, times=times + 1)
-    await world.until(lambda: world.agent.not_ready() == "")
+    await world.until(lambda: world.agent.find_unready_reason() == "")
     return time.monotonic() - begun
 
 
@@ -95,7 +95,7 @@ async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: p
     async with a_world(starts=False) as world:
         world.kubelet.doors.register.refuse("no room", times=3)
         await world.start_agent()
-        assert world.log_text.count("not registered failures=") == 3
+        assert world.log_text.count("registration failed failures=") == 3
         assert "no room" in world.log_text
         assert len(endpoints(world)) == 1
         assert sockets(world) == set(endpoints(world))  # those of the refused ones are gone
@@ -110,7 +110,7 @@ async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pyte
         await world.until(lambda: "DEADLINE_EXCEEDED" in world.log_text)
         world.kubelet.doors.register.release()
         await world.kubelet.registered(MEMORY)
-        await world.until(lambda: world.agent.not_ready() == "")
+        await world.until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_registration() -> None:
@@ -122,8 +122,8 @@ async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_regis
 
 async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but nobody counts it."""
-    monkeypatch.setattr(rivals, "LOST_SECONDS", (0.2, 600))
-    monkeypatch.setattr(rivals, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(rivals, "REREGISTER_SECONDS", (0.2, 600))
+    monkeypatch.setattr(rivals, "CHECK_INTERVAL_SECONDS", 0.05)
     async with a_world() as world:
         async with ScriptedPlugin(world.kubelet.plugins_folder, ["other::0"], name="other.sock") as other:
             await other.register()
@@ -161,7 +161,7 @@ async def test_a_node_without_cards_is_idle_and_ready() -> None:
     async with a_world(starts=False) as world:
         world.driver.present = ()
         await world.launch_agent()
-        await world.until(lambda: world.agent.not_ready() == "")
+        await world.until(lambda: world.agent.find_unready_reason() == "")
         assert "idle" in world.log_text
         assert endpoints(world) == []
         assert world.says() is None  # a node that never had cards says nothing
@@ -172,7 +172,7 @@ async def test_cards_that_come_later_are_registered_then() -> None:
     async with a_world(starts=False) as world:
         present, world.driver.present = world.driver.present, ()
         await world.launch_agent()
-        await world.until(lambda: world.agent.not_ready() == "")
+        await world.until(lambda: world.agent.find_unready_reason() == "")
         world.driver.present = present
         await world.kubelet.registered(MEMORY)
 
@@ -180,15 +180,15 @@ async def test_cards_that_come_later_are_registered_then() -> None:
 async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often kubelet's socket is looked at."""
     looks = 0
-    look = registration.Registration._kubelet_or_none
+    look = registration.KubeletRegistration._find_kubelet_socket
 
-    def counted(self: registration.Registration) -> tuple[int, int] | None:
+    def counted(self: registration.KubeletRegistration) -> tuple[int, int] | None:
         nonlocal looks
         looks += 1
         return look(self)
 
-    monkeypatch.setattr(registration, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(registration.Registration, "_kubelet_or_none", counted)
+    monkeypatch.setattr(registration, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(registration.KubeletRegistration, "_find_kubelet_socket", counted)
     async with a_world() as world:
         await world.until(lambda: looks > 50)
         assert len(endpoints(world)) == 1

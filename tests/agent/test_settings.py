@@ -87,7 +87,7 @@ kubelet_folder: /data/kubelet
 """,
     )
     assert (settings.unit_mib, settings.units_per_card, settings.devices) == (256, {"Tesla T4": 60}, "cdi")
-    assert (settings.cards.exclude, settings.cards.are_named) == (("GPU-1", "GPU-2"), True)
+    assert (settings.cards.exclude, settings.cards.are_selected) == (("GPU-1", "GPU-2"), True)
     assert (settings.health.check_seconds, settings.health.xids.fatal) == (1.0, (31,))
     assert (settings.refused.action, settings.kubelet_folder) == ("keep", Path("/data/kubelet"))
 

@@ -19,19 +19,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.agent.drivers import ScriptedDriver, a_gpu
 from tests.agent.limits.kmod.played import PlayedModule, a_proc, a_process
 from vrampack.agent.limits.errors import ImpossibleBackEndError
-from vrampack.agent.limits.preload.backend import Paths
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.nvml.driver import Inventory
+from vrampack.agent.limits.preload.backend import PreloadPaths
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.nvml.driver import GpuInventory
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.agent.settings import AgentConfiguration, AgentListen
-from vrampack.agent.standalone import Places, StandaloneAgent
+from vrampack.agent.standalone import HostPaths, StandaloneAgent
 
 MIB = 1 << 20
 T4 = a_gpu(memory_mib=15109, model="Tesla T4")
 SIX = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
 
 
-class Driver(ScriptedDriver):
+class HostDriver(ScriptedDriver):
     """Of a version that needs the library, unless told otherwise; it holds limits by cgroup."""
 
     def __init__(self, version: str = "580.95.05") -> None:
@@ -41,9 +41,9 @@ class Driver(ScriptedDriver):
         self.may_answer.set()
         self.limits: list[tuple[str, str, int | None]] = []
 
-    async def cards(self) -> Inventory:
+    async def list_gpus(self) -> GpuInventory:
         await self.may_answer.wait()
-        return Inventory((await super().cards()).cards, self.version)
+        return GpuInventory((await super().list_gpus()).gpus, self.version)
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
         self.limits.append((cgroup_path, uuid, mib))
@@ -54,14 +54,14 @@ class Host:
     """Its cgroups are files."""
 
     folder: Path
-    driver: Driver
+    driver: HostDriver
     module: PlayedModule
 
     @property
-    def places(self) -> Places:
-        preload = Paths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
-        places = Places(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
-        return replace(places, nodes=self.module.nodes, proc=self.folder / "proc")
+    def places(self) -> HostPaths:
+        preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
+        places = HostPaths(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
+        return replace(places, kmod=self.module.nodes, proc=self.folder / "proc")
 
     def agent(
         self, enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
@@ -72,7 +72,9 @@ class Host:
             listen=AgentListen(health=""),
             enforcement=enforcement,
         )
-        return StandaloneAgent(settings, Metrics("0", node="host"), self.driver, host="host", places=self.places)
+        return StandaloneAgent(
+            settings, AgentMetrics("0", node="host"), self.driver, host="host", node_paths=self.places
+        )
 
     async def asks(self, name: str, *env: str, hierarchy: str = "unified") -> dict[str, object]:
         """What the hook of a container is answered."""
@@ -91,7 +93,7 @@ class Host:
 @asynccontextmanager
 async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = None) -> AsyncIterator[None]:
     """Until it is ready, unless told otherwise."""
-    is_so = until or (lambda: not agent.not_ready())
+    is_so = until or (lambda: not agent.find_unready_reason())
     task = asyncio.create_task(agent.run())
     try:
         async with asyncio.timeout(10):
@@ -112,11 +114,11 @@ def host(tmp_path: Path) -> Host:
     a_proc(tmp_path)
     module = PlayedModule()
     module.is_loaded = False
-    return Host(tmp_path, Driver(), module)
+    return Host(tmp_path, HostDriver(), module)
 
 
 def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], float]]:
-    families = text_string_to_metric_families(agent._metrics.page().decode())
+    families = text_string_to_metric_families(agent._metrics.render_page().decode())
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
@@ -133,7 +135,7 @@ async def test_a_container_gets_the_library_and_is_shown(host: Host) -> None:
 
 
 async def test_where_the_driver_holds_limits_nothing_is_mounted(host: Host) -> None:
-    host.driver = Driver("615.71.09")
+    host.driver = HostDriver("615.71.09")
     agent = host.agent()
     async with running(agent):
         assert await host.asks("c1", *SIX) == {"ok": True}
@@ -150,10 +152,10 @@ async def test_where_the_module_holds_limits_a_container_is_registered_and_nothi
         cgroup = (host.folder / "cgroup/docker/c1").stat().st_ino
         assert (host.module.instances[key].identity, host.module.instances[key].weight) == (f"cgroup={cgroup}", 4)
         host.module.uses(key, 0, 3193, refused=1)
-        await agent._look_at_module()
+        await agent._reconcile_module()
         assert series(agent, "vrampack_agent_container_memory_used_bytes")[0][1] == 3193 * MIB
         assert series(agent, "vrampack_agent_container_refused_allocations_total")[0][1] == 1
-        (shown,) = agent._status().containers
+        (shown,) = agent._build_limits_status().containers
         assert (shown.container, shown.limit_bytes, shown.used_bytes) == ("c1", 6043 * MIB, 3193 * MIB)
         host.module.ends(key)
         (host.folder / "cgroup/docker/c1/cgroup.events").write_text("populated 0\n")
@@ -187,10 +189,10 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
     agent = host.agent()
     async with running(agent):
         host.module.is_attached = False
-        await agent._look_at_module()
-        assert "vrampack shim attach" in agent.not_ready()
+        await agent._reconcile_module()
+        assert "vrampack limits attach" in agent.find_unready_reason()
         answer = await host.asks("c1", *SIX)
-        assert (answer["ok"], "vrampack shim attach" in str(answer["error"])) == (False, True)
+        assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
 
 
 async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: Host) -> None:
@@ -198,7 +200,7 @@ async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: 
     agent = host.agent()
     async with running(agent, lambda: host.places.hook_socket.exists() and bool(agent._discovery.problem)):
         text = "the cards of this host are not known yet: the driver is asleep"
-        assert agent.not_ready() == text
+        assert agent.find_unready_reason() == text
         assert await host.asks("c1", *SIX) == {"ok": False, "error": text}
         assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
 
@@ -223,13 +225,13 @@ async def test_it_does_not_wait_for_ever(host: Host, monkeypatch: pytest.MonkeyP
 
 async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
     """By the driver anew as well: it may have been loaded anew."""
-    host.driver = Driver("615.71.09")
+    host.driver = HostDriver("615.71.09")
     for expected in (1, 2):
         agent = host.agent()
         async with running(agent):
             if expected == 1:
                 await host.asks("c1", *SIX)
-            assert [each.limits for each in agent._tenants.all()] == [{"GPU-0": 6043}]
+            assert [each.limits for each in agent._host_containers.list_containers()] == [{"GPU-0": 6043}]
         assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)] * expected
     assert not host.places.hook_socket.exists()
 
@@ -247,6 +249,6 @@ IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"
 async def test_what_holds_nobody_ends_the_agent(
     host: Host, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
 ) -> None:
-    host.driver = Driver(version)
+    host.driver = HostDriver(version)
     with pytest.raises(ImpossibleBackEndError, match=why):
         await host.agent(enforcement).run()

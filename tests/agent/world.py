@@ -25,11 +25,11 @@ from tests.builders import a_node
 from tests.fakes.kubelet.kubelet import Kubelet
 from tests.fakes.kubelet.pods import Pod, a_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
-from vrampack.agent.app import Agent, Options
-from vrampack.agent.enforcement import Surroundings
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.backend import Paths
-from vrampack.agent.metrics import Metrics
+from vrampack.agent.app import Agent, AgentOptions
+from vrampack.agent.enforcement import NodePaths
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.backend import PreloadPaths
+from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Node
@@ -54,7 +54,7 @@ class World:
         self.driver = driver
         self.folder = folder
         self.settings: dict[str, Any] = {}
-        self.preload = Paths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
+        self.preload = PreloadPaths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
         self.module = PlayedModule()
         self.module.is_loaded = False
         self.cgroups = folder / "cgroup"
@@ -62,7 +62,7 @@ class World:
         self.cgroups.mkdir()
         (self.cgroups / "cgroup.controllers").touch()
         self.proc = a_proc(folder)
-        self.owners: dict[int, Owner] = {}
+        self.owners: dict[int, CgroupOwner] = {}
         """Whose a process is, by pid."""
         self.agent: Agent
         self._running: asyncio.Task[None] | None = None
@@ -106,8 +106,8 @@ class World:
         settings = AgentConfiguration.model_validate(
             {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
         )
-        self.metrics = Metrics("test", node=NODE)
-        surroundings = Surroundings(
+        self.metrics = AgentMetrics("test", node=NODE)
+        surroundings = NodePaths(
             self.folder / "no-hook" / "hook.sock",
             self.preload,
             self.owners.get,
@@ -115,7 +115,7 @@ class World:
             self.cgroups,
             self.proc,
         )
-        options = Options(settings, "test", NODE, surroundings=surroundings)
+        options = AgentOptions(settings, "test", NODE, node_paths=surroundings)
         self.agent = Agent(options, self._client, self.metrics, self.driver)
         self._running = asyncio.create_task(self.agent.run())
 

@@ -134,8 +134,13 @@ class Kept(Api):
         self.data, self.version = dict(data), self.version + 1
 
     async def patch_webhook_ca_bundle(
-        self, configuration: str, webhook: str, bundle: bytes, *, timeout_seconds: float
-    ) -> None:  # noqa: ARG002 - the real one's shape
+        self,
+        configuration: str,  # noqa: ARG002 - the real one's shape
+        webhook: str,  # noqa: ARG002 - the same
+        bundle: bytes,
+        *,
+        timeout_seconds: float,  # noqa: ARG002 - the same
+    ) -> None:
         self.done.append("trust")
         self.trusted = bundle
 

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias
 
 from tests.e2e.processes import REPOSITORY
 from tests.fakes.driver.build import build
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.backend import Named, Paths, Preload
-from vrampack.agent.limits.preload.files import FOLDER, LIBRARY
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
+from vrampack.agent.limits.preload.files import HOST_FOLDER, LIBRARY
 
 HERE = Path(__file__).parent
-EVERYBODY = Owner("gpu-test", "gpu-test")
+EVERYBODY = CgroupOwner("gpu-test", "gpu-test")
 """Every process that asks is of this one container: there is no kubelet here."""
 TIMEOUT_SECONDS = 120
 
@@ -74,7 +74,7 @@ def interception() -> str:
 class Machine:
     """Programs run with the library or without it; the back end runs in this process."""
 
-    def __init__(self, card: Card, back_end: Preload, programs: Path) -> None:
+    def __init__(self, card: Card, back_end: PreloadBackEnd, programs: Path) -> None:
         self.card = card
         self.back_end = back_end
         self.cuda = programs / "cuda"
@@ -85,12 +85,12 @@ class Machine:
     async def limited_to(cls, card: Card, limit_mib: int, scratch: Path) -> AsyncIterator[Machine]:
         """Build, install, and answer until the end. As root: the library's folder is a fixed one."""
         await asyncio.to_thread(_build, scratch)
-        back_end = Preload(
-            Paths(shipped=REPOSITORY / "build" / LIBRARY, books=scratch / "books"),
-            name_of=lambda _owner: Named("gpu", {card.uuid: limit_mib}),
-            minors=lambda: {card.uuid: 0},
+        back_end = PreloadBackEnd(
+            PreloadPaths(shipped=REPOSITORY / "build" / LIBRARY, journal=scratch / "books"),
+            resolve_container=lambda _owner: ResolvedContainer("gpu", {card.uuid: limit_mib}),
+            get_minors=lambda: {card.uuid: 0},
             driver_version=lambda: card.driver,
-            owner_of=lambda _pid: EVERYBODY,
+            find_owner=lambda _pid: EVERYBODY,
         )
         await back_end.start()
         try:
@@ -138,7 +138,7 @@ class Machine:
 
     def held_bytes(self, pid: int) -> int:
         """As the back end counts."""
-        return sum(use.held_bytes for use in self.back_end.processes() if use.pid == pid)
+        return sum(use.held_bytes for use in self.back_end.list_processes() if use.pid == pid)
 
     async def _start(self, command: Sequence[str | Path], *, is_limited: bool) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
@@ -148,7 +148,7 @@ class Machine:
 
 
 def _environment(*, is_limited: bool) -> Mapping[str, str]:
-    return {**os.environ, "LD_PRELOAD": str(FOLDER / LIBRARY)} if is_limited else os.environ
+    return {**os.environ, "LD_PRELOAD": str(HOST_FOLDER / LIBRARY)} if is_limited else os.environ
 
 
 def _build(scratch: Path) -> None:

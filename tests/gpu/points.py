@@ -144,7 +144,7 @@ async def static_runtime(machine: Machine) -> Seen:
 
 async def gives_back(machine: Machine) -> Seen:
     """After every point nothing is held: processes that ended gave back what they had."""
-    left = machine.back_end.processes()
+    left = machine.back_end.list_processes()
     return Seen(not left, f"{len(left)} processes still hold something; runtime between: {interception() or 'none'}")
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from images import trim
-from vrampack.agent.limits.preload.files import SHIPPED
+from vrampack.agent.limits.preload.files import SHIPPED_LIBRARY
 
 REPOSITORY = Path(__file__).parents[2]
 SITE = Path(yaml.__file__).parents[1]
@@ -84,7 +84,7 @@ def test_the_builder_is_shown_nothing_else() -> None:
 
 def test_the_library_lies_where_the_agent_looks_for_it() -> None:
     (copied,) = [text for name, text in stages()[1] if name == "COPY" and text.startswith(LIBRARY)]
-    assert copied == f"{LIBRARY} {SHIPPED}"
+    assert copied == f"{LIBRARY} {SHIPPED_LIBRARY}"
 
 
 @pytest.mark.parametrize("pattern", trim.REMOVED)

@@ -22,19 +22,19 @@ HOSTS: Mapping[str, Break] = {
     ),
     "what ended on a host is held for ever": Break(
         "vrampack/agent/limits/tenants.py",
-        "gone = tuple(each for each in self.all() if not self._is_alive(each))",
-        "gone: tuple[Tenant, ...] = ()",
+        "gone = tuple(each for each in self.list_containers() if not self._is_alive(each))",
+        "gone: tuple[HostContainer, ...] = ()",
         f"{TENANTS}::test_what_ended_is_given_again",
     ),
     "a pod's environment is believed on a host": Break(
         "vrampack/agent/limits/hostlimits.py",
-        "_check_host(question)",
+        "_check_is_host_container(question)",
         "pass",
         f"{HOST}::test_whose_environment_is_not_to_be_believed_does_not_start",
     ),
     "a host's agent begins with an empty book": Break(
         "vrampack/agent/standalone.py",
-        "self._tenants.restore()",
+        "self._host_containers.restore_running()",
         "pass",
         "tests/agent/test_standalone.py::test_the_next_agent_holds_who_runs_to_what_it_has",
     ),

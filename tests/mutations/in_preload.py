@@ -16,14 +16,14 @@ JOURNAL = f"{TESTS}/test_journal.py"
 PRELOAD: Mapping[str, Break] = {
     "a process is held to the limit alone, not with the others of its container": Break(
         f"{ROOM}/ledger.py",
-        "return more_bytes <= 0 or self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
+        "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         "return more_bytes <= 0 or wanted_bytes <= limit_bytes",
         f"{SERVER}::test_a_process_may_hold_up_to_the_limit_of_its_container",
     ),
     "what is above a lowered limit cannot even become less": Break(
         f"{ROOM}/ledger.py",
-        "return more_bytes <= 0 or self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
-        "return self.used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
+        "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
+        "return self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         f"{SERVER}::test_what_a_process_holds_already_is_a_fact_above_the_limit_too",
     ),
     "of several cards that may be meant the first is taken": Break(
@@ -40,14 +40,14 @@ PRELOAD: Mapping[str, Break] = {
     ),
     "who could have it in a moment is refused at once": Break(
         f"{ROOM}/server.py",
-        "is_hopeful = connection.owner in self._leaving.values() and not self._was_late(connection)",
+        "is_hopeful = connection.owner in self._exiting.values() and not self._was_past_deadline(connection)",
         "is_hopeful = False",
         f"{LEAVING}::test_what_it_holds_is_given_to_nobody_until_it_has_ended",
     ),
     "garbage gives back what its process holds": Break(
         f"{ROOM}/server.py",
-        'log.warning("hung up on a process pid=%s why=%s", connection.process.pid, error)',
-        "self._ledger.ended(connection.process)",
+        'log.warning("process disconnected pid=%s reason=%s", connection.process.pid, error)',
+        "self._ledger.remove_process(connection.process)",
         f"{SERVER}::test_who_is_hung_up_on_holds_what_it_held_until_it_ends",
     ),
     "nobody waits who asks too fast": Break(
@@ -58,7 +58,7 @@ PRELOAD: Mapping[str, Break] = {
     ),
     "one container may have every connection": Break(
         f"{ROOM}/server.py",
-        "if peer is None or self._connected[peer.owner] >= self._pace.connections:",
+        "if peer is None or self._connection_counts[peer.owner] >= self._rate_limits.max_connections:",
         "if peer is None:",
         f"{SERVER}::test_a_container_cannot_take_all_connections",
     ),
@@ -82,7 +82,7 @@ PRELOAD: Mapping[str, Break] = {
     ),
     "a process with a number of before is taken for it": Break(
         f"{ROOM}/peers.py",
-        "if started(process.pid) != process.started_ticks or has_ended(pidfd):",
+        "if read_start_ticks(process.pid) != process.started_ticks or has_ended(pidfd):",
         "if has_ended(pidfd):",
         f"{RESTART}::test_another_process_with_a_number_of_before_is_not_taken_for_it",
     ),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.shim.conftest import SOURCES
 from tests.shim.probing import probe
-from vrampack.agent.limits.variables import NAMES
+from vrampack.agent.limits.variables import VARIABLES
 
 pytestmark = pytest.mark.shim
 
@@ -124,7 +124,7 @@ def test_the_bundle_says_whose_limit_it_is(built: Path, text: str, want: str) ->
 
 def test_what_is_sent_is_what_the_agent_reads() -> None:
     table = (SOURCES / "variables.h").read_text().partition("#define VARIABLES(X)")[2].partition("\n\n")[0]
-    assert tuple(re.findall(r'X\("(\w+)="\)', table)) == NAMES
+    assert tuple(re.findall(r'X\("(\w+)="\)', table)) == VARIABLES
 
 
 def test_damaged_environments_never_read_past_the_end(built: Path) -> None:

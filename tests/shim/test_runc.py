@@ -15,10 +15,10 @@ import pytest
 
 from tests.shim.bundles import Bundle, modes
 from tests.shim.cgroup_folders import MOUNT
-from vrampack.agent.limits.cgroups import Cgroups, owner_of_pid
+from vrampack.agent.limits.cgroups import CgroupTree, find_process_owner
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hooks import HookServer
-from vrampack.agent.limits.measure import CardUsage, Measure
+from vrampack.agent.limits.measure import MeasuredCard, UsageMeter
 from vrampack.agent.limits.native import NativeByHook
 from vrampack.agent.limits.podlimits import PodLimits
 
@@ -49,15 +49,15 @@ class LookingDriver:
         self.processes.append(processes_in(cgroup_path))
         self.had_run.append(self.has_run())
 
-    async def usage(self) -> tuple[CardUsage, ...]:
+    async def read_usage(self) -> tuple[MeasuredCard, ...]:
         return ()
 
 
 @asynccontextmanager
 async def an_agent(path: Path, driver: LookingDriver, limits: Mapping[str, int] | None) -> AsyncIterator[HookServer]:
-    back_end = NativeByHook(driver, Measure(driver, owner_of_pid))
-    pods = PodLimits(Cgroups(MOUNT), back_end, lambda _uid, name: limits if name == "main" else None)
-    server = HookServer(path, pods.put_in_force)
+    back_end = NativeByHook(driver, UsageMeter(driver, find_process_owner))
+    pods = PodLimits(CgroupTree(MOUNT), back_end, lambda _uid, name: limits if name == "main" else None)
+    server = HookServer(path, pods.apply_limit)
     await server.start()
     try:
         yield server
@@ -94,7 +94,7 @@ async def test_the_limit_is_on_the_cgroup_before_the_first_process_runs(
     ]
     assert driver.processes == [1, 1], "runc's init, which becomes the container's first process, and nobody else"
     assert driver.had_run == [False, False]
-    assert (server.allowed, server.refused) == (1, 0)
+    assert (server.allowed_count, server.refused_count) == (1, 0)
 
 
 async def test_a_container_that_the_driver_refuses_does_not_run(bundle: Bundle, tmp_path: Path, mode: str) -> None:
@@ -104,7 +104,7 @@ async def test_a_container_that_the_driver_refuses_does_not_run(bundle: Bundle, 
     assert ended.status != 0
     assert "refused: card GPU-a takes no limit" in ended.complaint
     assert not bundle.has_run
-    assert (server.allowed, server.refused) == (0, 1)
+    assert (server.allowed_count, server.refused_count) == (0, 1)
 
 
 async def test_a_container_without_a_record_does_not_run(bundle: Bundle, tmp_path: Path, mode: str) -> None:

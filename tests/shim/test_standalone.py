@@ -21,13 +21,21 @@ from tests.shim.cgroup_folders import MOUNT
 from tests.shim.conftest import SOURCES
 from tests.shim.containerd import a_containerd, root_of
 from tests.shim.hostbundles import FROZEN, LAYERED, Container, removed
-from vrampack.agent.limits.cgroups import Cgroups
-from vrampack.agent.limits.preload.backend import Paths
-from vrampack.agent.limits.preload.wire import ONLY_CARD, Holding, Kind, Question, Verdict, read_answer, write_question
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.nvml.driver import Gpu, Inventory
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.preload.backend import PreloadPaths
+from vrampack.agent.limits.preload.wire import (
+    ONLY_CARD,
+    CardHolding,
+    LibraryQuestion,
+    LibraryVerdict,
+    MessageKind,
+    read_answer,
+    write_question,
+)
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.nvml.driver import Gpu, GpuInventory
 from vrampack.agent.settings import AgentConfiguration, AgentListen
-from vrampack.agent.standalone import Places, StandaloneAgent
+from vrampack.agent.standalone import HostPaths, StandaloneAgent
 
 pytestmark = pytest.mark.shim
 
@@ -46,8 +54,8 @@ CGROUPS = {
 class OlderDriver(ScriptedDriver):
     """580: no limits of its own, whatever the cgroups are."""
 
-    async def cards(self) -> Inventory:
-        return Inventory(self.present, "580.95.05")
+    async def list_gpus(self) -> GpuInventory:
+        return GpuInventory(self.present, "580.95.05")
 
 
 @dataclass
@@ -62,22 +70,22 @@ class Host:
     cards: tuple[Gpu, ...] = (a_gpu(memory_mib=15109, model="Tesla T4"),)
 
     @property
-    def places(self) -> Places:
+    def places(self) -> HostPaths:
         """`libvrampack.so` is no library here: nothing loads it."""
         shipped = self.folder / "libvrampack.so"
         if not shipped.exists():
             shipped.write_bytes(b"a library")
-        preload = Paths(self.folder / "preload", shipped, self.folder / "preload.books")
-        return Places(self.hook_socket, self.folder / "tenants", MOUNT, preload)
+        preload = PreloadPaths(self.folder / "preload", shipped, self.folder / "preload.books")
+        return HostPaths(self.hook_socket, self.folder / "tenants", MOUNT, preload)
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[StandaloneAgent]:
         agent = StandaloneAgent(
-            SETTINGS, Metrics("0", node="host"), OlderDriver(*self.cards), host="host", places=self.places
+            SETTINGS, AgentMetrics("0", node="host"), OlderDriver(*self.cards), host="host", node_paths=self.places
         )
         running = asyncio.create_task(agent.run())
         try:
-            await until(lambda: not agent.not_ready() or running.done())
+            await until(lambda: not agent.find_unready_reason() or running.done())
             yield agent
         finally:
             agent.stop()
@@ -90,15 +98,15 @@ class Host:
         hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", f"--timeout={patience}"]
         return Container(folder, self.program, list(env), hook, cgroup)
 
-    async def hold(self, container: Container, mib: int) -> tuple[Verdict, int]:
+    async def hold(self, container: Container, mib: int) -> tuple[LibraryVerdict, int]:
         """Whether its first process may hold so much of its card, and what its limit is, in MiB."""
-        verdict, limit = Verdict.NO, 0
-        for kind, holdings in ((Kind.HELLO, ()), (Kind.HOLD, (Holding(ONLY_CARD, mib * MIB),))):
-            packet = write_question(Question(kind, 1, holdings)).hex()
+        verdict, limit = LibraryVerdict.NO, 0
+        for kind, holdings in ((MessageKind.HELLO, ()), (MessageKind.HOLD, (CardHolding(ONLY_CARD, mib * MIB),))):
+            packet = write_question(LibraryQuestion(kind, 1, holdings)).hex()
             said = await container.ask(f"say {self.folder}/preload/agent.sock {packet}")
             answer = read_answer(bytes.fromhex(said))
             verdict, limit = answer.verdict, answer.limit_bytes // MIB
-        return Verdict(verdict), limit
+        return LibraryVerdict(verdict), limit
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -134,13 +142,15 @@ async def test_two_containers_share_a_card_each_with_its_limit(host: Host) -> No
     async with host.agent() as agent, removed(six, eight):
         await six.start(host.mode)
         await eight.start(host.mode)
-        assert await host.hold(six, 6043) == (Verdict.YES, 6043)
-        assert await host.hold(eight, 8058) == (Verdict.YES, 8058)
-        shown = {(each.container, each.limit_bytes, each.used_bytes) for each in agent._status().containers}
+        assert await host.hold(six, 6043) == (LibraryVerdict.YES, 6043)
+        assert await host.hold(eight, 8058) == (LibraryVerdict.YES, 8058)
+        shown = {
+            (each.container, each.limit_bytes, each.used_bytes) for each in agent._build_limits_status().containers
+        }
         assert shown == {(six.id, 6043 * MIB, 6043 * MIB), (eight.id, 8058 * MIB, 8058 * MIB)}
-        assert await host.hold(six, 6044) == (Verdict.NO, 6043)
-        assert await host.hold(eight, 8059) == (Verdict.NO, 8058)
-        assert (agent._hooks.allowed, agent._hooks.refused) == (2, 0)
+        assert await host.hold(six, 6044) == (LibraryVerdict.NO, 6043)
+        assert await host.hold(eight, 8059) == (LibraryVerdict.NO, 8058)
+        assert (agent._hook_server.allowed_count, agent._hook_server.refused_count) == (2, 0)
 
 
 @pytest.mark.parametrize("cgroup", CGROUPS.values(), ids=CGROUPS)
@@ -148,7 +158,7 @@ async def test_a_container_is_known_by_its_cgroup_whatever_its_name(host: Host, 
     container = host.container(*units("6"), cgroup=cgroup)
     async with host.agent(), removed(container):
         await container.start(host.mode)
-        assert await host.hold(container, 1) == (Verdict.YES, 6043)
+        assert await host.hold(container, 1) == (LibraryVerdict.YES, 6043)
 
 
 async def test_the_library_is_mounted_and_cannot_be_written(host: Host) -> None:
@@ -202,8 +212,10 @@ async def test_the_shipped_library_is_in_the_processes_of_the_container(host: Ho
         (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
         await container.start(host.mode)
         assert await container.ask("there /proc") != "", "it runs"
-        (each,) = agent._tenants.all()
-        assert f"{host.folder}/preload/libvrampack.so" in maps_of(Cgroups(MOUNT).at(each.hierarchy, each.cgroup))
+        (each,) = agent._host_containers.list_containers()
+        assert f"{host.folder}/preload/libvrampack.so" in maps_of(
+            CgroupTree(MOUNT).get_folder(each.hierarchy, each.cgroup)
+        )
 
 
 async def test_a_container_may_switch_its_limit_off(host: Host) -> None:
@@ -211,7 +223,7 @@ async def test_a_container_may_switch_its_limit_off(host: Host) -> None:
     async with host.agent() as agent, removed(container):
         await container.start(host.mode)
         assert await container.ask("there /etc/ld.so.preload") == "No such file or directory"
-        assert agent._tenants.all() == ()
+        assert agent._host_containers.list_containers() == ()
 
 
 REFUSED = {
@@ -233,7 +245,7 @@ async def test_what_is_not_clear_does_not_start(host: Host, env: list[str], why:
     async with host.agent() as agent, removed(container):
         await container.start(host.mode)
         assert why in await container.end()
-        assert agent._tenants.all() == ()
+        assert agent._host_containers.list_containers() == ()
 
 
 async def test_a_pod_s_container_is_not_served_from_its_environment(host: Host) -> None:
@@ -250,9 +262,9 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: Host) -
     first, second, third = host.container(*units("8")), host.container(*units("7")), host.container(*units("7"))
     async with host.agent(), removed(first, second, third):
         await first.start(host.mode)
-        assert await host.hold(first, 1) == (Verdict.YES, 8058)
+        assert await host.hold(first, 1) == (LibraryVerdict.YES, 8058)
         await second.start(host.mode)
-        assert await host.hold(second, 1) == (Verdict.YES, 7050)
+        assert await host.hold(second, 1) == (LibraryVerdict.YES, 7050)
         await third.start(host.mode)
         # 15109 - 8058 - 7050 = 1
         why = f"card 0 (GPU-0) has 1 of its 15109 MiB left and 7050 are asked; held by {first.id[:12]} (8058), "
@@ -262,7 +274,7 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: Host) -
         again = host.container(*units("7"))
         async with removed(again):
             await again.start(host.mode)
-            assert await host.hold(again, 7050) == (Verdict.YES, 7050)
+            assert await host.hold(again, 7050) == (LibraryVerdict.YES, 7050)
 
 
 async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -> None:
@@ -271,11 +283,11 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -
     async with removed(running, other):
         async with host.agent():
             await running.start(host.mode)
-            assert await host.hold(running, 4000) == (Verdict.YES, 8058)
+            assert await host.hold(running, 4000) == (LibraryVerdict.YES, 8058)
         async with host.agent():
             assert await running.ask(f"say {host.folder}/preload/agent.sock 00") in {"Success", "Broken pipe"}
-            assert await host.hold(running, 8059) == (Verdict.NO, 8058)
-            assert await host.hold(running, 8058) == (Verdict.YES, 8058)
+            assert await host.hold(running, 8059) == (LibraryVerdict.NO, 8058)
+            assert await host.hold(running, 8058) == (LibraryVerdict.YES, 8058)
             await other.start(host.mode)
             assert "has 7051 of its 15109 MiB left" in await other.end()
 
@@ -286,12 +298,12 @@ async def test_a_container_whose_file_is_lost_gets_nothing_more(host: Host) -> N
     async with removed(container):
         async with host.agent():
             await container.start(host.mode)
-            assert await host.hold(container, 100) == (Verdict.YES, 6043)
+            assert await host.hold(container, 100) == (LibraryVerdict.YES, 6043)
         for file in (host.folder / "tenants").iterdir():
             file.unlink()
         async with host.agent():
             assert await container.ask(f"say {host.folder}/preload/agent.sock 00") in {"Success", "Broken pipe"}
-            assert (await host.hold(container, 101))[0] is Verdict.NO
+            assert (await host.hold(container, 101))[0] is LibraryVerdict.NO
 
 
 async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: Host) -> None:
@@ -335,7 +347,7 @@ async def test_an_image_s_layers_stay_as_they_are(host: Host) -> None:
     async with host.agent(), removed(container):
         await container.start(host.mode)
         assert await container.ask("there /etc/ld.so.preload") == "read-only"
-        assert await host.hold(container, 6043) == (Verdict.YES, 6043)
+        assert await host.hold(container, 6043) == (LibraryVerdict.YES, 6043)
     assert sorted(each.name for each in container.root.iterdir()) == ["etc", "first", "proc"]
     assert list((container.root / "etc").iterdir()) == []
 
@@ -374,9 +386,9 @@ async def test_two_hooks_in_one_container_are_as_good_as_one(host: Host) -> None
     container.hooks = 2
     async with host.agent() as agent, removed(container):
         await container.start(host.mode)
-        assert await host.hold(container, 6043) == (Verdict.YES, 6043)
+        assert await host.hold(container, 6043) == (LibraryVerdict.YES, 6043)
         assert await container.ask("there /etc/ld.so.preload") == "read-only"
-        assert agent._hooks.allowed == 2
+        assert agent._hook_server.allowed_count == 2
 
 
 @pytest.mark.parametrize("mode", modes()[-1:], indirect=True)  # its specs ask for controllers that a bare v2 tree lacks
@@ -393,7 +405,7 @@ async def test_containerd_s_containers_are_held(host: Host) -> None:
     async with host.agent(), a_containerd(folder, run, host.mode) as containerd, removed(allowed, refused):
         for container in (allowed, refused):
             container.attach(await containerd.run(container, host.built / "vrampack-runtime"))
-        assert await host.hold(allowed, 6043) == (Verdict.YES, 6043)
-        assert await host.hold(allowed, 6044) == (Verdict.NO, 6043)
+        assert await host.hold(allowed, 6043) == (LibraryVerdict.YES, 6043)
+        assert await host.hold(allowed, 6044) == (LibraryVerdict.NO, 6043)
         assert "is more than the 15 units of a whole card" in await refused.end()
         assert "ctr" not in await allowed.end()

@@ -19,33 +19,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vrampack.agent.board import Board
-from vrampack.agent.devices import too_large
-from vrampack.agent.discovery import Discovery, Notice, looking
-from vrampack.agent.enforcement import Enforcement, Surroundings
+from vrampack.agent.board import Advertisement
+from vrampack.agent.devices import find_list_problem
+from vrampack.agent.discovery import CardChange, Discovery, build_discovery_settings
+from vrampack.agent.enforcement import Enforcement, NodePaths
 from vrampack.agent.errors import KubeletError
-from vrampack.agent.events import AgentReason
-from vrampack.agent.fence import Fence, Start
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.fence import ContainerStart, Fence
 from vrampack.agent.limits.errors import ImpossibleBackEndError
-from vrampack.agent.metrics import Metrics
+from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.node import OwnNode
-from vrampack.agent.nvml.driver import Driver, Xid
-from vrampack.agent.observed import needs_observing, observed
-from vrampack.agent.overuse import Overuse
-from vrampack.agent.pages import serving
-from vrampack.agent.plugin import NO_CARD, DevicePlugin
-from vrampack.agent.podresources import Held, PodResources
-from vrampack.agent.pods import LocalPods
-from vrampack.agent.refusals import Refusals
-from vrampack.agent.registration import Registration
-from vrampack.agent.rivals import Rivals
+from vrampack.agent.nvml.driver import GpuDriver, Xid
+from vrampack.agent.observed import needs_observation, observe_pods
+from vrampack.agent.overuse import OveruseReporter
+from vrampack.agent.pages import serve_status
+from vrampack.agent.plugin import NO_CARD_ENV, DevicePlugin
+from vrampack.agent.podresources import DeviceAllocation, PodResourcesClient
+from vrampack.agent.pods import PodCache
+from vrampack.agent.refusals import RejectedPods
+from vrampack.agent.registration import KubeletRegistration
+from vrampack.agent.rivals import ConflictingPlugins
 from vrampack.agent.settings import AgentConfiguration
-from vrampack.agent.settling import Settled, environment, settled
-from vrampack.agent.shim import status
-from vrampack.agent.showing import Showing
-from vrampack.agent.shown import ShimStatus
-from vrampack.agent.starts import Starts
-from vrampack.agent.steering import Steering
+from vrampack.agent.settling import CorrectedStart, build_ids_env, correct_by_ids
+from vrampack.agent.shim import build_limits_status
+from vrampack.agent.showing import UsageCollector
+from vrampack.agent.shown import LimitsStatus
+from vrampack.agent.starts import PreStart
+from vrampack.agent.steering import PreferredAllocation
 from vrampack.cards import keys
 from vrampack.cards.node import CardFacts, DeviceNaming
 from vrampack.cards.node_annotations import write_cards, write_observed
@@ -57,21 +57,21 @@ from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 1.0
-CHOOSE_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+CHOOSE_RETRY_SECONDS = 5.0
 """Between two looks whether the back end that was named can work by now."""
-OBSERVE_SECONDS = 30.0
-"""kubelet's books say nothing when they change; a pod of another scheduler is seen within so long."""
-NOTICES = {
-    "unhealthy": AgentReason.CARD_UNHEALTHY,
-    "recovered": AgentReason.CARD_RECOVERED,
-    "vanished": AgentReason.CARD_GONE,
-    "dropped": AgentReason.CARD_GONE,
+OBSERVE_INTERVAL_SECONDS = 30.0
+"""kubelet's device allocations say nothing when they change; a pod of another scheduler is seen within so long."""
+EVENT_REASONS = {
+    "unhealthy": AgentEventReason.CARD_UNHEALTHY,
+    "recovered": AgentEventReason.CARD_RECOVERED,
+    "vanished": AgentEventReason.CARD_GONE,
+    "dropped": AgentEventReason.CARD_GONE,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AgentOptions:
     """How the agent was started."""
 
     settings: AgentConfiguration
@@ -80,112 +80,125 @@ class Options:
     kubeconfig: Path | None = None
     """None: the service account of this pod."""
     context: str | None = None
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    node_paths: NodePaths = field(default_factory=NodePaths)
 
 
 class Agent:
     """One running agent."""
 
-    def __init__(self, options: Options, api: Api, metrics: Metrics, driver: Driver) -> None:
+    def __init__(self, options: AgentOptions, api: Api, metrics: AgentMetrics, driver: GpuDriver) -> None:
         self._settings = settings = options.settings
         self._node = options.node
         self._metrics = metrics
         self._stopping = asyncio.Event()
         resource, folder = settings.resources.memory, settings.kubelet_folder
         self._events = EventRecorder(
-            api, component="vrampack-agent", on_dropped=metrics.dropped_event, clock=time.monotonic, now=time.time
+            api, component="vrampack-agent", on_dropped=metrics.count_dropped_event, clock=time.monotonic, now=time.time
         )
-        self._board = Board(check=lambda cards: too_large(cards, settings.unit_mib))
-        self._books = PodResources(
+        self._advertisement = Advertisement(find_list_problem=lambda cards: find_list_problem(cards, settings.unit_mib))
+        self._pod_resources = PodResourcesClient(
             folder / "pod-resources" / "kubelet.sock",
             folder / "device-plugins" / "kubelet_internal_checkpoint",
             resource=resource,
         )
-        self._pods = LocalPods(api, resource=resource, ended=self._ended)
+        self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
         self._discovery = Discovery(
             driver,
-            looking(settings),
-            is_held=self._is_held,
-            tell=self._noticed,
-            heard=self._heard,
-            failed=metrics.driver_errors.inc,
+            build_discovery_settings(settings),
+            is_card_held=self._is_card_held,
+            on_card_change=self._record_card_event,
+            on_xid=self._count_xid,
+            on_driver_error=metrics.driver_errors.inc,
         )
         self._fence = Fence(options.node)
         self._enforcement = Enforcement(
             settings,
             driver,
-            found=self._discovery,
-            pod_of=self._pods.of,
-            pods=self._pods.all,
-            surroundings=options.surroundings,
+            node_cards=self._discovery,
+            find_pod=self._pod_cache.find_pod,
+            list_pods=self._pod_cache.list_pods,
+            node_paths=options.node_paths,
         )
-        self._devices: DeviceNaming = "uuid"
+        self._device_naming: DeviceNaming = "uuid"
         """As the node's cards were last published."""
-        self._unheld = ""
+        self._limits_problem = ""
         """Why the back end that was chosen holds nobody who starts now."""
-        self._refusals = Refusals(
+        self._rejected_pods = RejectedPods(
             api,
             self._fence,
             self._events,
             cards=self._cards,
-            evicted=metrics.evictions.inc,
+            on_evicted=metrics.evictions.inc,
             clock=time.monotonic,
-            after_seconds=settings.refused.after_seconds,
-            mode=settings.refused.action,
+            evict_after_seconds=settings.refused.after_seconds,
+            action=settings.refused.action,
         )
-        self._overuse = Overuse(
-            self._enforcement.over, api, self._events, pod_of=self._pods.of, evicted=metrics.evictions.inc
+        self._overuse_reporter = OveruseReporter(
+            self._enforcement.list_over_limit,
+            api,
+            self._events,
+            find_pod=self._pod_cache.find_pod,
+            on_evicted=metrics.evictions.inc,
         )
-        starts = Starts(
+        starts = PreStart(
             self._fence,
-            self._books,
-            self._pods,
+            self._pod_resources,
+            self._pod_cache,
             self._enforcement,
-            self._refusals,
+            self._rejected_pods,
             metrics,
             cards=self._cards,
-            settling=self._settled if settings.injection == "ids" else None,
+            correct_by_ids=self._correct_by_ids if settings.injection == "ids" else None,
         )
-        self._steering = Steering(self._pods.all)
+        self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)
         plugin = DevicePlugin(
-            self._board,
+            self._advertisement,
             starts,
-            self._steering,
+            self._preferred_allocation,
             metrics,
-            environment=self._environment,
-            mounts=self._enforcement.mounts,
+            build_env=self._build_env,
+            list_mounts=self._enforcement.mounts,
         )
-        self._registration = Registration(
+        self._registration = KubeletRegistration(
             plugin,
-            self._board,
+            self._advertisement,
             metrics,
             folder=folder / "device-plugins",
             resource=resource,
-            registered=self._registered,
+            on_registered=self._count_unfenced_starts,
         )
-        self._rivals = Rivals(
-            self._board,
+        self._conflicting_plugins = ConflictingPlugins(
+            self._advertisement,
             resource=resource,
-            are_divided=settings.cards.are_named,
+            are_cards_selected=settings.cards.are_selected,
             is_registered=lambda: self._registration.is_registered,
-            register_again=self._registration.again,
+            register_again=self._registration.register_again,
             clock=time.monotonic,
         )
-        self._own_node = OwnNode(api, options.node, wrote=metrics.node_writes.inc, offers=self._rivals.node_offers)
-        self._showing = Showing(driver, self._board, self._fence, self._pods, self._enforcement, metrics)
-        metrics.show(self._showing.look)
+        self._own_node = OwnNode(
+            api,
+            options.node,
+            on_write=metrics.node_writes.inc,
+            on_resources=self._conflicting_plugins.update_node_resources,
+        )
+        self._usage_collector = UsageCollector(
+            driver, self._advertisement, self._fence, self._pod_cache, self._enforcement, metrics
+        )
+        metrics.register_snapshot(self._usage_collector.take_snapshot)
         here = f"spec.nodeName={options.node}"
         self._reflectors = (
-            Reflector(api, "pods", LocalPodObject, self._pods, field_selector=here),
+            Reflector(api, "pods", LocalPodObject, self._pod_cache, field_selector=here),
             Reflector(api, "nodes", LocalNodeObject, self._own_node, field_selector=f"metadata.name={options.node}"),
         )
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
-        pages = serving(self._settings.listen.health, self._metrics, self.not_ready, self._shim)
+        pages = serve_status(
+            self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
+        )
         try:
             async with pages, asyncio.TaskGroup() as group:
-                background = [group.create_task(task) for task in self._background()]
+                background = [group.create_task(task) for task in self._background_tasks()]
                 await self._stopping.wait()
                 log.info("stopping")
                 for task in background:
@@ -198,190 +211,192 @@ class Agent:
         """Begin a clean stop; a second call changes nothing."""
         self._stopping.set()
 
-    def not_ready(self) -> str:
+    def find_unready_reason(self) -> str:
         """Why no pod could start here now; empty when all is well, and on a node without cards."""
         if self._stopping.is_set():
             return "stopping"
-        if not self._board.offer.is_known:
+        if not self._advertisement.current.is_discovered:
             return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
-        if self._board.offer.cards and not self._registration.is_registered:
+        if self._advertisement.current.cards and not self._registration.is_registered:
             return "not registered with kubelet"
-        return f"limits cannot be held: {self._unheld}" if self._unheld else ""
+        return f"limits cannot be held: {self._limits_problem}" if self._limits_problem else ""
 
-    def _background(self) -> list[Coroutine[Any, Any, None]]:
+    def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [
             *(reflector.run() for reflector in self._reflectors),
-            self._discovery.run(self._found),
+            self._discovery.run(self._on_cards_changed),
             self._events.run(),
             self._own_node.run(),
-            self._publish(),
-            self._observe(),
-            self._refusals.run(),
-            self._overuse.run(),
-            self._rivals.run(),
-            self._showing.run(),
-            self._enforcement.look_after(self._cannot_hold),
+            self._publish_cards(),
+            self._publish_observed_pods(),
+            self._rejected_pods.run(),
+            self._overuse_reporter.run(),
+            self._conflicting_plugins.run(),
+            self._usage_collector.run(),
+            self._enforcement.run(self._set_limits_problem),
             self._serve_kubelet(),
         ]
 
     async def _serve_kubelet(self) -> None:
         """Register once the fence knows who runs already, and what each holds."""
-        async for offer in self._board.offers():
+        async for offer in self._advertisement.watch_changes():
             if offer.cards:
                 break
-            if offer.is_known:
-                log.info("idle: %s", offer.problem or "this node has no cards")
-        await self._pods.listed_once()
-        self._fence.restore(self._pods.all(), await self._books_of_kubelet(), self._cards())
-        is_chosen = await self._choose()
+            if offer.is_discovered:
+                log.info("agent idle reason=%s", offer.problem or "this node has no cards")
+        await self._pod_cache.wait_for_sync()
+        self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
+        is_chosen = await self._choose_back_end()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
             while not is_chosen:
-                await asyncio.sleep(CHOOSE_SECONDS)
-                is_chosen = await self._choose()
+                await asyncio.sleep(CHOOSE_RETRY_SECONDS)
+                is_chosen = await self._choose_back_end()
 
-    async def _choose(self) -> bool:
+    async def _choose_back_end(self) -> bool:
         """Who holds limits. False where what is missing may come: a module that is loaded later, a hook."""
         problem, is_over = "", True
         try:
-            await self._enforcement.begin(self._board.offer.cards, self._discovery.driver_version)
+            await self._enforcement.start(self._advertisement.current.cards, self._discovery.driver_version)
         except ImpossibleBackEndError as error:
             problem, is_over = f"enforcement: {error}", False
         except OSError as error:
             problem = f"enforcement: {error}"
-        self._board.object("enforcement", problem)
-        self._own_node.want({("labels", keys.ENFORCEMENT): self._enforcement.word or None})
+        self._advertisement.block("enforcement", problem)
+        self._own_node.set_desired({("labels", keys.ENFORCEMENT): self._enforcement.mode or None})
         return is_over
 
-    def _cannot_hold(self, problem: str) -> None:
-        self._unheld = problem
-        self._board.object("limits", f"limits cannot be held: {problem}" if problem else "")
+    def _set_limits_problem(self, problem: str) -> None:
+        self._limits_problem = problem
+        self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
 
-    async def _registered(self) -> None:
+    async def _count_unfenced_starts(self) -> None:
         """Until a moment ago kubelet asked nobody: who started meanwhile is counted now."""
-        if not self._fence.unknown(self._pods.all()):
+        if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
             return
-        held = await self._books_of_kubelet()
-        for pod in self._fence.restore(self._pods.all(), held, self._cards()):
-            self._metrics.unfenced.inc()
-            log.warning("started while the agent was not registered pod=%s uid=%s", pod.pod, pod.pod.uid)
+        held = await self._list_allocations()
+        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), held, self._cards()):
+            self._metrics.unfenced_starts.inc()
+            log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
 
-    async def _books_of_kubelet(self) -> tuple[Held, ...]:
-        """Kubelet's books as soon as it shows them."""
+    async def _list_allocations(self) -> tuple[DeviceAllocation, ...]:
+        """Kubelet's device allocations as soon as it shows them."""
         while True:
             try:
-                return await self._books.held()
+                return await self._pod_resources.list_allocations()
             except KubeletError as error:
-                log.warning("waiting for kubelet error=%s", error)
-                await asyncio.sleep(AGAIN_SECONDS)
+                log.warning("kubelet not answering error=%s", error)
+                await asyncio.sleep(RETRY_SECONDS)
 
-    async def _publish(self) -> None:
+    async def _publish_cards(self) -> None:
         """The Node's own words about its cards, at each change. A node that never had any says nothing."""
-        async for offer in self._board.offers():
+        async for offer in self._advertisement.watch_changes():
             if offer.problem:
-                log.error("cards are not offered: %s", offer.problem)
-                self._events.record_node_event(self._node, AgentReason.NOT_OFFERED, offer.problem)
-            await self._own_node.seen_once()
-            if not offer.is_known or (not offer.cards and self._says_nothing()):
+                log.error("cards not advertised problem=%s", offer.problem)
+                self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, offer.problem)
+            await self._own_node.wait_for_sync()
+            if not offer.is_discovered or (not offer.cards and self._has_no_published_cards()):
                 continue
-            self._board.object("runtime", self._enforcement.problem(offer.cards))
-            self._devices = self._enforcement.devices(offer.cards)
+            self._advertisement.block("runtime", self._enforcement.find_cdi_problem(offer.cards))
+            self._device_naming = self._enforcement.choose_device_naming(offer.cards)
             text = write_cards(
-                offer.shown,
+                offer.published_cards,
                 unit_mib=self._settings.unit_mib,
                 injection=self._settings.injection,
-                devices=self._devices,
+                devices=self._device_naming,
             )
-            self._own_node.want({("annotations", keys.NODE_CARDS): text})
+            self._own_node.set_desired({("annotations", keys.NODE_CARDS): text})
 
-    async def _observe(self) -> None:
+    async def _publish_observed_pods(self) -> None:
         """Where pods without a readable record are, for the extender."""
         while True:
             try:
-                async with asyncio.timeout(OBSERVE_SECONDS):
-                    await self._pods.next_change()
+                async with asyncio.timeout(OBSERVE_INTERVAL_SECONDS):
+                    await self._pod_cache.wait_for_change()
             except TimeoutError:
-                log.debug("looking for pods without a record")
-            self._enforcement.pods_changed()
+                log.debug("checking unrecorded pods")
+            self._enforcement.notify_pods_changed()
             if self._registration.is_registered:
-                await self._registered()  # what started before the registration may be seen after it
+                await self._count_unfenced_starts()  # what started before the registration may be seen after it
             cards = self._cards()
-            pods = [pod for pod in self._pods.all() if needs_observing(pod, cards)]
-            if not pods and self._own_node.says("annotations", keys.NODE_OBSERVED) is None:
+            pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
+            if not pods and self._own_node.get_current("annotations", keys.NODE_OBSERVED) is None:
                 continue
             try:
-                found = observed(pods, await self._books.held() if pods else (), cards)
+                found = observe_pods(pods, await self._pod_resources.list_allocations() if pods else (), cards)
             except KubeletError as error:
                 log.warning("pods not observed error=%s", error)
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
-            self._own_node.want({("annotations", keys.NODE_OBSERVED): write_observed(found) if found else None})
+            self._own_node.set_desired({("annotations", keys.NODE_OBSERVED): write_observed(found) if found else None})
 
-    def _environment(self, ids: Iterable[str]) -> Mapping[str, str]:
+    def _build_env(self, ids: Iterable[str]) -> Mapping[str, str]:
         """What `Allocate` tells a container."""
         if self._settings.injection == "exact":
-            return NO_CARD
-        return environment(ids, self._cards(), devices=self._devices)
+            return NO_CARD_ENV
+        return build_ids_env(ids, self._cards(), devices=self._device_naming)
 
-    def _settled(self, start: Start) -> Settled:
-        return settled(
+    def _correct_by_ids(self, start: ContainerStart) -> CorrectedStart:
+        return correct_by_ids(
             start,
             self._cards(),
-            devices=self._devices,
+            devices=self._device_naming,
             unit_mib=self._settings.unit_mib,
             now_ns=time.time_ns(),
         )
 
-    def _shim(self) -> ShimStatus:
-        return status(
+    def _build_limits_status(self) -> LimitsStatus:
+        return build_limits_status(
             self._node,
             self._enforcement,
             driver_version=self._discovery.driver_version,
             cards=self._cards(),
-            pods=self._pods.all(),
+            pods=self._pod_cache.list_pods(),
         )
 
-    def _found(self) -> None:
+    def _on_cards_changed(self) -> None:
         if self._discovery.is_outdated:
-            log.error("the driver was exchanged under this process: ending, so that the next one has its library")
+            log.error("driver replaced, exiting to load its library")
             self.stop()
-        self._board.found(self._discovery.cards, self._discovery.problem if not self._discovery.cards else "")
+        self._advertisement.update_cards(
+            self._discovery.cards, self._discovery.problem if not self._discovery.cards else ""
+        )
 
-    def _noticed(self, notice: Notice) -> None:
-        reason = NOTICES.get(notice.kind)
+    def _record_card_event(self, notice: CardChange) -> None:
+        reason = EVENT_REASONS.get(notice.kind)
         if reason is not None:
             text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
             self._events.record_node_event(self._node, reason, text, card=notice.gpu.index)
 
-    def _heard(self, xid: Xid) -> None:
+    def _count_xid(self, xid: Xid) -> None:
         self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
 
-    def _ended(self, uid: str) -> None:
-        self._fence.ended(uid)
-        self._refusals.ended(uid)
-        self._overuse.ended(uid)
-        self._steering.ended(uid)
-        self._enforcement.ended(uid)
+    def _release_pod(self, uid: str) -> None:
+        self._fence.release_pod(uid)
+        self._rejected_pods.forget_pod(uid)
+        self._overuse_reporter.forget_pod(uid)
+        self._preferred_allocation.forget_pod(uid)
+        self._enforcement.forget_pod(uid)
 
-    def _is_held(self, uuid: str) -> bool:
+    def _is_card_held(self, uuid: str) -> bool:
         """Whether a live pod here has units of that card, by record or by what was let through."""
-        records = [pod.pod.record for pod in self._pods.all()]
+        records = [pod.pod.record for pod in self._pod_cache.list_pods()]
         recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
-        return uuid in recorded or self._fence.units_held()[uuid] > 0
+        return uuid in recorded or self._fence.count_held_units()[uuid] > 0
 
-    def _says_nothing(self) -> bool:
-        return self._own_node.says("annotations", keys.NODE_CARDS) is None
+    def _has_no_published_cards(self) -> bool:
+        return self._own_node.get_current("annotations", keys.NODE_CARDS) is None
 
     def _cards(self) -> tuple[CardFacts, ...]:
-        return self._board.offer.cards
+        return self._advertisement.current.cards
 
 
-async def run(options: Options, driver: Driver) -> None:
+async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
     """Run the agent until SIGTERM or SIGINT.
 
     Raises `CredentialsError` or `OSError` (a port in use) at the start.
     """
-    metrics = Metrics(options.version, node=options.node)
+    metrics = AgentMetrics(options.version, node=options.node)
     configuration = await load_credentials(options.kubeconfig, options.context)
     api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
     try:
@@ -389,7 +404,9 @@ async def run(options: Options, driver: Driver) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, agent.stop)
-        log.info("agent version=%s node=%s health=%s", options.version, options.node, options.settings.listen.health)
+        log.info(
+            "agent started version=%s node=%s health=%s", options.version, options.node, options.settings.listen.health
+        )
         await agent.run()
     finally:
         await api.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class AgentReason(StrEnum):
+class AgentEventReason(StrEnum):
     """What people see in `kubectl describe`; `docs/events.md` says what to do about each."""
 
     START_REFUSED = "GPUMemoryStartRefused"

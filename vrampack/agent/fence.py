@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from vrampack.agent.devices import seen_units, units_by_card
+from vrampack.agent.devices import count_readable_units, count_units_by_card
 from vrampack.agent.errors import RefusedStartError
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.podresources import Held
+from vrampack.agent.podresources import DeviceAllocation
 from vrampack.cards.grants import Grant, read_grant
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.records import Record, RecordError, UnreadableRecord
 from vrampack.cards.units import compute_limit_mib
 
-REASONS = (
+REJECTION_REASONS = (
     "unknown_ids",
     "unknown_pod",
     "api",
@@ -42,23 +42,23 @@ REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ContainerStart:
     """A container that kubelet wants to start, and the pod that the API server shows for it."""
 
-    held: Held
+    allocation: DeviceAllocation
     pod: LocalPod
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class AdmittedStart:
     """Leave to start."""
 
-    uid: str
+    pod_uid: str
     grant: Grant | None
     """What the container may use; None for a container that a previous plugin set up."""
-    is_older: bool = False
+    is_legacy: bool = False
     """Its device ids are those of a previous plugin, whose answer kubelet repeats."""
-    ids_differ: bool = False
+    has_id_mismatch: bool = False
     """kubelet counts it on other cards than it has. Its environment is right; only the bookkeeping of ids is not."""
 
 
@@ -67,79 +67,91 @@ class Fence:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._held: dict[str, Counter[str]] = {}
+        self._units_by_pod: dict[str, Counter[str]] = {}
         """Units by card of every pod that passed, by pod uid."""
-        self._starts: dict[Held, Passed] = {}
+        self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
 
-    def units_held(self) -> Counter[str]:
+    def count_held_units(self) -> Counter[str]:
         """Units by card, of all pods that passed."""
         total: Counter[str] = Counter()
-        for units in self._held.values():
+        for units in self._units_by_pod.values():
             total.update(units)
         return total
 
-    def holds(self, uid: str) -> bool:
+    def is_pod_admitted(self, uid: str) -> bool:
         """Whether some container of the pod passed."""
-        return uid in self._held
+        return uid in self._units_by_pod
 
-    def known(self, held: Held) -> Passed | None:
+    def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
         """The leave that this very container was given before. An init container's name may be left open."""
-        if held.container:
-            return self._starts.get(held)
-        return next((leave for each, leave in self._starts.items() if replace(each, container="") == held), None)
+        if allocation.container:
+            return self._admitted_starts.get(allocation)
+        return next(
+            (leave for each, leave in self._admitted_starts.items() if replace(each, container="") == allocation), None
+        )
 
-    def allocated(self, ids: Iterable[str]) -> None:
+    def release_ids(self, ids: Iterable[str]) -> None:
         """Kubelet hands these ids to a container it has not started yet: whoever had them before is not meant."""
         handed = set(ids)
-        for held in [each for each in self._starts if not handed.isdisjoint(each.ids)]:
-            del self._starts[held]
+        for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
+            del self._admitted_starts[held]
 
-    def ended(self, uid: str) -> None:
+    def release_pod(self, uid: str) -> None:
         """The pod holds nothing any more."""
-        self._held.pop(uid, None)
-        for held in [held for held, passed in self._starts.items() if passed.uid == uid]:
-            del self._starts[held]
+        self._units_by_pod.pop(uid, None)
+        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
+            del self._admitted_starts[held]
 
-    def judge(self, start: Start, cards: Iterable[CardFacts], *, needs_references: bool = True) -> Passed:
+    def evaluate_start(
+        self, start: ContainerStart, cards: Iterable[CardFacts], *, needs_references: bool = True
+    ) -> AdmittedStart:
         """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
 
         `needs_references` is False where `Allocate` has told the container its card.
         """
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
-        if pod.pod.uid in self._held:
-            return _again(pod, start.held)
-        ids = units_by_card(start.held.ids)
+        if pod.pod.uid in self._units_by_pod:
+            return _readmit(pod, start.allocation)
+        ids = count_units_by_card(start.allocation.device_ids)
         if ids is None:
-            _recorded(pod)
-            return Passed(pod.pod.uid, None, is_older=True)
+            _read_shares(pod)
+            return AdmittedStart(pod.pod.uid, None, is_legacy=True)
         if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
         # All its containers, at the first of them: the others start without another look at the node's cards.
-        names = [start.held.container, *(each.name for each in pod.pod.request.containers)]
-        grant = {name: _granted(pod, name, _recorded(pod), by_uuid) for name in names}[start.held.container]
-        self._check_room(_resolved(_recorded(pod), by_uuid), by_uuid)
-        return Passed(pod.pod.uid, grant, ids_differ=ids != dict(grant.units))
+        names = [start.allocation.container, *(each.name for each in pod.pod.request.containers)]
+        grant = {name: _checked_grant(pod, name, _read_shares(pod), by_uuid) for name in names}[
+            start.allocation.container
+        ]
+        self._check_capacity(_resolve_units(_read_shares(pod), by_uuid), by_uuid)
+        return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=ids != dict(grant.units))
 
-    def enter(self, start: Start, passed: Passed, cards: Iterable[CardFacts]) -> None:
+    def record_start(self, start: ContainerStart, admitted: AdmittedStart, cards: Iterable[CardFacts]) -> None:
         """Write into the book what `judge` allowed, in the same turn of the loop."""
-        if passed.uid not in self._held:
-            units = _resolved(_recorded(start.pod), {card.uuid or "": card for card in cards})
-            self._held[passed.uid] = Counter(units)
-        self._starts[start.held] = passed
+        if admitted.pod_uid not in self._units_by_pod:
+            units = _resolve_units(_read_shares(start.pod), {card.uuid or "": card for card in cards})
+            self._units_by_pod[admitted.pod_uid] = Counter(units)
+        self._admitted_starts[start.allocation] = admitted
 
-    def withdraw(self, start: Start, passed: Passed) -> None:
+    def withdraw_start(self, start: ContainerStart, admitted: AdmittedStart) -> None:
         """Take an entry back for a container that is not started after all."""
-        self._starts.pop(start.held, None)
-        if not any(each.uid == passed.uid for each in self._starts.values()):
-            self._held.pop(passed.uid, None)
+        self._admitted_starts.pop(start.allocation, None)
+        if not any(each.pod_uid == admitted.pod_uid for each in self._admitted_starts.values()):
+            self._units_by_pod.pop(admitted.pod_uid, None)
 
-    def unknown(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
+    def find_unadmitted_pods(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
         """Those of which an asking container was made and that never passed: nobody asked when it started."""
-        return [pod for pod in pods if pod.started & _asking(pod) and pod.pod.uid not in self._held]
+        return [
+            pod
+            for pod in pods
+            if pod.started_containers & _requesting_containers(pod) and pod.pod.uid not in self._units_by_pod
+        ]
 
-    def restore(self, pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]) -> list[LocalPod]:
+    def restore_pods(
+        self, pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
+    ) -> list[LocalPod]:
         """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
 
         Returns those that were not known.
@@ -147,23 +159,23 @@ class Fence:
         What such a pod holds is what its record says, or what its device ids stand for where that cannot be read.
         """
         by_uuid = {card.uuid or "": card for card in cards}
-        of_pod: dict[tuple[str, str], list[Held]] = {}
-        for each in held:
-            of_pod.setdefault((each.namespace, each.pod), []).append(each)
-        found = self.unknown(pods)
+        of_pod: dict[tuple[str, str], list[DeviceAllocation]] = {}
+        for each in allocations:
+            of_pod.setdefault((each.namespace, each.pod_name), []).append(each)
+        found = self.find_unadmitted_pods(pods)
         for pod in found:
             mine = of_pod.get((pod.pod.namespace, pod.pod.name), [])
             record = pod.pod.record
             shares = record.shares if isinstance(record, Record) else ()
-            self._held[pod.pod.uid] = Counter(_resolved(shares, by_uuid) or _by_ids(mine))
+            self._units_by_pod[pod.pod.uid] = Counter(_resolve_units(shares, by_uuid) or _count_units_by_ids(mine))
             for each in mine:
-                if each.container in pod.started:
-                    self._starts[each] = _again(pod, each)
+                if each.container in pod.started_containers:
+                    self._admitted_starts[each] = _readmit(pod, each)
         return found
 
-    def _check_room(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
+    def _check_capacity(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
         """Raises unless the cards have room for it beside all others that passed."""
-        held = self.units_held()
+        held = self.count_held_units()
         for uuid, asked in units.items():
             if held[uuid] + asked > cards[uuid].units:
                 text = (
@@ -181,7 +193,7 @@ def _check_origin(pod: LocalPod, node: str) -> None:
         raise RefusedStartError("other_node", f"bound to node {pod.pod.node_name or 'none'}, this is {node}")
 
 
-def _recorded(pod: LocalPod) -> tuple[Share, ...]:
+def _read_shares(pod: LocalPod) -> tuple[Share, ...]:
     record = pod.pod.record
     if record is None:
         text = "has no record of its cards: another scheduler bound it, or it named its node; recreate it"
@@ -191,7 +203,7 @@ def _recorded(pod: LocalPod) -> tuple[Share, ...]:
     return record.shares
 
 
-def _granted(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]) -> Grant:
+def _checked_grant(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]) -> Grant:
     """The container's grant, checked against the pod's own request and the node's cards."""
     try:
         grant = read_grant(pod.annotations, container)
@@ -236,21 +248,23 @@ def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool
             raise RefusedStartError("limit", text)
 
 
-def _again(pod: LocalPod, held: Held) -> Passed:
+def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
     """Leave for a container of a pod that passed, whatever became of the node's cards since."""
-    ids = units_by_card(held.ids)
+    ids = count_units_by_card(allocation.device_ids)
     try:
-        grant = read_grant(pod.annotations, held.container)
+        grant = read_grant(pod.annotations, allocation.container)
     except RecordError:
-        return Passed(pod.pod.uid, None, is_older=True)
-    return Passed(pod.pod.uid, grant, is_older=ids is None, ids_differ=ids is not None and ids != dict(grant.units))
+        return AdmittedStart(pod.pod.uid, None, is_legacy=True)
+    return AdmittedStart(
+        pod.pod.uid, grant, is_legacy=ids is None, has_id_mismatch=ids is not None and ids != dict(grant.units)
+    )
 
 
-def _asking(pod: LocalPod) -> set[str]:
+def _requesting_containers(pod: LocalPod) -> set[str]:
     return {each.name for each in pod.pod.request.containers} if pod.pod.request is not None else set()
 
 
-def _resolved(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:
+def _resolve_units(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:
     """Units by uuid; cards of older records are named by index."""
     by_index = {card.index: uuid for uuid, card in cards.items()}
     units: Counter[str] = Counter()
@@ -260,8 +274,8 @@ def _resolved(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[s
     return dict(units)
 
 
-def _by_ids(held: Iterable[Held]) -> Counter[str]:
+def _count_units_by_ids(allocations: Iterable[DeviceAllocation]) -> Counter[str]:
     units: Counter[str] = Counter()
-    for each in held:
-        units.update(seen_units(each.ids))
+    for each in allocations:
+        units.update(count_readable_units(each.device_ids))
     return units

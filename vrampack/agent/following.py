@@ -17,7 +17,7 @@ from vrampack.cards.node import CardFacts
 from vrampack.cards.records import RecordError
 
 
-def is_followed(shown: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts]) -> bool:
+def is_limit_change_accepted(current: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts]) -> bool:
     """Whether every container has its cards and units as it was admitted, and limits that it may have."""
     ask = admitted.pod.request
     if ask is None:
@@ -25,7 +25,7 @@ def is_followed(shown: LocalPod, admitted: LocalPod, cards: Iterable[CardFacts])
     by_uuid = {card.uuid or "": card for card in cards}
     try:
         for container in ask.containers:
-            grant = read_grant(shown.annotations, container.name)
+            grant = read_grant(current.annotations, container.name)
             if grant.units != read_grant(admitted.annotations, container.name).units or grant.units.keys() - by_uuid:
                 return False
             check_limits(grant, by_uuid, is_whole=ask.card_request.whole)

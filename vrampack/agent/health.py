@@ -28,12 +28,12 @@ class XidRules:
     fatal: frozenset[int] = frozenset()
     """These do, whatever else is said of them."""
 
-    def matters(self, number: int) -> bool:
+    def makes_unhealthy(self, number: int) -> bool:
         return number in self.fatal or number not in APPLICATION_XIDS | self.ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class CardHealth:
     """One card's. A healthy card has no reason."""
 
     reason: str = ""
@@ -46,18 +46,18 @@ class Health:
     def is_healthy(self) -> bool:
         return not self.reason
 
-    def broken(self, reason: str) -> Health:
+    def mark_unhealthy(self, reason: str) -> CardHealth:
         """Unhealthy at once. The first reason stays until the card heals: what follows is its consequence."""
-        return Health(self.reason or reason)
+        return CardHealth(self.reason or reason)
 
-    def failed(self, reason: str, *, allowed: int) -> Health:
+    def record_failed_check(self, reason: str, *, max_failures: int) -> CardHealth:
         """A check failed: one does not mean much, `allowed` in a row make it unhealthy."""
-        if not self.is_healthy or self.failed_checks + 1 >= allowed:
-            return self.broken(reason)
+        if not self.is_healthy or self.failed_checks + 1 >= max_failures:
+            return self.mark_unhealthy(reason)
         return replace(self, failed_checks=self.failed_checks + 1)
 
-    def passed(self, *, needed: int) -> Health:
+    def record_clean_check(self, *, required_checks: int) -> CardHealth:
         """A check was clean: after `needed` in a row the card is as good as new."""
-        if self.is_healthy or self.clean_checks + 1 >= needed:
-            return Health()
+        if self.is_healthy or self.clean_checks + 1 >= required_checks:
+            return CardHealth()
         return replace(self, clean_checks=self.clean_checks + 1)

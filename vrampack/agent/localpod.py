@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import ContainerStatus, LocalPodObject, to_pod
 
-MIRROR = "kubernetes.io/config.mirror"
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class LocalPod:
     """Whether somebody makes it anew when it is gone."""
 
     @property
-    def started(self) -> frozenset[str]:
+    def started_containers(self) -> frozenset[str]:
         """Containers that were made at least once."""
         return frozenset(self.container_ids)
 
     @property
-    def holds(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it still holds what it was given."""
         return not self.pod.is_finished
 
 
-def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
+def to_local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
     annotations = obj.metadata.annotations or {}
     owners = obj.metadata.owner_references or ()
     states: list[ContainerStatus] = [
@@ -46,6 +46,6 @@ def local_pod(obj: LocalPodObject, resource: str) -> LocalPod:
         pod=to_pod(obj, resource=resource),
         annotations=annotations,
         container_ids={state.name: state.container_id for state in states if state.container_id},
-        is_static=MIRROR in annotations or any(owner.kind == "Node" for owner in owners),
+        is_static=MIRROR_ANNOTATION in annotations or any(owner.kind == "Node" for owner in owners),
         is_controlled=any(owner.controller and owner.kind != "Node" for owner in owners),
     )

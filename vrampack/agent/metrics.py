@@ -17,13 +17,13 @@ from vrampack.cards.node import CardFacts
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 _MIB = 1024 * 1024
-CARD = ("node", "UUID", "gpu")
-CONTAINER = (*CARD, "namespace", "pod", "container")
-PROCESSES = ("node", "namespace", "pod", "container")
+CARD_LABELS = ("node", "UUID", "gpu")
+CONTAINER_LABELS = (*CARD_LABELS, "namespace", "pod", "container")
+PROCESS_LABELS = ("node", "namespace", "pod", "container")
 
 
 @dataclass(frozen=True, slots=True)
-class CardUse:
+class CardSample:
     """One card now."""
 
     card: CardFacts
@@ -33,7 +33,7 @@ class CardUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerUse:
+class ContainerSample:
     """One container on one card now."""
 
     uuid: str
@@ -49,7 +49,7 @@ class ContainerUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ProcessSample:
     """Processes of one container that ask before they allocate."""
 
     namespace: str
@@ -59,19 +59,19 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AgentSnapshot:
     """What the page of metrics shows of cards and containers."""
 
-    cards: tuple[CardUse, ...] = ()
-    containers: tuple[ContainerUse, ...] = ()
-    connected: tuple[Connected, ...] = ()
+    cards: tuple[CardSample, ...] = ()
+    containers: tuple[ContainerSample, ...] = ()
+    processes: tuple[ProcessSample, ...] = ()
     enforcement: str = ""
     problem: str = ""
-    hook_answers: tuple[int, int] = (0, 0)
+    hook_answer_counts: tuple[int, int] = (0, 0)
     """Let through, and refused."""
 
 
-class Metrics:
+class AgentMetrics:
     """The registry of one agent."""
 
     def __init__(self, version: str, *, node: str) -> None:
@@ -96,7 +96,7 @@ class Metrics:
             "vrampack_agent_id_card_mismatch_total",
             "Containers whose device ids name another card than they have; their environment is right.",
         )
-        self.corrections = self._counter(
+        self.record_corrections = self._counter(
             "vrampack_agent_record_corrections_total",
             "Records that were made to say the card of the device ids; only with injection: ids.",
         )
@@ -106,11 +106,11 @@ class Metrics:
         self.registrations = self._counter(
             "vrampack_agent_registrations_total", "Registrations with kubelet: one per start of either."
         )
-        self.unheard = self._counter(
+        self.streams_closed = self._counter(
             "vrampack_agent_streams_closed_total",
             "Streams that kubelet closed while it ran on; each led to another registration.",
         )
-        self.unfenced = self._counter(
+        self.unfenced_starts = self._counter(
             "vrampack_agent_unfenced_starts_total",
             "Pods that were started while the agent was not registered, found and counted afterwards.",
         )
@@ -142,14 +142,14 @@ class Metrics:
             "vrampack_agent_build_info", "Always 1; the version is the label.", ["version"], registry=self.registry
         ).labels(version).set(1)
 
-    def show(self, look: Callable[[], Shown]) -> None:
+    def register_snapshot(self, take_snapshot: Callable[[], AgentSnapshot]) -> None:
         """Let the page show what `look` returns when it is asked for."""
-        self.registry.register(_ShownCollector(look, self._node))
+        self.registry.register(_SnapshotCollector(take_snapshot, self._node))
 
-    def page(self) -> bytes:
+    def render_page(self) -> bytes:
         return generate_latest(self.registry)
 
-    def dropped_event(self, cause: str) -> None:
+    def count_dropped_event(self, cause: str) -> None:
         self.events_dropped.labels(cause).inc()
 
     def observe_call(self, *, verb: str, resource: str, code: int, seconds: float) -> None:  # noqa: ARG002 - the observer's shape
@@ -162,65 +162,67 @@ class Metrics:
         return Histogram(name, text, buckets=_BUCKETS, registry=self.registry)
 
 
-class _ShownCollector(Collector):
+class _SnapshotCollector(Collector):
     """Cards and containers, made when the page is: series of what is gone are gone with it."""
 
-    def __init__(self, look: Callable[[], Shown], node: str) -> None:
-        self._look = look
+    def __init__(self, take_snapshot: Callable[[], AgentSnapshot], node: str) -> None:
+        self._take_snapshot = take_snapshot
         self._node = node
 
     def describe(self) -> Iterable[Metric]:
-        return _families(Shown(), self._node)
+        return _build_families(AgentSnapshot(), self._node)
 
     def collect(self) -> Iterable[Metric]:
-        return _families(self._look(), self._node)
+        return _build_families(self._take_snapshot(), self._node)
 
 
-def _families(shown: Shown, node: str) -> Iterable[Metric]:
-    yield from _card_families(shown, node)
-    yield from _container_families(shown, node)
+def _build_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
+    yield from _card_families(snapshot, node)
+    yield from _container_families(snapshot, node)
     enforcement = GaugeMetricFamily(
         "vrampack_agent_enforcement_info", "Always 1; the label says who holds limits on this node.", labels=["mode"]
     )
-    if shown.enforcement:
-        enforcement.add_metric([shown.enforcement], 1)
+    if snapshot.enforcement:
+        enforcement.add_metric([snapshot.enforcement], 1)
     yield enforcement
     answers = CounterMetricFamily(
         "vrampack_agent_hook_answers",
         "Containers that the runtime's createRuntime hook asked about: ok or refused.",
         labels=["result"],
     )
-    for result, count in zip(("ok", "refused"), shown.hook_answers, strict=True):
+    for result, count in zip(("ok", "refused"), snapshot.hook_answer_counts, strict=True):
         answers.add_metric([result], count)
     yield answers
     offered = GaugeMetricFamily(
         "vrampack_agent_offered", "1 when this node's cards are offered, 0 when something keeps them back."
     )
-    offered.add_metric([], 0 if shown.problem else 1)
+    offered.add_metric([], 0 if snapshot.problem else 1)
     yield offered
 
 
-def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
+def _container_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     used = GaugeMetricFamily(
-        "vrampack_agent_container_memory_used_bytes", "GPU memory that a container uses on a card.", labels=CONTAINER
+        "vrampack_agent_container_memory_used_bytes",
+        "GPU memory that a container uses on a card.",
+        labels=CONTAINER_LABELS,
     )
     limit = GaugeMetricFamily(
         "vrampack_agent_container_memory_limit_bytes",
         "GPU memory that a container may use on a card.",
-        labels=CONTAINER,
+        labels=CONTAINER_LABELS,
     )
     peak = GaugeMetricFamily(
         "vrampack_agent_container_memory_peak_bytes",
         "The most that a container used on a card since it was counted; only with kmod and preload.",
-        labels=CONTAINER,
+        labels=CONTAINER_LABELS,
     )
     refused = CounterMetricFamily(
         "vrampack_agent_container_refused_allocations",
         "Allocations beyond the limit that a container was refused on a card; only with kmod and preload.",
-        labels=CONTAINER,
+        labels=CONTAINER_LABELS,
     )
     families: tuple[GaugeMetricFamily | CounterMetricFamily, ...] = (used, limit, peak, refused)
-    for each in shown.containers:
+    for each in snapshot.containers:
         labels = [node, each.uuid, str(each.gpu), each.namespace, each.pod, each.container]
         values = (each.used_bytes, each.limit_bytes, each.peak_bytes, each.refused)
         for family, value in zip(families, values, strict=True):
@@ -229,27 +231,31 @@ def _container_families(shown: Shown, node: str) -> Iterable[Metric]:
     processes = GaugeMetricFamily(
         "vrampack_agent_container_processes",
         "Processes of a container that ask the agent before they allocate (preload), or hold memory (kmod).",
-        labels=PROCESSES,
+        labels=PROCESS_LABELS,
     )
-    for group in shown.connected:
+    for group in snapshot.processes:
         processes.add_metric([node, group.namespace, group.pod, group.container], group.processes)
     yield from (*families, processes)
 
 
-def _card_families(shown: Shown, node: str) -> Iterable[Metric]:
+def _card_families(snapshot: AgentSnapshot, node: str) -> Iterable[Metric]:
     info = GaugeMetricFamily(
-        "vrampack_agent_card_info", "Always 1; model and parent are labels.", labels=[*CARD, "model", "mig_parent"]
+        "vrampack_agent_card_info",
+        "Always 1; model and parent are labels.",
+        labels=[*CARD_LABELS, "model", "mig_parent"],
     )
-    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Memory of a card.", labels=CARD)
+    total = GaugeMetricFamily("vrampack_agent_card_memory_bytes", "Memory of a card.", labels=CARD_LABELS)
     used = GaugeMetricFamily(
-        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by whomever.", labels=CARD
+        "vrampack_agent_card_memory_used_bytes", "Memory in use on a card, by whomever.", labels=CARD_LABELS
     )
-    units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD)
+    units = GaugeMetricFamily("vrampack_agent_card_units", "Units that a card has.", labels=CARD_LABELS)
     held = GaugeMetricFamily(
-        "vrampack_agent_card_held_units", "Units of a card that pods which may start hold.", labels=CARD
+        "vrampack_agent_card_held_units", "Units of a card that pods which may start hold.", labels=CARD_LABELS
     )
-    healthy = GaugeMetricFamily("vrampack_agent_card_healthy", "1 for a card in good health, else 0.", labels=CARD)
-    for each in shown.cards:
+    healthy = GaugeMetricFamily(
+        "vrampack_agent_card_healthy", "1 for a card in good health, else 0.", labels=CARD_LABELS
+    )
+    for each in snapshot.cards:
         card = each.card
         labels = [node, card.uuid or "", str(card.index)]
         info.add_metric([*labels, card.model, card.mig_parent or ""], 1)

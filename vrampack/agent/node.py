@@ -20,12 +20,12 @@ from vrampack.kube.reflector import ObjectReference
 
 log = logging.getLogger(__name__)
 
-WRITE_SECONDS = 10.0
-ECHO_SECONDS = 10.0
+WRITE_TIMEOUT_SECONDS = 10.0
+ECHO_TIMEOUT_SECONDS = 10.0
 """So long the watch may take to show a write before what it shows is compared again."""
-AGAIN_SECONDS = (1.0, 30.0)
+RETRY_SECONDS = (1.0, 30.0)
 """First and longest pause after a write that failed; at random down to half of it, for there are many nodes."""
-Entries = Mapping[tuple[str, str], str | None]
+MetadataEntries = Mapping[tuple[str, str], str | None]
 """By field of `metadata` (`annotations` or `labels`) and key; None: it is not to be there."""
 
 
@@ -37,57 +37,57 @@ class OwnNode:
         api: Api,
         name: str,
         *,
-        wrote: Callable[[], None],
-        offers: Callable[[Mapping[str, str], Mapping[str, str]], None],
+        on_write: Callable[[], None],
+        on_resources: Callable[[Mapping[str, str], Mapping[str, str]], None],
     ) -> None:
         """`offers` is told at each change what the node has of every resource, capacity and allocatable."""
         self._api = api
         self._name = name
-        self._wrote = wrote
-        self._offers = offers
-        self._says: dict[str, Mapping[str, str]] | None = None
-        self._wanted: dict[tuple[str, str], str | None] = {}
+        self._on_write = on_write
+        self._on_resources = on_resources
+        self._current: dict[str, Mapping[str, str]] | None = None
+        self._desired: dict[tuple[str, str], str | None] = {}
         self._sent: dict[tuple[str, str], str | None] = {}
         self._failures = 0
         self._seen = asyncio.Event()
         self._wake = asyncio.Event()
 
-    async def seen_once(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until the API server has shown the node: before that, nothing it says means nothing is known."""
         await self._seen.wait()
 
-    def want(self, entries: Entries) -> None:
+    def set_desired(self, entries: MetadataEntries) -> None:
         """What the node ought to say of these keys from now on."""
-        self._wanted.update(entries)
+        self._desired.update(entries)
         self._wake.set()
 
-    def says(self, field: str, key: str) -> str | None:
+    def get_current(self, field: str, key: str) -> str | None:
         """What it says now, as far as it was seen."""
-        return (self._says or {}).get(field, {}).get(key)
+        return (self._current or {}).get(field, {}).get(key)
 
     async def run(self) -> None:
         """Write what differs, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            differing = self._differing()
+            differing = self._list_differences()
             if not differing:
                 self._sent = {}  # all of it was shown, perhaps before the answer to the write came
                 continue
             if differing.items() <= self._sent.items():
-                await self._echo()
+                await self._wait_for_echo()
             else:
                 await self._write(differing)
 
-    async def _echo(self) -> None:
+    async def _wait_for_echo(self) -> None:
         """A write is on its way to us; what the watch shows meanwhile is older."""
         try:
-            async with asyncio.timeout(ECHO_SECONDS):
-                while self._differing().items() & self._sent.items():
+            async with asyncio.timeout(ECHO_TIMEOUT_SECONDS):
+                while self._list_differences().items() & self._sent.items():
                     await self._wake.wait()
                     self._wake.clear()
         except TimeoutError:
-            log.warning("node does not show what was written node=%s", self._name)
+            log.warning("node patch not observed node=%s", self._name)
         self._sent = {}
         self._wake.set()
 
@@ -96,34 +96,34 @@ class OwnNode:
         for (field, key), value in differing.items():
             metadata.setdefault(field, {})[key] = value
         try:
-            await self._api.patch_node(self._name, {"metadata": metadata}, timeout_seconds=WRITE_SECONDS)
+            await self._api.patch_node(self._name, {"metadata": metadata}, timeout_seconds=WRITE_TIMEOUT_SECONDS)
         except (RefusedError, NoAnswerError) as error:
-            log.warning("node not written node=%s keys=%s error=%s", self._name, _keys(differing), error)
+            log.warning("node not patched node=%s keys=%s error=%s", self._name, _format_keys(differing), error)
             self._failures += 1
-            await asyncio.sleep(self._pause())
+            await asyncio.sleep(self._backoff_seconds())
             self._wake.set()
             return
         self._failures = 0
-        self._wrote()
+        self._on_write()
         self._sent = differing
-        log.info("node written node=%s keys=%s", self._name, _keys(differing))
+        log.info("node patched node=%s keys=%s", self._name, _format_keys(differing))
         self._wake.set()
 
-    def _pause(self) -> float:
-        first, longest = AGAIN_SECONDS
+    def _backoff_seconds(self) -> float:
+        first, longest = RETRY_SECONDS
         return min(longest, first * 2.0 ** min(self._failures - 1, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
-    def _differing(self) -> dict[tuple[str, str], str | None]:
-        if self._says is None:
+    def _list_differences(self) -> dict[tuple[str, str], str | None]:
+        if self._current is None:
             return {}
         return {
             (field, key): value
-            for (field, key), value in self._wanted.items()
-            if self._says.get(field, {}).get(key) != value
+            for (field, key), value in self._desired.items()
+            if self._current.get(field, {}).get(key) != value
         }
 
     def on_list_started(self, reason: str) -> None:
-        log.debug("node listed anew reason=%s", reason)
+        log.debug("node relisted reason=%s", reason)
 
     def on_page(self, objects: Sequence[LocalNodeObject]) -> None:
         for obj in objects:
@@ -133,15 +133,15 @@ class OwnNode:
         """One object: there is nothing to add up."""
 
     def on_changed(self, obj: LocalNodeObject) -> None:
-        self._says = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
+        self._current = {"annotations": obj.metadata.annotations or {}, "labels": obj.metadata.labels or {}}
         self._seen.set()
         self._wake.set()
-        self._offers(_texts(obj.status.capacity), _texts(obj.status.allocatable))
+        self._on_resources(_quantity_texts(obj.status.capacity), _quantity_texts(obj.status.allocatable))
 
     def on_deleted(self, obj: LocalNodeObject) -> None:
         """A node that joins anew has another object, with nothing of ours in it."""
-        log.warning("node is gone from the API server node=%s", obj.metadata.name)
-        self._says = None
+        log.warning("node deleted node=%s", obj.metadata.name)
+        self._current = None
 
     def on_contact(self) -> None:
         """Nothing hangs on the age of this."""
@@ -150,9 +150,9 @@ class OwnNode:
         log.warning("node not readable node=%s error=%s", reference, text)
 
 
-def _texts(quantities: Mapping[str, msgspec.Raw] | None) -> dict[str, str]:
+def _quantity_texts(quantities: Mapping[str, msgspec.Raw] | None) -> dict[str, str]:
     return {name: bytes(text).decode(errors="replace").strip('"') for name, text in (quantities or {}).items()}
 
 
-def _keys(entries: Mapping[tuple[str, str], str | None]) -> str:
+def _format_keys(entries: Mapping[tuple[str, str], str | None]) -> str:
     return ",".join(key for _, key in sorted(entries))

@@ -8,30 +8,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from vrampack.agent.devices import seen_units
+from vrampack.agent.devices import count_readable_units
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.podresources import Held
+from vrampack.agent.podresources import DeviceAllocation
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.records import Record
 
 
-def needs_observing(pod: LocalPod, cards: Iterable[CardFacts]) -> bool:
+def needs_observation(pod: LocalPod, cards: Iterable[CardFacts]) -> bool:
     """Whether its record does not say which of these cards it is on."""
     record = pod.pod.record
-    if not pod.holds or not isinstance(record, Record):
-        return pod.holds
+    if not pod.is_active or not isinstance(record, Record):
+        return pod.is_active
     uuids, indices = {card.uuid for card in cards}, {card.index for card in cards}
     return not all(share.uuid in uuids if share.uuid is not None else share.index in indices for share in record.shares)
 
 
-def observed(
-    pods: Iterable[LocalPod], held: Iterable[Held], cards: Iterable[CardFacts]
+def observe_pods(
+    pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
 ) -> dict[str, tuple[Share, ...]]:
     """By pod uid, what the ids of those pods stand for; a pod whose ids name no card of ours is left out."""
     known = {card.uuid for card in cards}
     units: dict[tuple[str, str], Counter[str]] = {}
-    for each in held:
-        units.setdefault((each.namespace, each.pod), Counter()).update(seen_units(each.ids))
+    for each in allocations:
+        units.setdefault((each.namespace, each.pod_name), Counter()).update(count_readable_units(each.device_ids))
     found: dict[str, tuple[Share, ...]] = {}
     for pod in pods:
         mine = units.get((pod.pod.namespace, pod.pod.name), Counter())

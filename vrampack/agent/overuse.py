@@ -6,60 +6,60 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from vrampack.agent.events import AgentReason
-from vrampack.agent.limits.watch import Over
+from vrampack.agent.events import AgentEventReason
+from vrampack.agent.limits.watch import OverLimit
 from vrampack.agent.localpod import LocalPod
 from vrampack.agent.nvml.errors import DriverError
-from vrampack.agent.refusals import EVICT_CALL_SECONDS, Evicting
+from vrampack.agent.refusals import EVICT_CALL_SECONDS, PodEvictor
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 15.0
+CHECK_INTERVAL_SECONDS = 15.0
 
 
-class Overuse:
+class OveruseReporter:
     """Looks every few seconds at who is over."""
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[tuple[Over, ...]]],
-        api: Evicting,
+        list_over_limit: Callable[[], Awaitable[tuple[OverLimit, ...]]],
+        api: PodEvictor,
         events: EventRecorder,
         *,
-        pod_of: Callable[[str], LocalPod | None],
-        evicted: Callable[[], None],
+        find_pod: Callable[[str], LocalPod | None],
+        on_evicted: Callable[[], None],
     ) -> None:
-        self._look = look
+        self._list_over_limit = list_over_limit
         self._api = api
         self._events = events
-        self._pod_of = pod_of
-        self._evicted = evicted
-        self._asked: set[str] = set()
+        self._find_pod = find_pod
+        self._on_evicted = on_evicted
+        self._evicted_uids: set[str] = set()
         """Pods whose eviction was taken: they may need their time to end."""
 
     async def run(self) -> None:
         """Look, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             try:
-                await self.look()
+                await self.report_overuse()
             except DriverError as error:
-                log.debug("use not measured error=%s", error)
+                log.debug("usage not measured error=%s", error)
 
-    async def look(self) -> None:
+    async def report_overuse(self) -> None:
         """One round. Raises `DriverError`."""
-        for over in await self._look():
-            pod = self._pod_of(over.pod_uid)
+        for over in await self._list_over_limit():
+            pod = self._find_pod(over.pod_uid)
             if pod is not None:
                 text = f"container {over.container} uses {over.used_mib} MiB of card {over.uuid}, its limit is {over.limit_mib} MiB"
-                self._events.record_pod_event(pod.pod, AgentReason.OVER_LIMIT, text)
-                if over.is_to_evict and over.pod_uid not in self._asked:
+                self._events.record_pod_event(pod.pod, AgentEventReason.OVER_LIMIT, text)
+                if over.should_evict and over.pod_uid not in self._evicted_uids:
                     await self._evict(pod, text)
 
-    def ended(self, uid: str) -> None:
-        self._asked.discard(uid)
+    def forget_pod(self, uid: str) -> None:
+        self._evicted_uids.discard(uid)
 
     async def _evict(self, pod: LocalPod, text: str) -> None:
         uid = pod.pod.uid
@@ -68,7 +68,7 @@ class Overuse:
         except (RefusedError, NoAnswerError) as error:
             log.warning("pod not evicted pod=%s uid=%s error=%s", pod.pod, uid, error)
             return
-        self._asked.add(uid)
-        self._evicted()
-        log.warning("evicted a pod over its limit pod=%s uid=%s", pod.pod, uid)
-        self._events.record_pod_event(pod.pod, AgentReason.EVICTED, text)
+        self._evicted_uids.add(uid)
+        self._on_evicted()
+        log.warning("pod evicted cause=over_limit pod=%s uid=%s", pod.pod, uid)
+        self._events.record_pod_event(pod.pod, AgentEventReason.EVICTED, text)

@@ -15,19 +15,19 @@ import grpc
 import grpc.aio
 
 from vrampack.agent import devices
-from vrampack.agent.board import Board
+from vrampack.agent.board import Advertisement
 from vrampack.agent.errors import RefusedStartError
 from vrampack.agent.kubelet import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginServicer
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.starts import Starts
-from vrampack.agent.steering import Steering
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.starts import PreStart
+from vrampack.agent.steering import PreferredAllocation
 
 log = logging.getLogger(__name__)
 
-Call: TypeAlias = "grpc.aio.ServicerContext[object, object]"
-OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
-NO_CARD = {"NVIDIA_VISIBLE_DEVICES": "void"}
+GrpcContext: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+PLUGIN_OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
 
 
@@ -36,105 +36,106 @@ class DevicePlugin(DevicePluginServicer):
 
     def __init__(
         self,
-        board: Board,
-        starts: Starts,
-        steering: Steering,
-        metrics: Metrics,
+        advertisement: Advertisement,
+        prestart: PreStart,
+        preferred_allocation: PreferredAllocation,
+        metrics: AgentMetrics,
         *,
-        environment: Callable[[Iterable[str]], Mapping[str, str]],
-        mounts: Callable[[], Mapping[str, str]],
+        build_env: Callable[[Iterable[str]], Mapping[str, str]],
+        list_mounts: Callable[[], Mapping[str, str]],
     ) -> None:
         """`environment`: what a container is told of these ids. `mounts`: what of the node it is shown, whichever they are."""
-        self._environment = environment
-        self._mounts = mounts
-        self._board = board
-        self._starts = starts
-        self._steering = steering
+        self._build_env = build_env
+        self._list_mounts = list_mounts
+        self._advertisement = advertisement
+        self._prestart = prestart
+        self._preferred_allocation = preferred_allocation
         self._metrics = metrics
-        self.streams = 0
+        self.open_streams = 0
         """How many times kubelet listens now."""
-        self.starting = 0
+        self.pending_starts = 0
         """How many containers wait for their leave to start."""
 
-    async def GetDevicePluginOptions(self, request: api.Empty, context: Call) -> api.DevicePluginOptions:  # noqa: ARG002, N802 - gRPC's
-        return OPTIONS
+    async def GetDevicePluginOptions(self, request: api.Empty, context: GrpcContext) -> api.DevicePluginOptions:  # noqa: ARG002, N802 - gRPC's
+        return PLUGIN_OPTIONS
 
-    async def ListAndWatch(self, request: api.Empty, context: Call) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802 - gRPC's
+    async def ListAndWatch(self, request: api.Empty, context: GrpcContext) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802 - gRPC's
         """The whole list, and again at each change."""
-        self.streams += 1
+        self.open_streams += 1
         try:
-            async for offer in self._board.offers():
-                yield devices.device_list(offer.listed)
+            async for offer in self._advertisement.watch_changes():
+                yield devices.build_device_list(offer.listed_cards)
         finally:
-            self.streams -= 1
+            self.open_streams -= 1
 
     async def GetPreferredAllocation(  # noqa: N802 - gRPC's
         self,
         request: api.PreferredAllocationRequest,
-        context: Call,  # noqa: ARG002 - gRPC's
+        context: GrpcContext,  # noqa: ARG002 - gRPC's
     ) -> api.PreferredAllocationResponse:
-        """A hint, so that kubelet's books name the card that the container has. An error would fail the pod for good."""
+        """A hint, so that kubelet's device allocations name the card that the container has. An error would fail the pod for good."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(
-                    deviceIDs=devices.preferred(
+                    deviceIDs=devices.choose_preferred_ids(
                         each.available_deviceIDs,
                         each.must_include_deviceIDs,
                         each.allocation_size,
-                        self._steering.wanted(each.allocation_size),
+                        self._preferred_allocation.guess_wanted_units(each.allocation_size),
                     )
                 )
                 for each in request.container_requests
             ]
         )
 
-    async def Allocate(self, request: api.AllocateRequest, context: Call) -> api.AllocateResponse:  # noqa: N802 - gRPC's
+    async def Allocate(self, request: api.AllocateRequest, context: GrpcContext) -> api.AllocateResponse:  # noqa: N802 - gRPC's
         """No card for whoever has none in its annotations, or that of the ids where nobody else could say.
 
         The fence learns that these ids are handed out anew.
         """
         started = time.monotonic()
         asked = [list(each.devices_ids) for each in request.container_requests]
-        unknown = self._unknown(each for ids in asked for each in ids)
+        unknown = self._find_unknown_id(each for ids in asked for each in ids)
         if unknown:
             self._metrics.allocate_errors.inc()
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is none of this node's")
         for ids in asked:
-            self._starts.allocated(ids)
+            self._prestart.release_ids(ids)
         mounts = [
-            api.Mount(host_path=host, container_path=inside, read_only=True) for inside, host in self._mounts().items()
+            api.Mount(host_path=host, container_path=inside, read_only=True)
+            for inside, host in self._list_mounts().items()
         ]
         answer = api.AllocateResponse(
             container_responses=[
-                api.ContainerAllocateResponse(envs=self._environment(ids), mounts=mounts) for ids in asked
+                api.ContainerAllocateResponse(envs=self._build_env(ids), mounts=mounts) for ids in asked
             ]
         )
         self._metrics.allocate_seconds.observe(time.monotonic() - started)
         return answer
 
     async def PreStartContainer(  # noqa: N802 - gRPC's
-        self, request: api.PreStartContainerRequest, context: Call
+        self, request: api.PreStartContainerRequest, context: GrpcContext
     ) -> api.PreStartContainerResponse:
         """The fence. An error keeps the container from starting; kubelet asks again."""
         started = time.monotonic()
-        self.starting += 1
+        self.pending_starts += 1
         try:
-            await self._starts.start(frozenset(request.devices_ids))
+            await self._prestart.admit_start(frozenset(request.devices_ids))
         except RefusedStartError as error:
             self._metrics.starts.labels(error.reason).inc()
             log.warning("start refused reason=%s text=%s", error.reason, error.text)
             await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)
         finally:
-            self.starting -= 1
+            self.pending_starts -= 1
             self._metrics.start_seconds.observe(time.monotonic() - started)
         return api.PreStartContainerResponse()
 
-    def _unknown(self, ids: Iterable[str]) -> str:
+    def _find_unknown_id(self, ids: Iterable[str]) -> str:
         """One id that no card of ours has; empty when all are ours."""
-        cards: Sequence[str | None] = [card.uuid for card in self._board.offer.cards]
-        return next((each for each in ids if devices.card_of(each) not in cards), "")
+        cards: Sequence[str | None] = [card.uuid for card in self._advertisement.current.cards]
+        return next((each for each in ids if devices.parse_card_uuid(each) not in cards), "")
 
 
-async def _abort(context: Call, code: grpc.StatusCode, text: str) -> NoReturn:
+async def _abort(context: GrpcContext, code: grpc.StatusCode, text: str) -> NoReturn:
     await context.abort(code, text)
     raise AssertionError("abort raises")  # pragma: no cover - so that the type says it too

@@ -24,74 +24,74 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from vrampack.agent.board import Board
+from vrampack.agent.board import Advertisement
 from vrampack.agent.errors import KubeletError
 from vrampack.agent.kubelet.deviceplugin_pb2 import RegisterRequest
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.plugin import OPTIONS, DevicePlugin
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.plugin import PLUGIN_OPTIONS, DevicePlugin
 
 log = logging.getLogger(__name__)
 
 VERSION: Final = "v1beta1"
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """How often kubelet's socket is looked at: registered again within 2 s is the promise."""
 REGISTER_SECONDS = 15.0
 """kubelet dials back for up to 10 s before it answers."""
 BACKOFF_SECONDS = (0.25, 5.0)
-UNHEARD_SECONDS = 1.0
+NO_STREAM_SECONDS = 1.0
 """Nobody listens for so long while kubelet answers: it closed the stream, as it does when an older registration of the
 resource ends, whoever's that was. Then this one is made anew."""
 STOP_SECONDS = 1.0
 """For a container that is about to start. Nobody waits for the list, which never ends by itself."""
 
 
-class Registration:
+class KubeletRegistration:
     """The plugin's life with one kubelet. `run` until cancelled."""
 
     def __init__(
         self,
         plugin: DevicePlugin,
-        board: Board,
-        metrics: Metrics,
+        advertisement: Advertisement,
+        metrics: AgentMetrics,
         *,
         folder: Path,
         resource: str,
-        registered: Callable[[], Awaitable[None]],
+        on_registered: Callable[[], Awaitable[None]],
     ) -> None:
         self._plugin = plugin
-        self._board = board
+        self._advertisement = advertisement
         self._metrics = metrics
         self._folder = folder
         self._kubelet_socket = str(folder / "kubelet.sock")
         self._resource = resource
-        self._registered = registered
+        self._on_registered = on_registered
         """Awaited after each registration: containers may have started before it, unasked."""
         self._failures = 0
-        self._is_wanted_anew = False
+        self._must_register_again = False
         self.is_registered = False
 
-    def again(self) -> None:
+    def register_again(self) -> None:
         """Register anew: kubelet counts the present one no more, although nothing here shows it."""
-        self._is_wanted_anew = True
+        self._must_register_again = True
 
     async def run(self) -> None:
         """Register, and again whenever it is needed, for ever."""
-        async for offer in self._board.offers():
+        async for offer in self._advertisement.watch_changes():
             if offer.cards:
                 break
         while True:
             try:
-                await self._registered_once()
+                await self._serve_registration()
                 self._failures = 0
             except KubeletError as error:
                 self._failures += 1
-                log.warning("not registered failures=%d error=%s", self._failures, error)
-                await self._pause()
+                log.warning("registration failed failures=%d error=%s", self._failures, error)
+                await self._back_off()
 
-    async def _registered_once(self) -> None:
+    async def _serve_registration(self) -> None:
         """Serve and register; returns when that registration is over. Raises `KubeletError`."""
-        kubelet = self._kubelet()
+        kubelet = self._stat_kubelet_socket()
         socket = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self._plugin, server)
@@ -102,52 +102,54 @@ class Registration:
             self.is_registered = True
             self._metrics.registrations.inc()
             log.info("registered resource=%s socket=%s", self._resource, socket.name)
-            await self._registered()
-            await self._until_over(kubelet, socket)
+            await self._on_registered()
+            await self._wait_until_lost(kubelet, socket)
         finally:
             self.is_registered = False
-            await server.stop(STOP_SECONDS if self._plugin.starting else None)
+            await server.stop(STOP_SECONDS if self._plugin.pending_starts else None)
             with suppress(FileNotFoundError):  # gRPC or kubelet may have taken it away
                 socket.unlink()
 
     async def _register(self, endpoint: str) -> None:
-        request = RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=self._resource, options=OPTIONS)
+        request = RegisterRequest(
+            version=VERSION, endpoint=endpoint, resource_name=self._resource, options=PLUGIN_OPTIONS
+        )
         try:
             async with grpc.aio.insecure_channel(f"unix:{self._kubelet_socket}") as channel:
                 await RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
 
-    async def _pause(self) -> None:
+    async def _back_off(self) -> None:
         """Back off; another kubelet is not to blame for what the last one did."""
         first, longest = BACKOFF_SECONDS
         seconds = min(longest, first * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
-        ends_at, refused = time.monotonic() + seconds, self._kubelet_or_none()
+        ends_at, refused = time.monotonic() + seconds, self._find_kubelet_socket()
         while time.monotonic() < ends_at:
-            await asyncio.sleep(LOOK_SECONDS)
-            if self._kubelet_or_none() != refused:
+            await asyncio.sleep(POLL_SECONDS)
+            if self._find_kubelet_socket() != refused:
                 self._failures = 0
                 return
 
-    async def _until_over(self, kubelet: tuple[int, int], socket: Path) -> None:
+    async def _wait_until_lost(self, kubelet: tuple[int, int], socket: Path) -> None:
         """Look at kubelet's socket and ours until this registration counts no more."""
-        heard_at, self._is_wanted_anew = time.monotonic(), False
-        while not self._is_wanted_anew:
-            await asyncio.sleep(LOOK_SECONDS)
-            now = self._kubelet_or_none()
+        heard_at, self._must_register_again = time.monotonic(), False
+        while not self._must_register_again:
+            await asyncio.sleep(POLL_SECONDS)
+            now = self._find_kubelet_socket()
             if now is None:
                 continue  # between two kubelets there is none; the next one makes its socket
             if now != kubelet or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
-                log.info("kubelet was restarted socket=%s", socket.name)
+                log.info("kubelet restarted socket=%s", socket.name)
                 return
-            if self._plugin.streams:
+            if self._plugin.open_streams:
                 heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > UNHEARD_SECONDS and await self._answers():
-                self._metrics.unheard.inc()
-                log.warning("kubelet closed the stream, registering again socket=%s", socket.name)
+            elif time.monotonic() - heard_at > NO_STREAM_SECONDS and await self._is_kubelet_listening():
+                self._metrics.streams_closed.inc()
+                log.warning("stream closed by kubelet socket=%s", socket.name)
                 return
 
-    async def _answers(self) -> bool:
+    async def _is_kubelet_listening(self) -> bool:
         """Whether kubelet runs at all: its socket outlives it."""
         try:
             _, writer = await asyncio.open_unix_connection(self._kubelet_socket)
@@ -156,7 +158,7 @@ class Registration:
         writer.close()
         return True
 
-    def _kubelet(self) -> tuple[int, int]:
+    def _stat_kubelet_socket(self) -> tuple[int, int]:
         """Which socket kubelet has now."""
         try:
             found = os.stat(self._kubelet_socket)  # noqa: PTH116 - no Path is made twice a second
@@ -164,7 +166,7 @@ class Registration:
             raise KubeletError(f"{self._kubelet_socket}: {error.strerror}") from error
         return found.st_ino, found.st_ctime_ns
 
-    def _kubelet_or_none(self) -> tuple[int, int] | None:
+    def _find_kubelet_socket(self) -> tuple[int, int] | None:
         with suppress(KubeletError):
-            return self._kubelet()
+            return self._stat_kubelet_socket()
         return None

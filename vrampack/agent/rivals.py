@@ -11,92 +11,95 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from vrampack.agent.board import Board
+from vrampack.agent.board import Advertisement
 from vrampack.cards.units import parse_quantity
 
 log = logging.getLogger(__name__)
 
-NVIDIA = ("nvidia.com/gpu", "nvidia.com/mig-")
+NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 """What NVIDIA's device plugin offers: whole cards, shared replicas, MIG instances by profile."""
-LOOK_SECONDS = 5.0
-DIFFERENT_SECONDS = 60.0
+CHECK_INTERVAL_SECONDS = 5.0
+MISMATCH_SECONDS = 60.0
 """kubelet writes a new number into the node after 10 s, by default, and the watch shows it soon after."""
 
-LOST_SECONDS = (30.0, 600.0)
+REREGISTER_SECONDS = (30.0, 600.0)
 """kubelet has nothing of ours for so long: first and longest time until we register again, for it may be dead."""
 
 
-class Rivals:
+class ConflictingPlugins:
     """Objects to offering cards as long as somebody else has a hand on them."""
 
     def __init__(
         self,
-        board: Board,
+        advertisement: Advertisement,
         *,
         resource: str,
-        are_divided: bool,
+        are_cards_selected: bool,
         is_registered: Callable[[], bool],
         register_again: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
-        self._board = board
+        self._advertisement = advertisement
         self._resource = resource
-        self._are_divided = are_divided
+        self._are_cards_selected = are_cards_selected
         """Whether the settings say which cards are ours and which are the others'."""
         self._is_registered = is_registered
         self._register_again = register_again
         self._clock = clock
-        self._offered: Mapping[str, str] = {}
+        self._capacity: Mapping[str, str] = {}
         self._allocatable: Mapping[str, str] = {}
-        self._different_since: float | None = None
+        self._mismatch_since: float | None = None
         self._lost_since: float | None = None
-        self._patience = LOST_SECONDS[0]
+        self._reregister_seconds = REREGISTER_SECONDS[0]
 
-    def node_offers(self, quantities: Mapping[str, str], allocatable: Mapping[str, str]) -> None:
+    def update_node_resources(self, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> None:
         """What the node has of each resource, and how much of it is healthy, by the API server."""
-        self._offered = quantities
+        self._capacity = capacity
         self._allocatable = allocatable
-        other = next((name for name in sorted(quantities) if name.startswith(NVIDIA) and _count(quantities[name])), "")
+        other = next(
+            (name for name in sorted(capacity) if name.startswith(NVIDIA_RESOURCES) and _parse_count(capacity[name])),
+            "",
+        )
         text = f"this node offers {other} as well; name the cards of each in cards.include or cards.exclude"
-        self._board.object("others", text if other and not self._are_divided else "")
-        self.look()
+        self._advertisement.block("others", text if other and not self._are_cards_selected else "")
+        self.check_resources()
 
     async def run(self) -> None:
         """Look again now and then: that a difference lasts is no event. Until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            self.check_resources()
 
-    def look(self) -> None:
+    def check_resources(self) -> None:
         """One look at what the node has of our resource."""
-        self._look_for_loss()
-        listed = sum(card.units for card in self._board.offer.listed)
-        seen = self._offered.get(self._resource)
-        if not self._is_registered() or seen is None or _count(seen) == listed:
-            self._different_since = None
-            self._board.object("resource", "")
+        self._check_lost()
+        listed = sum(card.units for card in self._advertisement.current.listed_cards)
+        seen = self._capacity.get(self._resource)
+        if not self._is_registered() or seen is None or _parse_count(seen) == listed:
+            self._mismatch_since = None
+            self._advertisement.block("resource", "")
             return
         now = self._clock()
-        self._different_since = now if self._different_since is None else self._different_since
-        if now - self._different_since >= DIFFERENT_SECONDS:
+        self._mismatch_since = now if self._mismatch_since is None else self._mismatch_since
+        if now - self._mismatch_since >= MISMATCH_SECONDS:
             text = f"the node has {seen} of {self._resource} and this agent lists {listed}: another plugin registered it too"
-            self._board.object("resource", text)
+            self._advertisement.block("resource", text)
 
-    def _look_for_loss(self) -> None:
-        healthy = sum(card.units for card in self._board.offer.listed if card.healthy)
-        if not self._is_registered() or not healthy or _count(self._allocatable.get(self._resource, "0")):
+    def _check_lost(self) -> None:
+        healthy = sum(card.units for card in self._advertisement.current.listed_cards if card.healthy)
+        if not self._is_registered() or not healthy or _parse_count(self._allocatable.get(self._resource, "0")):
             self._lost_since = None
-            self._patience = LOST_SECONDS[0] if self._is_registered() else self._patience
+            self._reregister_seconds = REREGISTER_SECONDS[0] if self._is_registered() else self._reregister_seconds
             return
         now = self._clock()
         self._lost_since = now if self._lost_since is None else self._lost_since
-        if now - self._lost_since >= self._patience:
-            log.warning("the node has none of %s although kubelet listens to us, registering again", self._resource)
-            self._lost_since, self._patience = None, min(LOST_SECONDS[1], self._patience * 2)
+        if now - self._lost_since >= self._reregister_seconds:
+            log.warning("registration lost resource=%s", self._resource)
+            self._lost_since, self._reregister_seconds = None, min(REREGISTER_SECONDS[1], self._reregister_seconds * 2)
             self._register_again()
 
 
-def _count(quantity: str) -> float | None:
+def _parse_count(quantity: str) -> float | None:
     """A number of devices: the API server writes 1000 of them as `1k`. None for what is no number."""
     try:
         return float(parse_quantity(quantity))

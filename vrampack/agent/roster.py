@@ -19,31 +19,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from vrampack.agent.health import Health
-from vrampack.agent.nvml.driver import Gpu, Inventory, Xid
+from vrampack.agent.health import CardHealth
+from vrampack.agent.nvml.driver import Gpu, GpuInventory, Xid
 from vrampack.cards.node import CardFacts
 from vrampack.cards.records import MAX_INDEX
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCard:
     """One card that this agent has seen."""
 
     gpu: Gpu
-    health: Health = field(default_factory=Health)
+    health: CardHealth = field(default_factory=CardHealth)
     is_missing: bool = False
     """The driver no longer lists it."""
 
 
-def is_recut(gpu: Gpu, inventory: Inventory) -> bool:
+def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
     """Whether a card that is not listed any more was cut away, as opposed to lost."""
-    if gpu.uuid in inventory.cut:
+    if gpu.uuid in inventory.mig_gpus:
         return True
-    there = inventory.cut | {card.uuid for card in inventory.cards}
+    there = inventory.mig_gpus | {card.uuid for card in inventory.gpus}
     return gpu.mig_parent is not None and gpu.mig_parent in there
 
 
-def is_hit(gpu: Gpu, xid: Xid) -> bool:
+def is_affected(gpu: Gpu, xid: Xid) -> bool:
     """Whether that error is about this card. One that names no GPU is about all of them."""
     if xid.uuid is None or gpu.uuid == xid.uuid:
         return True
@@ -53,23 +53,26 @@ def is_hit(gpu: Gpu, xid: Xid) -> bool:
     return is_its_gpu and xid.compute_instance in (None, gpu.compute_instance)
 
 
-def listed(known: Iterable[Known], units: Mapping[str, int]) -> tuple[CardFacts, ...]:
+def list_card_facts(known_cards: Iterable[KnownCard], units_by_uuid: Mapping[str, int]) -> tuple[CardFacts, ...]:
     """The cards as they are published, by index; `units` by uuid."""
-    here = [(card.gpu.index, card) for card in known if not card.is_missing]
-    missing = sorted((card for card in known if card.is_missing), key=lambda card: card.gpu.uuid)
+    here = [(card.gpu.index, card) for card in known_cards if not card.is_missing]
+    missing = sorted((card for card in known_cards if card.is_missing), key=lambda card: card.gpu.uuid)
     taken = {index for index, _ in here}
     for card in missing:
         index = card.gpu.index if card.gpu.index not in taken else _highest_free(taken)
         taken.add(index)
         here.append((index, card))
-    return tuple(_facts(card, index, units[card.gpu.uuid]) for index, card in sorted(here, key=lambda each: each[0]))
+    return tuple(
+        _to_card_facts(card, index, units_by_uuid[card.gpu.uuid])
+        for index, card in sorted(here, key=lambda each: each[0])
+    )
 
 
 def _highest_free(taken: set[int]) -> int:
     return next(index for index in range(MAX_INDEX, -1, -1) if index not in taken)
 
 
-def _facts(card: Known, index: int, units: int) -> CardFacts:
+def _to_card_facts(card: KnownCard, index: int, units: int) -> CardFacts:
     return CardFacts(
         index=index,
         units=units,

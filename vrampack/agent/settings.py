@@ -16,7 +16,7 @@ from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
 from vrampack.config.addresses import OptionalListenAddress, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
 
-Units = Annotated[int, Field(ge=1, le=MAX_UNITS)]
+CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 
 
 class AgentResources(StrictModel):
@@ -33,7 +33,7 @@ class AgentListen(StrictModel):
     """Health and metrics. Another port where 12347 is taken; empty for none, then take the probes away too."""
 
 
-class Cards(StrictModel):
+class CardSelection(StrictModel):
     """Which cards are ours, by uuid."""
 
     include: tuple[str, ...] = Field(default=(), strict=False)
@@ -43,18 +43,18 @@ class Cards(StrictModel):
     """All but these, for the same purpose."""
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Cards:
+    def _check_not_both(self) -> CardSelection:
         if self.include and self.exclude:
             raise ValueError("give include or exclude, not both")
         return self
 
     @property
-    def are_named(self) -> bool:
+    def are_selected(self) -> bool:
         """Whether somebody divided the cards between two plugins."""
         return bool(self.include or self.exclude)
 
 
-class Xids(StrictModel):
+class XidSettings(StrictModel):
     """Which of the driver's errors make a card unhealthy."""
 
     ignore: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
@@ -64,7 +64,7 @@ class Xids(StrictModel):
     """XID numbers to take seriously although they stand in that list."""
 
 
-class Health(StrictModel):
+class HealthSettings(StrictModel):
     """When a card is given up and when it comes back."""
 
     check_seconds: float = Field(default=5.0, gt=0, le=600)
@@ -76,10 +76,10 @@ class Health(StrictModel):
     recover_after_checks: int = Field(default=3, ge=1, le=1000)
     """Clean looks in a row before an unhealthy card is offered again. Raise it for cards that come and go."""
 
-    xids: Xids = Xids()
+    xids: XidSettings = XidSettings()
 
 
-class Refused(StrictModel):
+class RejectedPodSettings(StrictModel):
     """What becomes of pods that may not start."""
 
     action: Literal["evict", "keep"] = "evict"
@@ -89,7 +89,7 @@ class Refused(StrictModel):
     """How long a refusal lasts before that."""
 
 
-class Watch(StrictModel):
+class OveruseSettings(StrictModel):
     """What is said of containers over their limit where nobody holds it (`enforcement: watch`)."""
 
     slack_mib: int = Field(default=512, ge=0, le=1_048_576)
@@ -99,7 +99,7 @@ class Watch(StrictModel):
     """Evict a pod that is over for so long. Without it nobody is evicted, and an event says who is over."""
 
 
-class Standalone(StrictModel):
+class StandaloneSettings(StrictModel):
     """A host without Kubernetes: `vrampack agent --standalone`, or `mode: standalone`."""
 
     overcommit: Literal["refuse", "allow"] = "refuse"
@@ -118,7 +118,7 @@ class AgentConfiguration(StrictModel):
     unit_mib: int = Field(default=DEFAULT_UNIT_MIB, ge=1, le=1_048_576)
     """MiB per unit of the resource, the extender's `unit_mib`. A node that says another gets no pods."""
 
-    units_per_card: Mapping[str, Units] = {}
+    units_per_card: Mapping[str, CardUnits] = {}
     """Units by card model, as `nvidia-smi -L` names it, instead of memory / unit_mib: e.g. `Tesla T4: 15`."""
 
     injection: Literal["exact", "ids"] = "exact"
@@ -133,11 +133,11 @@ class AgentConfiguration(StrictModel):
 
     resources: AgentResources = AgentResources()
     listen: AgentListen = AgentListen()
-    cards: Cards = Cards()
-    health: Health = Health()
-    refused: Refused = Refused()
-    watch: Watch = Watch()
-    standalone: Standalone = Standalone()
+    cards: CardSelection = CardSelection()
+    health: HealthSettings = HealthSettings()
+    refused: RejectedPodSettings = RejectedPodSettings()
+    watch: OveruseSettings = OveruseSettings()
+    standalone: StandaloneSettings = StandaloneSettings()
 
     kubelet_folder: Path = Field(default=Path("/var/lib/kubelet"), strict=False)
     """Where kubelet's sockets are; its `--root-dir`. The DaemonSet mounts the same paths."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from vrampack.agent.devices import units_by_card
+from vrampack.agent.devices import count_units_by_card
 from vrampack.agent.errors import RefusedStartError
-from vrampack.agent.fence import Start
+from vrampack.agent.fence import ContainerStart
 from vrampack.cards import keys
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.environment import CONTAINER_UNITS_VARIABLE
@@ -23,25 +23,27 @@ from vrampack.cards.units import compute_limit_mib
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CorrectedStart:
     """A start whose pod has the record that its ids call for."""
 
-    start: Start
+    start: ContainerStart
     correction: Mapping[str, str]
     """Annotations to be written before it starts; empty when the record said so already."""
 
 
-def settled(start: Start, facts: Iterable[CardFacts], *, devices: DeviceNaming, unit_mib: int, now_ns: int) -> Settled:
+def correct_by_ids(
+    start: ContainerStart, facts: Iterable[CardFacts], *, devices: DeviceNaming, unit_mib: int, now_ns: int
+) -> CorrectedStart:
     """The start as its ids have it. Raises `RefusedStartError` when they cannot be what the pod asked for."""
-    ask, ids = start.pod.pod.request, units_by_card(start.held.ids)
+    ask, ids = start.pod.pod.request, count_units_by_card(start.allocation.device_ids)
     if ask is None or ids is None:
-        return Settled(start, {})
+        return CorrectedStart(start, {})
     _check_ids(start, ask, ids)
-    cards = tuple(_card(each) for each in facts)
+    cards = tuple(_to_card(each) for each in facts)
     chosen = [card for card in cards if card.uuid in ids]
     record = start.pod.pod.record
     if isinstance(record, Record) and record.is_ours and {share.uuid for share in record.shares} == ids.keys():
-        return Settled(start, {})
+        return CorrectedStart(start, {})
     node = build_node(
         NodeFacts(start.pod.pod.node_name, unit_mib=unit_mib, devices=devices, injection="ids"),
         cards,
@@ -50,12 +52,12 @@ def settled(start: Start, facts: Iterable[CardFacts], *, devices: DeviceNaming, 
     correction = write_record(allocate_cards(node, chosen, ask), ask, node, now_ns=now_ns)
     annotations = {**_without_record(start.pod.annotations), **correction}
     pod = replace(start.pod.pod, record=read_record(annotations, ask))
-    return Settled(replace(start, pod=replace(start.pod, pod=pod, annotations=annotations)), correction)
+    return CorrectedStart(replace(start, pod=replace(start.pod, pod=pod, annotations=annotations)), correction)
 
 
-def environment(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: DeviceNaming) -> dict[str, str]:
+def build_ids_env(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: DeviceNaming) -> dict[str, str]:
     """What `Allocate` answers for these ids: their cards, and the container's share of them."""
-    units = units_by_card(ids) or {}
+    units = count_units_by_card(ids) or {}
     cards = [card for card in facts if card.uuid in units]
     limits = [compute_limit_mib(card.memory_mib, units[card.uuid or ""], max(card.units, 1)) for card in cards]
     prefix = f"{keys.CDI_KIND}=" if devices == "cdi" else ""
@@ -68,14 +70,14 @@ def environment(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: Devi
     return env | ({keys.GPUSHARE_IDX: str(cards[0].index)} if len(cards) == 1 else {})
 
 
-def _check_ids(start: Start, ask: PodRequest, ids: Mapping[str, int]) -> None:
+def _check_ids(start: ContainerStart, ask: PodRequest, ids: Mapping[str, int]) -> None:
     """Kubelet counts ids, not cards: they may be of more cards than one, or of fewer than were asked for."""
     own = next(
-        (each.units // ask.card_request.count for each in ask.containers if each.name == start.held.container), 0
+        (each.units // ask.card_request.count for each in ask.containers if each.name == start.allocation.container), 0
     )
     if len(ids) != ask.card_request.count or set(ids.values()) != {own}:
         text = (
-            f"kubelet took devices of {len(ids)} cards ({', '.join(sorted(ids))}) for container {start.held.container}, "
+            f"kubelet took devices of {len(ids)} cards ({', '.join(sorted(ids))}) for container {start.allocation.container}, "
             f"which asks for {own} units on each of {ask.card_request.count}; another try may find them together"
         )
         raise RefusedStartError("ids", text)
@@ -93,5 +95,5 @@ def _without_record(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if not key.startswith(ours)}
 
 
-def _card(facts: CardFacts) -> Card:
+def _to_card(facts: CardFacts) -> Card:
     return Card(facts.index, facts.units, facts.memory_mib, facts.uuid, facts.model, facts.healthy)

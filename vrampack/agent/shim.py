@@ -1,83 +1,83 @@
-"""What the page `/shim` says (`shown.py` has its words): who holds what of the cards, process by process."""
+"""What the page `/limits` says (`shown.py` has its words): who holds what of the cards, process by process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from vrampack.agent.limits.books import Books, ProcessUse, Tally
-from vrampack.agent.limits.kmod.nodes import State
+from vrampack.agent.limits.books import ProcessUsage, UsageAccounting, UsageTotals
+from vrampack.agent.limits.kmod.nodes import ModuleState
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.shown import ShimStatus, ShownContainer, ShownModule, ShownProcess
+from vrampack.agent.shown import LimitedContainer, LimitedProcess, LimitsStatus, ModuleStatus
 from vrampack.cards.node import CardFacts
 
 _MIB = 1 << 20
 
 
-class Limiting(Protocol):
+class LimitsSource(Protocol):
     """Who holds limits here: `enforcement.py`, or the agent of a host without Kubernetes."""
 
     @property
-    def word(self) -> str: ...
+    def mode(self) -> str: ...
     @property
-    def books(self) -> Books | None: ...
+    def accounting(self) -> UsageAccounting | None: ...
     @property
-    def module(self) -> State | None: ...
-    def limits_of(self, pod_uid: str, container: str, /) -> Mapping[str, int] | None: ...
+    def module_state(self) -> ModuleState | None: ...
+    def get_limits_mib(self, pod_uid: str, container: str, /) -> Mapping[str, int] | None: ...
 
 
-def status(
-    node: str, enforcement: Limiting, *, driver_version: str, cards: Iterable[CardFacts], pods: Iterable[LocalPod]
-) -> ShimStatus:
+def build_limits_status(
+    node: str, limits: LimitsSource, *, driver_version: str, cards: Iterable[CardFacts], pods: Iterable[LocalPod]
+) -> LimitsStatus:
     """As it is now."""
-    books = enforcement.books
+    books = limits.accounting
     if books is None:
-        return ShimStatus(node=node, enforcement=enforcement.word, driver_version=driver_version)
-    return ShimStatus(
+        return LimitsStatus(node=node, enforcement=limits.mode, driver_version=driver_version)
+    return LimitsStatus(
         node=node,
-        enforcement=enforcement.word,
+        enforcement=limits.mode,
         driver_version=driver_version,
-        connected=books.connections,
-        containers=tuple(_containers(books, enforcement, _indices(cards), {pod.pod.uid: pod for pod in pods})),
-        module=_module(enforcement.module),
+        connected=books.process_count,
+        containers=tuple(_list_containers(books, limits, _index_by_uuid(cards), {pod.pod.uid: pod for pod in pods})),
+        module=_build_module_status(limits.module_state),
     )
 
 
-def _module(state: State | None) -> ShownModule | None:
+def _build_module_status(state: ModuleState | None) -> ModuleStatus | None:
     if state is None:
         return None
-    return ShownModule(state.version, state.is_attached, state.driver_version, state.layout, state.uvm, state.files)
+    return ModuleStatus(state.version, state.is_attached, state.driver_version, state.layout, state.uvm, state.files)
 
 
-def _containers(
-    books: Books, enforcement: Limiting, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
-) -> list[ShownContainer]:
-    processes: dict[tuple[str, str, str], list[ProcessUse]] = {}
-    for each in books.processes():
+def _list_containers(
+    accounting: UsageAccounting, limits: LimitsSource, indices: Mapping[str, int], pods: Mapping[str, LocalPod]
+) -> list[LimitedContainer]:
+    processes: dict[tuple[str, str, str], list[ProcessUsage]] = {}
+    for each in accounting.list_processes():
         processes.setdefault((each.pod_uid, each.container, each.uuid), []).append(each)
     found = []
-    for key, tally in books.tallies().items():
+    for key, tally in accounting.list_usage_totals().items():
         uid, name, uuid = key
-        limit_mib = (enforcement.limits_of(uid, name) or {}).get(uuid)
+        limit_mib = (limits.get_limits_mib(uid, name) or {}).get(uuid)
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
-        place = _place(pods.get(uid), uid, name), (uuid, indices.get(uuid), limit_bytes)
-        found.append(_shown(place, tally, processes.get(key, [])))
+        place = _name_container(pods.get(uid), uid, name), (uuid, indices.get(uuid), limit_bytes)
+        found.append(_build_container(place, tally, processes.get(key, [])))
     return sorted(found, key=lambda each: (each.namespace, each.pod, each.uid, each.container, each.uuid))
 
 
-def _place(pod: LocalPod | None, uid: str, name: str) -> tuple[str, str, str, str]:
+def _name_container(pod: LocalPod | None, uid: str, name: str) -> tuple[str, str, str, str]:
     return (pod.pod.namespace, pod.pod.name, uid, name) if pod is not None else ("", "", uid, name)
 
 
-def _shown(
+def _build_container(
     place: tuple[tuple[str, str, str, str], tuple[str, int | None, int | None]],
-    tally: Tally,
-    processes: Iterable[ProcessUse],
-) -> ShownContainer:
+    totals: UsageTotals,
+    processes: Iterable[ProcessUsage],
+) -> LimitedContainer:
     of, (uuid, gpu, limit_bytes) = place
-    rows = tuple(ShownProcess(each.pid, each.held_bytes, each.refused) for each in processes)
-    return ShownContainer(*of, uuid, gpu, limit_bytes, tally.used_bytes, tally.peak_bytes, tally.refused, rows)
+    rows = tuple(LimitedProcess(each.pid, each.held_bytes, each.refused) for each in processes)
+    return LimitedContainer(*of, uuid, gpu, limit_bytes, totals.used_bytes, totals.peak_bytes, totals.refused, rows)
 
 
-def _indices(cards: Iterable[CardFacts]) -> dict[str, int]:
+def _index_by_uuid(cards: Iterable[CardFacts]) -> dict[str, int]:
     return {card.uuid or "": card.index for card in cards}

@@ -1,4 +1,4 @@
-"""The words of the page `/shim`, as the agent writes and `vrampack shim status` reads them: who holds what of the cards."""
+"""The words of the page `/limits`, as the agent writes and `vrampack limits status` reads them: who holds what of the cards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 
-class ShownProcess(msgspec.Struct, frozen=True, rename="camel"):
+class LimitedProcess(msgspec.Struct, frozen=True, rename="camel"):
     """One process; the pid is the node's."""
 
     pid: int
@@ -15,7 +15,7 @@ class ShownProcess(msgspec.Struct, frozen=True, rename="camel"):
     refused: int
 
 
-class ShownContainer(msgspec.Struct, frozen=True, rename="camel"):
+class LimitedContainer(msgspec.Struct, frozen=True, rename="camel"):
     """One container on one card. Names are empty where the pod, or its status, does not say them any more."""
 
     namespace: str
@@ -28,10 +28,10 @@ class ShownContainer(msgspec.Struct, frozen=True, rename="camel"):
     used_bytes: int
     peak_bytes: int
     refused: int
-    processes: tuple[ShownProcess, ...]
+    processes: tuple[LimitedProcess, ...]
 
 
-class ShownModule(msgspec.Struct, frozen=True, rename="camel"):
+class ModuleStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The kernel module."""
 
     version: str
@@ -44,7 +44,7 @@ class ShownModule(msgspec.Struct, frozen=True, rename="camel"):
     """Open files of processes that it limits: as long as there are any the driver cannot be unloaded."""
 
 
-class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
+class LimitsStatus(msgspec.Struct, frozen=True, rename="camel"):
     """One node."""
 
     api_version: Literal["vrampack.dev/v1"] = "vrampack.dev/v1"
@@ -55,6 +55,6 @@ class ShimStatus(msgspec.Struct, frozen=True, rename="camel"):
     driver_version: str = ""
     connected: int = 0
     """Processes that have a line to the agent, those that hold nothing too; with `kmod` those that hold something."""
-    containers: tuple[ShownContainer, ...] = ()
-    module: ShownModule | None = None
+    containers: tuple[LimitedContainer, ...] = ()
+    module: ModuleStatus | None = None
     """Where limits hang on it and it is loaded."""

@@ -19,32 +19,32 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from vrampack.agent.discovery import Discovery, looking
+from vrampack.agent.discovery import Discovery, build_discovery_settings
 from vrampack.agent.limits import tenants
-from vrampack.agent.limits.books import Books, Tally
-from vrampack.agent.limits.cgroups import MOUNT, Cgroups, Owner
-from vrampack.agent.limits.choice import Choice, Way, choose
+from vrampack.agent.limits.books import UsageAccounting, UsageTotals
+from vrampack.agent.limits.cgroups import CGROUP_MOUNT, CgroupOwner, CgroupTree
+from vrampack.agent.limits.choice import Mechanism, Selection, select_back_end
 from vrampack.agent.limits.contract import BackEnd
-from vrampack.agent.limits.detection import Toolkit, find
+from vrampack.agent.limits.detection import ToolkitState, detect_capabilities
 from vrampack.agent.limits.errors import ImpossibleBackEndError, LimitError
-from vrampack.agent.limits.hooks import HOOK_SOCKET, HookServer, Question
+from vrampack.agent.limits.hooks import HOOK_SOCKET, HookQuestion, HookServer
 from vrampack.agent.limits.hostlimits import HostLimits
-from vrampack.agent.limits.kmod.backend import Kmod, Wanted
+from vrampack.agent.limits.kmod.backend import DesiredBudget, KmodBackEnd
 from vrampack.agent.limits.kmod.identity import PROC
-from vrampack.agent.limits.kmod.nodes import Nodes, State
-from vrampack.agent.limits.kmod.presence import why_not
-from vrampack.agent.limits.measure import Measure
+from vrampack.agent.limits.kmod.nodes import KmodClient, ModuleState
+from vrampack.agent.limits.kmod.presence import find_preflight_problem
+from vrampack.agent.limits.measure import UsageMeter
 from vrampack.agent.limits.native import NativeByHook
 from vrampack.agent.limits.preload import files
-from vrampack.agent.limits.preload.answers import Unnamed
-from vrampack.agent.limits.preload.backend import Named, Paths, Preload
-from vrampack.agent.metrics import CardUse, Connected, ContainerUse, Metrics, Shown
-from vrampack.agent.nvml.driver import Driver, Xid
+from vrampack.agent.limits.preload.answers import Unresolved
+from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
+from vrampack.agent.metrics import AgentMetrics, AgentSnapshot, CardSample, ContainerSample, ProcessSample
+from vrampack.agent.nvml.driver import GpuDriver, Xid
 from vrampack.agent.nvml.errors import DriverError
-from vrampack.agent.pages import serving
+from vrampack.agent.pages import serve_status
 from vrampack.agent.settings import AgentConfiguration
-from vrampack.agent.shim import status
-from vrampack.agent.shown import ShimStatus
+from vrampack.agent.shim import build_limits_status
+from vrampack.agent.shown import LimitsStatus
 from vrampack.cards.node import CardFacts
 
 log = logging.getLogger(__name__)
@@ -53,20 +53,20 @@ MEASURE_SECONDS = 15.0
 """A scrape interval that is usual."""
 SWEEP_SECONDS = 5.0
 """Who ended is forgotten within so long; a container that wants its room is judged after a look of its own."""
-TAKE_UP_SECONDS = 3.0
+RESTORE_WAIT_SECONDS = 3.0
 """A container that is made while the agent starts waits so long; the hook is answered within 4 s (limits/hooks.py)."""
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class HostPaths:
     """Where things are on the host; a test has them elsewhere."""
 
     hook_socket: Path = HOOK_SOCKET
-    tenants: Path = tenants.FOLDER
-    cgroups: Path = MOUNT
-    preload: Paths = field(default_factory=Paths)
-    nodes: Nodes = field(default_factory=Nodes)
+    containers: Path = tenants.CONTAINERS_FOLDER
+    cgroup_mount: Path = CGROUP_MOUNT
+    preload: PreloadPaths = field(default_factory=PreloadPaths)
+    kmod: KmodClient = field(default_factory=KmodClient)
     proc: Path = PROC
 
 
@@ -76,48 +76,57 @@ class StandaloneAgent:
     def __init__(
         self,
         settings: AgentConfiguration,
-        metrics: Metrics,
-        driver: Driver,
+        metrics: AgentMetrics,
+        driver: GpuDriver,
         *,
         host: str,
-        places: Places | None = None,
+        node_paths: HostPaths | None = None,
     ) -> None:
         self._settings = settings
         self._host = host
         self._metrics = metrics
         self._driver = driver
-        self._places = places or Places()
+        self._paths = node_paths or HostPaths()
         self._stopping = asyncio.Event()
-        self._have_cards = asyncio.Event()
-        self._are_limits_held = asyncio.Event()
+        self._has_cards = asyncio.Event()
+        self._limits_ready = asyncio.Event()
         self._failure: Exception | None = None
-        self._cgroups = Cgroups(self._places.cgroups)
+        self._cgroups = CgroupTree(self._paths.cgroup_mount)
         may_overcommit = settings.standalone.overcommit == "allow"
-        self._tenants = tenants.Tenants(self._places.tenants, self._cgroups, may_overcommit=may_overcommit)
+        self._host_containers = tenants.HostContainers(
+            self._paths.containers, self._cgroups, may_overcommit=may_overcommit
+        )
         self._discovery = Discovery(
             driver,
-            looking(settings),
-            is_held=lambda uuid: self._tenants.held_mib(uuid) > 0,
-            heard=self._heard,
-            failed=metrics.driver_errors.inc,
+            build_discovery_settings(settings),
+            is_card_held=lambda uuid: self._host_containers.sum_limits_mib(uuid) > 0,
+            on_xid=self._count_xid,
+            on_driver_error=metrics.driver_errors.inc,
         )
-        self._hooks = HookServer(self._places.hook_socket, self._judge)
+        self._hook_server = HookServer(self._paths.hook_socket, self._answer_hook)
         self._back_end: BackEnd | None = None
-        self._kmod: Kmod | None = None
-        self._unheld = ""
+        self._kmod: KmodBackEnd | None = None
+        self._limits_problem = ""
         """Why nobody who starts now can be held, where the kernel module says it."""
-        self._limits: HostLimits | None = None
+        self._host_limits: HostLimits | None = None
         """None until limits can be held: nobody with one may start."""
-        self._of_cards: Mapping[str, int] = {}
-        self._measured: Mapping[tuple[str, str, str], Tally] | None = None
+        self._used_by_card: Mapping[str, int] = {}
+        self._container_usage: Mapping[tuple[str, str, str], UsageTotals] | None = None
         """By tenant, its id and card; None while nobody measured."""
-        metrics.show(self._look)
+        metrics.register_snapshot(self._take_snapshot)
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `ImpossibleBackEndError`, and `OSError` for addresses and files that are taken."""
-        pages = serving(self._settings.listen.health, self._metrics, self.not_ready, self._status)
+        pages = serve_status(
+            self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
+        )
         async with pages, asyncio.TaskGroup() as group:
-            work = (self._discovery.run(self._found), self._serve(), self._look_after(), self._measure())
+            work = (
+                self._discovery.run(self._on_cards_changed),
+                self._serve(),
+                self._reconcile_forever(),
+                self._measure_forever(),
+            )
             background = [group.create_task(task) for task in work]
             await self._stopping.wait()
             for task in background:
@@ -130,231 +139,240 @@ class StandaloneAgent:
         """Begin a clean stop; what containers hold stays, and the next agent knows it."""
         self._stopping.set()
 
-    def not_ready(self) -> str:
+    def find_unready_reason(self) -> str:
         """Why no container with a limit could start here now; empty when all is well."""
         if self._stopping.is_set():
             return "stopping"
-        if self._limits is not None:
-            return self._unheld
-        why = self._discovery.problem or ("limits are being taken up" if self._have_cards.is_set() else "")
+        if self._host_limits is not None:
+            return self._limits_problem
+        why = self._discovery.problem or ("limits are being taken up" if self._has_cards.is_set() else "")
         return f"the cards of this host are not known yet{': ' * bool(why)}{why}"
 
     @property
-    def word(self) -> str:
+    def mode(self) -> str:
         """Who holds limits here; empty while nobody can."""
-        return self._back_end.word if self._back_end is not None else ""
+        return self._back_end.mode if self._back_end is not None else ""
 
     @property
-    def books(self) -> Books | None:
+    def accounting(self) -> UsageAccounting | None:
         """What processes hold, where module or library count it."""
-        return self._back_end if isinstance(self._back_end, Preload) else self._kmod
+        return self._back_end if isinstance(self._back_end, PreloadBackEnd) else self._kmod
 
     @property
-    def module(self) -> State | None:
-        return self._kmod.state if self._kmod is not None else None
+    def module_state(self) -> ModuleState | None:
+        return self._kmod.module_state if self._kmod is not None else None
 
-    def limits_of(self, key: str, _container: str, /) -> Mapping[str, int] | None:
-        found = self._tenants.of(Owner(key))
+    def get_limits_mib(self, key: str, _container: str, /) -> Mapping[str, int] | None:
+        found = self._host_containers.find_container(CgroupOwner(key))
         return None if found is None else found.limits
 
     async def _serve(self) -> None:
         """Listen at once, so that nobody waits for an answer; say yes once the back end holds who runs already."""
-        preload: Preload | None = None
+        preload: PreloadBackEnd | None = None
         try:
-            for folder in (self._places.hook_socket.parent, self._places.preload.folder):
+            for folder in (self._paths.hook_socket.parent, self._paths.preload.folder):
                 folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            await self._hooks.start()
-            self._tenants.restore()
-            await self._have_cards.wait()
-            choice = self._choose()
-            is_preload = choice.way is Way.PRELOAD
+            await self._hook_server.start()
+            self._host_containers.restore_running()
+            await self._has_cards.wait()
+            choice = self._select_back_end()
+            is_preload = choice.mechanism is Mechanism.PRELOAD
             # The library of a container that was made while it was needed asks on, and silence would stop it.
-            if is_preload or (self._places.preload.folder / files.LIBRARY).exists():
-                preload = self._preload()
+            if is_preload or (self._paths.preload.folder / files.LIBRARY).exists():
+                preload = self._build_preload()
                 await preload.start()
-            self._back_end = preload if is_preload and preload is not None else self._other(choice.way)
-            mount = str(self._places.preload.folder) if is_preload else ""
+            self._back_end = preload if is_preload and preload is not None else self._build_back_end(choice.mechanism)
+            mount = str(self._paths.preload.folder) if is_preload else ""
             limits = HostLimits(
-                self._cgroups, self._tenants, self._back_end, cards=lambda: self._discovery.cards, mount=mount
+                self._cgroups, self._host_containers, self._back_end, cards=lambda: self._discovery.cards, mount=mount
             )
-            await self._look_at_module()
-            await limits.take_up()
-            self._limits = limits
-            self._are_limits_held.set()
-            log.info("limits are held by mode=%s why=%s", choice.word, choice.why)
+            await self._reconcile_module()
+            await limits.restore_limits()
+            self._host_limits = limits
+            self._limits_ready.set()
+            log.info("back end selected mode=%s reason=%s", choice.mode, choice.reason)
             await asyncio.Event().wait()
         except (ImpossibleBackEndError, OSError) as error:
             self._failure = error
             self.stop()
         finally:
-            await self._hooks.stop()
+            await self._hook_server.stop()
             if preload is not None:
                 preload.stop()
 
-    def _other(self, way: Way) -> BackEnd:
+    def _build_back_end(self, mechanism: Mechanism) -> BackEnd:
         """Not the library."""
-        if way is not Way.MODULE:
-            return NativeByHook(self._driver, Measure(self._driver, self._tenants.owner_of_pid))
-        self._kmod = Kmod(
-            self._places.nodes,
+        if mechanism is not Mechanism.MODULE:
+            return NativeByHook(self._driver, UsageMeter(self._driver, self._host_containers.find_process_owner))
+        self._kmod = KmodBackEnd(
+            self._paths.kmod,
             self._cgroups,
-            wanted=self._wanted,
-            is_gone=lambda key: self._tenants.of(Owner(key)) is None,
-            minors=self._minors,
+            list_desired=self._list_desired_budgets,
+            is_owner_gone=lambda key: self._host_containers.find_container(CgroupOwner(key)) is None,
+            get_minors=self._get_minors,
             driver_version=lambda: self._discovery.driver_version,
-            names=lambda identity: identity.pod_uid,
-            proc=self._places.proc,
+            name_budget=lambda identity: identity.pod_uid,
+            proc=self._paths.proc,
         )
         return self._kmod
 
-    def _wanted(self) -> Iterable[Wanted]:
+    def _list_desired_budgets(self) -> Iterable[DesiredBudget]:
         """Everybody who has a limit."""
-        for each in self._tenants.all():
-            folder = partial(self._folder, each)
-            yield Wanted(each.key, each.limits, folder, shown=each.owner.container_id, weight=each.weight)
+        for each in self._host_containers.list_containers():
+            folder = partial(self._find_cgroup, each)
+            yield DesiredBudget(
+                each.key, each.limits, folder, reported_container=each.owner.container_id, weight=each.weight
+            )
 
-    def _folder(self, each: tenants.Tenant) -> Path | None:
+    def _find_cgroup(self, each: tenants.HostContainer) -> Path | None:
         try:
-            return self._cgroups.at(each.hierarchy, each.cgroup)
+            return self._cgroups.get_folder(each.hierarchy, each.cgroup)
         except LimitError:
             return None
 
-    def _minors(self) -> Mapping[str, int]:
+    def _get_minors(self) -> Mapping[str, int]:
         return {uuid: gpu.minor for uuid, gpu in self._discovery.gpus.items()}
 
-    async def _judge(self, question: Question) -> str:
+    async def _answer_hook(self, question: HookQuestion) -> str:
         if not self._discovery.problem:
             with suppress(TimeoutError):
-                async with asyncio.timeout(TAKE_UP_SECONDS):
-                    await self._are_limits_held.wait()
-        if self._limits is None:
-            raise LimitError(self.not_ready())
-        return await self._limits.put_in_force(question)
+                async with asyncio.timeout(RESTORE_WAIT_SECONDS):
+                    await self._limits_ready.wait()
+        if self._host_limits is None:
+            raise LimitError(self.find_unready_reason())
+        return await self._host_limits.apply_limit(question)
 
-    def _choose(self) -> Choice:
+    def _select_back_end(self) -> Selection:
         """Raises `ImpossibleBackEndError`: what holds nobody is no choice here."""
-        places = self._places.preload
-        findings = find(
+        places = self._paths.preload
+        findings = detect_capabilities(
             driver_version=self._discovery.driver_version,
             has_mig=any(card.mig_parent is not None for card in self._discovery.cards),
             cgroup_version=self._cgroups.version,
-            library=(places.shipped, places.folder),
-            without_module=why_not(
-                self._places.nodes,
+            library_paths=(places.shipped, places.folder),
+            module_problem=find_preflight_problem(
+                self._paths.kmod,
                 cgroup_version=self._cgroups.version,
-                proc=self._places.proc,
+                proc=self._paths.proc,
             ),
         )
         # The hook is how a container comes here at all; the toolkit's does not read our variables.
-        choice = choose(self._settings.enforcement, replace(findings, toolkit=Toolkit.ABSENT, is_hooked=True))
-        if choice.way in {Way.WATCH, Way.NOBODY}:
-            text = (
-                f"no limit can be held: {choice.why}; without Kubernetes enforcement is auto, native, kmod or preload"
-            )
+        choice = select_back_end(
+            self._settings.enforcement, replace(findings, toolkit=ToolkitState.ABSENT, has_hook=True)
+        )
+        if choice.mechanism in {Mechanism.WATCH, Mechanism.NONE}:
+            text = f"no limit can be held: {choice.reason}; without Kubernetes enforcement is auto, native, kmod or preload"
             raise ImpossibleBackEndError(text)
         return choice
 
-    def _preload(self) -> Preload:
-        return Preload(
-            self._places.preload,
-            name_of=self._named,
-            minors=self._minors,
+    def _build_preload(self) -> PreloadBackEnd:
+        return PreloadBackEnd(
+            self._paths.preload,
+            resolve_container=self._resolve_container,
+            get_minors=self._get_minors,
             driver_version=lambda: self._discovery.driver_version,
-            owner_of=self._tenants.owner_of_pid,
+            find_owner=self._host_containers.find_process_owner,
         )
 
-    def _named(self, owner: Owner | None) -> Named | Unnamed:
-        found = self._tenants.of(owner) if owner is not None else None
-        return Unnamed.STRANGER if found is None else Named(found.owner.container_id, found.limits)
+    def _resolve_container(self, owner: CgroupOwner | None) -> ResolvedContainer | Unresolved:
+        found = self._host_containers.find_container(owner) if owner is not None else None
+        return Unresolved.UNKNOWN_OWNER if found is None else ResolvedContainer(found.owner.container_id, found.limits)
 
-    async def _look_after(self) -> None:
+    async def _reconcile_forever(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            if self._limits is not None:
-                await self._limits.release_ended()
-                await self._look_at_module()
+            if self._host_limits is not None:
+                await self._host_limits.release_ended_containers()
+                await self._reconcile_module()
 
-    async def _look_at_module(self) -> None:
+    async def _reconcile_module(self) -> None:
         """At the module, where limits hang on it."""
         if self._kmod is None:
             return
-        problem = await self._kmod.look()
-        if problem and problem != self._unheld:
-            log.error("no container with a limit may start why=%s", problem)
-        self._unheld = problem
+        problem = await self._kmod.reconcile()
+        if problem and problem != self._limits_problem:
+            log.error("limits not enforceable problem=%s", problem)
+        self._limits_problem = problem
 
-    async def _measure(self) -> None:
+    async def _measure_forever(self) -> None:
         while True:
             try:
-                self._of_cards = {each.uuid: each.used_bytes for each in await self._driver.usage()}
-                self._measured = await self._usage()
+                self._used_by_card = {each.uuid: each.used_bytes for each in await self._driver.read_usage()}
+                self._container_usage = await self._measure_containers()
             except DriverError as error:
                 self._metrics.driver_errors.inc()
-                log.debug("not measured error=%s", error)
-                self._of_cards, self._measured = {}, None
+                log.debug("usage not measured error=%s", error)
+                self._used_by_card, self._container_usage = {}, None
             await asyncio.sleep(MEASURE_SECONDS)
 
-    async def _usage(self) -> Mapping[tuple[str, str, str], Tally] | None:
+    async def _measure_containers(self) -> Mapping[tuple[str, str, str], UsageTotals] | None:
         if self._back_end is None:
             return None
         used: Counter[tuple[str, str, str]] = Counter()
-        for row in await self._back_end.usage():
+        for row in await self._back_end.measure_usage():
             used[row.pod_uid, row.container_id, row.uuid] += row.used_bytes
-        return {key: Tally(used_bytes, 0, 0) for key, used_bytes in used.items()}
+        return {key: UsageTotals(used_bytes, 0, 0) for key, used_bytes in used.items()}
 
-    def _status(self) -> ShimStatus:
-        """For `/shim`; a container is its engine's id, and its uid our own."""
-        return status(
+    def _build_limits_status(self) -> LimitsStatus:
+        """For `/limits`; a container is its engine's id, and its uid our own."""
+        return build_limits_status(
             self._host, self, driver_version=self._discovery.driver_version, cards=self._discovery.cards, pods=()
         )
 
-    def _look(self) -> Shown:
+    def _take_snapshot(self) -> AgentSnapshot:
         """For the page of metrics."""
         cards = self._discovery.cards
-        return Shown(
-            cards=tuple(CardUse(card, self._held_units(card), self._of_cards.get(card.uuid or "")) for card in cards),
-            containers=tuple(self._containers(cards)),
-            enforcement=self.word,
-            problem=self.not_ready(),
-            hook_answers=(self._hooks.allowed, self._hooks.refused),
-            connected=tuple(
-                Connected("", "", name, count)
-                for (_, name), count in sorted(self.books.connected().items() if self.books is not None else ())
+        return AgentSnapshot(
+            cards=tuple(
+                CardSample(card, self._count_held_units(card), self._used_by_card.get(card.uuid or ""))
+                for card in cards
+            ),
+            containers=tuple(self._container_samples(cards)),
+            enforcement=self.mode,
+            problem=self.find_unready_reason(),
+            hook_answer_counts=(self._hook_server.allowed_count, self._hook_server.refused_count),
+            processes=tuple(
+                ProcessSample("", "", name, count)
+                for (_, name), count in sorted(
+                    self.accounting.count_processes().items() if self.accounting is not None else ()
+                )
             ),
         )
 
-    def _held_units(self, card: CardFacts) -> int:
+    def _count_held_units(self, card: CardFacts) -> int:
         """Begun ones count."""
-        return -(-self._tenants.held_mib(card.uuid or "") * card.units // card.memory_mib)
+        return -(-self._host_containers.sum_limits_mib(card.uuid or "") * card.units // card.memory_mib)
 
-    def _containers(self, cards: Iterable[CardFacts]) -> Iterable[ContainerUse]:
+    def _container_samples(self, cards: Iterable[CardFacts]) -> Iterable[ContainerSample]:
         """By limit, so that a container that uses nothing is there as well."""
         index = {card.uuid: card.index for card in cards}
-        tallies = self.books.tallies() if self.books is not None else self._measured
-        for each in self._tenants.all():
+        tallies = self.accounting.list_usage_totals() if self.accounting is not None else self._container_usage
+        for each in self._host_containers.list_containers():
             for uuid, mib in sorted(each.limits.items()):
-                use = ContainerUse(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, None)
-                tally = (tallies or {}).get((each.key, each.owner.container_id, uuid), Tally(0, 0, 0))
+                use = ContainerSample(uuid, index.get(uuid, -1), "", "", each.id, mib * _MIB, None)
+                tally = (tallies or {}).get((each.key, each.owner.container_id, uuid), UsageTotals(0, 0, 0))
                 if tallies is not None:
                     use = replace(use, used_bytes=tally.used_bytes)
-                yield use if self.books is None else replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
+                yield (
+                    use if self.accounting is None else replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
+                )
 
-    def _found(self) -> None:
+    def _on_cards_changed(self) -> None:
         if self._discovery.is_outdated:
-            log.error("the driver was exchanged under this process: ending, so that the next one has its library")
+            log.error("driver replaced, exiting to load its library")
             self.stop()
         if self._discovery.cards:
-            self._have_cards.set()
+            self._has_cards.set()
 
-    def _heard(self, xid: Xid) -> None:
+    def _count_xid(self, xid: Xid) -> None:
         self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
 
 
-async def run(settings: AgentConfiguration, driver: Driver, *, version: str, host: str) -> None:
+async def run_standalone_agent(settings: AgentConfiguration, driver: GpuDriver, *, version: str, host: str) -> None:
     """Run it until SIGTERM or SIGINT. Raises what `StandaloneAgent.run` does."""
-    agent = StandaloneAgent(settings, Metrics(version, node=host), driver, host=host)
+    agent = StandaloneAgent(settings, AgentMetrics(version, node=host), driver, host=host)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)
-    log.info("agent version=%s host=%s mode=standalone health=%s", version, host, settings.listen.health)
+    log.info("agent started version=%s host=%s mode=standalone health=%s", version, host, settings.listen.health)
     await agent.run()

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from vrampack.agent.errors import KubeletError, RefusedStartError
-from vrampack.agent.fence import Fence, Passed, Start
+from vrampack.agent.fence import AdmittedStart, ContainerStart, Fence
 from vrampack.agent.localpod import LocalPod
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.podresources import Held, Noted
-from vrampack.agent.refusals import Refusals
-from vrampack.agent.settling import Settled
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.podresources import CheckpointAllocation, DeviceAllocation
+from vrampack.agent.refusals import RejectedPods
+from vrampack.agent.settling import CorrectedStart
 from vrampack.cards.node import CardFacts
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import NoAnswerError, RefusedError
@@ -25,171 +25,175 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 
-class Books(Protocol):
+class AllocationSource(Protocol):
     """kubelet's, see `podresources.py`."""
 
-    async def held(self) -> tuple[Held, ...]: ...
-    async def noted(self) -> tuple[Noted, ...]: ...
+    async def list_allocations(self) -> tuple[DeviceAllocation, ...]: ...
+    async def read_checkpoint(self) -> tuple[CheckpointAllocation, ...]: ...
 
 
-class Asking(Protocol):
+class PodSource(Protocol):
     """The API server's pods, see `pods.py`."""
 
-    def of(self, uid: str) -> LocalPod | None: ...
-    async def correct(self, pod: Pod, record: Mapping[str, str]) -> None: ...
-    async def ask(self, namespace: str, name: str) -> LocalPod | None: ...
+    def find_pod(self, uid: str) -> LocalPod | None: ...
+    async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None: ...
+    async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
 
 
-class Limiting(Protocol):
+class LimitApplier(Protocol):
     """Puts the limit of a container that may start in place. Raises `RefusedStartError` when it cannot."""
 
-    async def apply(self, held: Held, passed: Passed, pod: LocalPod | None) -> None: ...
+    async def apply(self, allocation: DeviceAllocation, admitted: AdmittedStart, pod: LocalPod | None) -> None: ...
 
 
-class Starts:
+class PreStart:
     """What `PreStartContainer` does."""
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
         fence: Fence,
-        books: Books,
-        pods: Asking,
-        limits: Limiting,
-        refusals: Refusals,
-        metrics: Metrics,
+        allocations: AllocationSource,
+        pods: PodSource,
+        limits: LimitApplier,
+        rejected_pods: RejectedPods,
+        metrics: AgentMetrics,
         *,
         cards: Callable[[], Iterable[CardFacts]],
-        settling: Callable[[Start], Settled] | None = None,
+        correct_by_ids: Callable[[ContainerStart], CorrectedStart] | None = None,
     ) -> None:
         """`settling`: how pods are settled from their ids; None where admission tells every container its card."""
-        self._settling = settling
+        self._correct_by_ids = correct_by_ids
         self._fence = fence
-        self._books = books
+        self._allocations = allocations
         self._pods = pods
         self._limits = limits
-        self._refusals = refusals
+        self._rejected_pods = rejected_pods
         self._metrics = metrics
         self._cards = cards
 
-    def allocated(self, ids: Iterable[str]) -> None:
+    def release_ids(self, ids: Iterable[str]) -> None:
         """Kubelet hands these ids to a container that is not started yet."""
-        self._fence.allocated(ids)
+        self._fence.release_ids(ids)
 
-    async def start(self, ids: frozenset[str]) -> Passed:
+    async def admit_start(self, ids: frozenset[str]) -> AdmittedStart:
         """Leave for the container that has exactly these ids. Raises `RefusedStartError`."""
-        held = await self._whose(ids)
-        passed = self._fence.known(held)
+        held = await self._find_allocation(ids)
+        passed = self._fence.find_admitted(held)
         if passed is None:
-            start = _named(Start(held, await self._pod(held)))
-            passed = await self._first_start(start)
+            start = _with_container_name(ContainerStart(held, await self._fetch_pod(held)))
+            passed = await self._admit_first(start)
         else:
             await self._limits.apply(held, passed, None)
-        self._metrics.starts.labels("older" if passed.is_older else "ok").inc()
+        self._metrics.starts.labels("older" if passed.is_legacy else "ok").inc()
         return passed
 
-    async def _first_start(self, start: Start) -> Passed:
+    async def _admit_first(self, start: ContainerStart) -> AdmittedStart:
         try:
-            settled = self._settle(start)
+            settled = self._correct_start(start)
             start = settled.start
-            passed = self._fence.judge(start, self._cards(), needs_references=self._settling is None)
-            self._fence.enter(start, passed, self._cards())  # in one turn of the loop with the judgement
+            passed = self._fence.evaluate_start(start, self._cards(), needs_references=self._correct_by_ids is None)
+            self._fence.record_start(start, passed, self._cards())  # in one turn of the loop with the judgement
         except RefusedStartError as error:
             if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
-                self._refusals.refused(start, error)
+                self._rejected_pods.record_rejection(start, error)
             raise
         try:
-            await self._correct(settled)
-            await self._limits.apply(start.held, passed, start.pod)
+            await self._write_correction(settled)
+            await self._limits.apply(start.allocation, passed, start.pod)
         except RefusedStartError as error:
-            self._fence.withdraw(start, passed)
-            self._refusals.refused(start, error)
+            self._fence.withdraw_start(start, passed)
+            self._rejected_pods.record_rejection(start, error)
             raise
-        if passed.ids_differ:
+        if passed.has_id_mismatch:
             self._metrics.id_card_mismatch.inc()
-        self._refusals.ended(passed.uid)
+        self._rejected_pods.forget_pod(passed.pod_uid)
         log.info(
-            "started pod=%s container=%s uid=%s cards=%s",
+            "start admitted pod=%s container=%s uid=%s cards=%s",
             start.pod.pod,
-            start.held.container,
-            passed.uid,
+            start.allocation.container,
+            passed.pod_uid,
             ",".join(passed.grant.units) if passed.grant else "older",
         )
         return passed
 
-    def _settle(self, start: Start) -> Settled:
+    def _correct_start(self, start: ContainerStart) -> CorrectedStart:
         """In `ids` mode, with the record that its ids call for; a pod that admission wired up is left as it is."""
         ask = start.pod.pod.request
-        if self._settling is None or ask is None or ask.has_references:
-            return Settled(start, {})
-        settled = self._settling(start)
-        if settled.correction and self._fence.holds(start.pod.pod.uid):
+        if self._correct_by_ids is None or ask is None or ask.has_references:
+            return CorrectedStart(start, {})
+        settled = self._correct_by_ids(start)
+        if settled.correction and self._fence.is_pod_admitted(start.pod.pod.uid):
             text = "kubelet took devices of another card for this container than for the pod's first; recreate the pod"
             raise RefusedStartError("ids", text)
         return settled
 
-    async def _correct(self, settled: Settled) -> None:
-        if not settled.correction:
+    async def _write_correction(self, corrected: CorrectedStart) -> None:
+        if not corrected.correction:
             return
-        pod = settled.start.pod.pod
+        pod = corrected.start.pod.pod
         try:
-            await self._pods.correct(pod, settled.correction)
+            await self._pods.correct_record(pod, corrected.correction)
         except (NoAnswerError, RefusedError) as error:
             raise RefusedStartError("api", f"its record could not be made to say its card: {error}") from error
-        self._metrics.corrections.inc()
+        self._metrics.record_corrections.inc()
         log.info("record corrected pod=%s uid=%s", pod, pod.uid)
 
-    async def _whose(self, ids: frozenset[str]) -> Held:
+    async def _find_allocation(self, ids: frozenset[str]) -> DeviceAllocation:
         """Whose ids these are. A plain init container is in no public book, but it shares its ids with the pod's others.
 
         One that shares them with nobody stands in kubelet's checkpoint only.
         """
         try:
-            held = await self._books.held()
-            found = next((each for each in held if each.ids == ids), None) or _sharing(ids, held)
-            found = found or await self._noted(ids)
+            held = await self._allocations.list_allocations()
+            found = next((each for each in held if each.device_ids == ids), None) or _find_sharing_pod(ids, held)
+            found = found or await self._find_in_checkpoint(ids)
         except KubeletError as error:
             raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
         if found is None:
-            text = f"kubelet's own books have no container with these {len(ids)} devices"
+            text = f"kubelet's own device allocations have no container with these {len(ids)} devices"
             raise RefusedStartError("unknown_ids", text)
         return found
 
-    async def _noted(self, ids: frozenset[str]) -> Held | None:
+    async def _find_in_checkpoint(self, ids: frozenset[str]) -> DeviceAllocation | None:
         """The newest entry of these very ids whose pod is on this node."""
-        for entry in reversed([each for each in await self._books.noted() if each.ids == ids]):
-            pod = self._pods.of(entry.pod_uid)
+        for entry in reversed([each for each in await self._allocations.read_checkpoint() if each.device_ids == ids]):
+            pod = self._pods.find_pod(entry.pod_uid)
             if pod is not None:
-                return Held(pod.pod.namespace, pod.pod.name, entry.container, ids)
+                return DeviceAllocation(pod.pod.namespace, pod.pod.name, entry.container, ids)
         return None
 
-    async def _pod(self, held: Held) -> LocalPod:
+    async def _fetch_pod(self, allocation: DeviceAllocation) -> LocalPod:
         try:
-            pod = await self._pods.ask(held.namespace, held.pod)
+            pod = await self._pods.fetch_pod(allocation.namespace, allocation.pod_name)
         except (NoAnswerError, RefusedError) as error:
-            text = f"the API server does not say what pod {held.namespace}/{held.pod} was given: {error}"
+            text = (
+                f"the API server does not say what pod {allocation.namespace}/{allocation.pod_name} was given: {error}"
+            )
             raise RefusedStartError("api", text) from error
         if pod is None:
-            raise RefusedStartError("unknown_pod", f"the API server has no pod {held.namespace}/{held.pod}")
+            raise RefusedStartError(
+                "unknown_pod", f"the API server has no pod {allocation.namespace}/{allocation.pod_name}"
+            )
         return pod
 
 
-def _sharing(ids: frozenset[str], held: Iterable[Held]) -> Held | None:
+def _find_sharing_pod(ids: frozenset[str], allocations: Iterable[DeviceAllocation]) -> DeviceAllocation | None:
     """The one pod that has some of these ids; its container is none of those that are listed."""
-    pods = {(each.namespace, each.pod) for each in held if not each.ids.isdisjoint(ids)}
+    pods = {(each.namespace, each.pod_name) for each in allocations if not each.device_ids.isdisjoint(ids)}
     if len(pods) != 1:
         return None
     namespace, pod = pods.pop()
-    return Held(namespace, pod, "", ids)
+    return DeviceAllocation(namespace, pod, "", ids)
 
 
-def _named(start: Start) -> Start:
+def _with_container_name(start: ContainerStart) -> ContainerStart:
     """With the name of the init container, where only its pod was known: one that asks for so many units."""
-    held, ask = start.held, start.pod.pod.request
+    held, ask = start.allocation, start.pod.pod.request
     if held.container or ask is None:
         return start
-    size = len(held.ids)
+    size = len(held.device_ids)
     name = next((each.name for each in ask.containers if each.kind == "init" and each.units == size), "")
     if not name:
         text = f"no init container of pod {start.pod.pod} asks for the {size} devices that it is started with"
         raise RefusedStartError("unknown_ids", text)
-    return replace(start, held=replace(held, container=name))
+    return replace(start, allocation=replace(held, container=name))

@@ -1,4 +1,4 @@
-"""Which pod `GetPreferredAllocation` is probably for: a guess, and only kubelet's own books depend on it.
+"""Which pod `GetPreferredAllocation` is probably for: a guess, and only kubelet's own device allocations depend on it.
 
 kubelet admits pods one after the other, mostly in the order in which they were bound; so the oldest pod of that size
 that has no ids yet is meant.
@@ -14,29 +14,31 @@ from vrampack.cards.grants import read_grant
 from vrampack.cards.records import RecordError
 
 
-class Steering:
+class PreferredAllocation:
     """Remembers for whom ids were already proposed."""
 
-    def __init__(self, pods: Callable[[], Iterable[LocalPod]]) -> None:
-        self._pods = pods
+    def __init__(self, list_pods: Callable[[], Iterable[LocalPod]]) -> None:
+        self._list_pods = list_pods
         self._proposed: set[tuple[str, str]] = set()
 
-    def wanted(self, size: int) -> Mapping[str, int] | None:
+    def guess_wanted_units(self, size: int) -> Mapping[str, int] | None:
         """Units by card of the container that `size` ids are probably for; None when nobody comes into question."""
-        waiting = [(pod, name) for pod in self._pods() for name in self._waiting(pod, size)]
+        waiting = [(pod, name) for pod in self._list_pods() for name in self._candidates(pod, size)]
         if not waiting:
             return None
         pod, name = min(waiting, key=lambda each: (_bound_at(each[0]), each[0].pod.uid))
         self._proposed.add((pod.pod.uid, name))
         return read_grant(pod.annotations, name).units
 
-    def ended(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         self._proposed = {each for each in self._proposed if each[0] != uid}
 
-    def _waiting(self, pod: LocalPod, size: int) -> Iterable[str]:
+    def _candidates(self, pod: LocalPod, size: int) -> Iterable[str]:
         """Its containers of this size that have neither run nor been proposed for."""
         for container in pod.pod.request.containers if pod.pod.request is not None else ():
-            is_new = container.name not in pod.started and (pod.pod.uid, container.name) not in self._proposed
+            is_new = (
+                container.name not in pod.started_containers and (pod.pod.uid, container.name) not in self._proposed
+            )
             if is_new and container.units == size and _is_readable(pod, container.name):
                 yield container.name
 

@@ -9,42 +9,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from vrampack.agent.limits.cgroups import Cgroups
-from vrampack.agent.limits.kmod.backend import Wanted
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.kmod.backend import DesiredBudget
 from vrampack.agent.localpod import LocalPod
 from vrampack.cards.grants import read_grant, read_pod_limits
 from vrampack.cards.records import Record, RecordError
 from vrampack.cards.request import PodRequest
 
 
-def wants(pods: Iterable[LocalPod], cgroups: Cgroups) -> Iterator[Wanted]:
+def list_desired_budgets(pods: Iterable[LocalPod], cgroups: CgroupTree) -> Iterator[DesiredBudget]:
     """In the order of `pods`. One whose record cannot be read keeps what it has."""
     for pod in pods:
         record, ask = pod.pod.record, pod.pod.request
         if ask is None or not isinstance(record, Record) or not record.is_ours:
             continue
         try:
-            yield from _of_pod(pod, ask, cgroups)
+            yield from _list_pod_budgets(pod, ask, cgroups)
         except RecordError:
             continue
 
 
-def only_asking(pod: LocalPod) -> str | None:
+def find_only_requester(pod: LocalPod) -> str | None:
     """The one container that asks, init containers too: while the status names nobody it can be no other with a card."""
     names = [each.name for each in pod.pod.request.containers] if pod.pod.request is not None else []
     return names[0] if len(names) == 1 else None
 
 
-def _of_pod(pod: LocalPod, ask: PodRequest, cgroups: Cgroups) -> Iterator[Wanted]:
-    uid, only = pod.pod.uid, only_asking(pod)
+def _list_pod_budgets(pod: LocalPod, ask: PodRequest, cgroups: CgroupTree) -> Iterator[DesiredBudget]:
+    uid, only = pod.pod.uid, find_only_requester(pod)
     is_unified = cgroups.version == 2  # noqa: PLR2004
     if is_unified:
-        yield Wanted(uid, read_pod_limits(pod.annotations, ask), partial(cgroups.pod, uid), shown=only or "")
+        yield DesiredBudget(
+            uid,
+            read_pod_limits(pod.annotations, ask),
+            partial(cgroups.find_pod_cgroup, uid),
+            reported_container=only or "",
+        )
     if is_unified and only is not None:
         return
     for each in ask.containers:
         found = pod.container_ids.get(each.name)
         limits = read_grant(pod.annotations, each.name).limits_mib
         if found is not None:
-            folder = partial(cgroups.container, uid, found.rpartition("/")[2])
-            yield Wanted(uid, limits, folder, each.name, each.name, is_refinement=is_unified)
+            folder = partial(cgroups.find_container_cgroup, uid, found.rpartition("/")[2])
+            yield DesiredBudget(uid, limits, folder, each.name, each.name, is_added_by_hook=is_unified)

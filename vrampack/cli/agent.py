@@ -13,7 +13,7 @@ from prometheus_client import disable_created_metrics
 
 from vrampack.agent import standalone
 from vrampack.agent.limits.errors import ImpossibleBackEndError
-from vrampack.agent.nvml.library import Library
+from vrampack.agent.nvml.library import NvmlDriver
 from vrampack.agent.settings import AgentConfiguration, load_settings
 from vrampack.cli.logs import FORMS, start_logging
 from vrampack.cli.refusal import refuse
@@ -43,19 +43,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespace) -> None:
-    from vrampack.agent.app import Options, run  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
+    from vrampack.agent.app import AgentOptions, run_agent  # noqa: PLC0415 - with it the Kubernetes client, which other hosts are spared
 
-    started = Options(settings, VERSION, options.node_name, options.kubeconfig, options.context)
-    await run(started, _library(settings))
+    started = AgentOptions(settings, VERSION, options.node_name, options.kubeconfig, options.context)
+    await run_agent(started, _library(settings))
 
 
 async def _standalone(settings: AgentConfiguration, options: argparse.Namespace) -> None:
     host = options.node_name or socket.gethostname()
-    await standalone.run(settings, _library(settings), version=VERSION, host=host)
+    await standalone.run_standalone_agent(settings, _library(settings), version=VERSION, host=host)
 
 
-def _library(settings: AgentConfiguration) -> Library:
-    return Library(call_timeout_seconds=settings.health.call_seconds)
+def _library(settings: AgentConfiguration) -> NvmlDriver:
+    return NvmlDriver(call_timeout_seconds=settings.health.call_seconds)
 
 
 def parser() -> argparse.ArgumentParser:

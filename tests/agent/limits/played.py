@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.measure import Measure
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.measure import UsageMeter
 
 MIB = 1 << 20
 
@@ -37,7 +37,7 @@ class PlayedDriver:
             raise self.fails
         self.limits[cgroup_path, uuid] = mib
 
-    async def usage(self) -> tuple[PlayedCard, ...]:
+    async def read_usage(self) -> tuple[PlayedCard, ...]:
         return self.cards
 
     def uses(self, uuid: str, **mib_by_pid: int | None) -> None:
@@ -46,5 +46,5 @@ class PlayedDriver:
         self.cards = (*self.cards, PlayedCard(uuid, tuple(processes)))
 
 
-def a_measure(driver: PlayedDriver, owners: dict[int, Owner] | None = None) -> Measure:
-    return Measure(driver, (owners or {}).get)
+def a_measure(driver: PlayedDriver, owners: dict[int, CgroupOwner] | None = None) -> UsageMeter:
+    return UsageMeter(driver, (owners or {}).get)

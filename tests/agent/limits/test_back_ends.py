@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.agent.limits.played import MIB, PlayedDriver, a_measure
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.contract import BackEnd, Identity, Scope, Standing, Usage
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.contract import AppliedState, BackEnd, ContainerUsage, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.native import NativeByHook, NativeByToolkit
-from vrampack.agent.limits.nobody import Nobody
-from vrampack.agent.limits.watch import Watch
+from vrampack.agent.limits.nobody import NoLimits
+from vrampack.agent.limits.watch import OveruseMonitor
 from vrampack.agent.nvml.errors import DriverError
 
-POD = Identity("u-1", "ml", "app-0")
+POD = LimitTarget("u-1", "ml", "app-0")
 MAIN = replace(POD, container="main", cgroup=Path("/sys/fs/cgroup/kubepods/podu-1/c"))
 
 
 def back_ends(driver: PlayedDriver) -> list[BackEnd]:
     measure = a_measure(driver)
-    watch = Watch(measure, lambda *_: None, lambda *_: None, lambda: 0.0)
-    return [NativeByToolkit(measure), NativeByHook(driver, measure), watch, Nobody()]
+    watch = OveruseMonitor(measure, lambda *_: None, lambda *_: None, lambda: 0.0)
+    return [NativeByToolkit(measure), NativeByHook(driver, measure), watch, NoLimits()]
 
 
 @pytest.mark.parametrize(("at", "by"), list(enumerate(["toolkit", "createRuntime hook", "use is measured", "nobody"])))
@@ -31,8 +31,8 @@ async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
     driver = PlayedDriver()
     back_end = back_ends(driver)[at]
     applied = await back_end.apply(Scope.POD, POD, {"GPU-a": 4301})
-    assert applied.standing is Standing.DEFERRED
-    assert by in applied.by
+    assert applied.state is AppliedState.DEFERRED
+    assert by in applied.held_by
     assert driver.limits == {}
     await back_end.release(POD)
 
@@ -40,7 +40,7 @@ async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
 async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> None:
     driver = PlayedDriver()
     applied = await NativeByHook(driver, a_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-b": 12, "GPU-a": 4301})
-    assert applied.standing is Standing.IN_FORCE
+    assert applied.state is AppliedState.IN_FORCE
     assert driver.limits == {(str(MAIN.cgroup), "GPU-a"): 4301, (str(MAIN.cgroup), "GPU-b"): 12}
 
 
@@ -48,7 +48,7 @@ async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> Non
 async def test_nobody_else_touches_the_driver(at: int) -> None:
     driver = PlayedDriver()
     applied = await back_ends(driver)[at].apply(Scope.CONTAINER, MAIN, {"GPU-a": 4301})
-    assert applied.standing is Standing.DEFERRED
+    assert applied.state is AppliedState.DEFERRED
     assert driver.limits == {}
 
 
@@ -74,7 +74,7 @@ async def test_what_the_driver_refuses_is_no_limit() -> None:
 
 
 def test_the_words_are_the_names_of_the_setting() -> None:
-    assert [back_end.word for back_end in back_ends(PlayedDriver())] == ["native", "native", "watch", "none"]
+    assert [back_end.mode for back_end in back_ends(PlayedDriver())] == ["native", "native", "watch", "none"]
 
 
 async def test_use_is_summed_by_container_and_card() -> None:
@@ -82,9 +82,14 @@ async def test_use_is_summed_by_container_and_card() -> None:
     driver.uses("GPU-b", p7=100, p8=20, p9=3, p10=None, p11=7)
     driver.uses("GPU-a", p7=1)
     # 7 and 8 are one container's, 9 is in the pod beside its containers, 11 is in no pod
-    owners = {7: Owner("u-1", "c-1"), 8: Owner("u-1", "c-1"), 9: Owner("u-1"), 10: Owner("u-1", "c-1")}
-    assert await a_measure(driver, owners).usage() == (
-        Usage("u-1", "", "GPU-b", 3 * MIB),
-        Usage("u-1", "c-1", "GPU-a", 1 * MIB),
-        Usage("u-1", "c-1", "GPU-b", 120 * MIB),
+    owners = {
+        7: CgroupOwner("u-1", "c-1"),
+        8: CgroupOwner("u-1", "c-1"),
+        9: CgroupOwner("u-1"),
+        10: CgroupOwner("u-1", "c-1"),
+    }
+    assert await a_measure(driver, owners).measure_usage() == (
+        ContainerUsage("u-1", "", "GPU-b", 3 * MIB),
+        ContainerUsage("u-1", "c-1", "GPU-a", 1 * MIB),
+        ContainerUsage("u-1", "c-1", "GPU-b", 120 * MIB),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
+from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree, find_process_owner, parse_owner
 from vrampack.agent.limits.errors import LimitError
 
 UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
@@ -20,7 +20,7 @@ OTHER = "99999999-77ab-4c0d-9e1f-0242ac110002"
 HASH = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 ID = "4f1e" * 16
 OTHER_ID = "ab" * 32
-ALL = Owner(UID, ID)
+ALL = CgroupOwner(UID, ID)
 
 CGROUPFS = f"/kubepods/burstable/pod{UID}"
 SYSTEMD = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{LOW}.slice"
@@ -31,20 +31,23 @@ OWNERS = {
     "cgroupfs, best effort": (f"/kubepods/besteffort/pod{UID}/{ID}", ALL),
     "cgroupfs, guaranteed": (f"/kubepods/pod{UID}/{ID}", ALL),
     "cgroupfs, CRI-O": (f"{CGROUPFS}/crio-{ID}", ALL),
-    "cgroupfs, the pod itself": (CGROUPFS, Owner(UID)),
+    "cgroupfs, the pod itself": (CGROUPFS, CgroupOwner(UID)),
     "cgroupfs, below the container": (f"{CGROUPFS}/{ID}/init/deeper", ALL),
-    "a static pod's hash": (f"/kubepods/pod{HASH}/{ID}", Owner(HASH, ID)),
+    "a static pod's hash": (f"/kubepods/pod{HASH}/{ID}", CgroupOwner(HASH, ID)),
     "systemd, burstable": (f"{SYSTEMD}/cri-containerd-{ID}.scope", ALL),
     "systemd, best effort": (
         f"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{LOW}.slice/cri-containerd-{ID}.scope",
         ALL,
     ),
     "systemd, guaranteed": (f"/kubepods.slice/kubepods-pod{LOW}.slice/cri-containerd-{ID}.scope", ALL),
-    "systemd, a static pod's hash": (f"/kubepods.slice/kubepods-pod{HASH}.slice/crio-{ID}.scope", Owner(HASH, ID)),
+    "systemd, a static pod's hash": (
+        f"/kubepods.slice/kubepods-pod{HASH}.slice/crio-{ID}.scope",
+        CgroupOwner(HASH, ID),
+    ),
     "systemd, CRI-O with crun": (f"{SYSTEMD}/crio-{ID}.scope/container", ALL),
-    "systemd, CRI-O's monitor is no container": (f"{SYSTEMD}/crio-conmon-{ID}.scope", Owner(UID)),
+    "systemd, CRI-O's monitor is no container": (f"{SYSTEMD}/crio-conmon-{ID}.scope", CgroupOwner(UID)),
     "systemd, Docker": (f"{SYSTEMD}/docker-{ID}.scope", ALL),
-    "systemd, the pod itself": (SYSTEMD, Owner(UID)),
+    "systemd, the pod itself": (SYSTEMD, CgroupOwner(UID)),
     "kind, systemd": (f"{KIND}/cri-containerd-{ID}.scope", ALL),
     "kind, cgroupfs, in Docker's": (f"/docker/{OTHER_ID}/kubelet/kubepods/burstable/pod{UID}/{ID}", ALL),
     "kind, systemd, in Docker's": (f"/system.slice/docker-{OTHER_ID}.scope{KIND}/cri-containerd-{ID}.scope", ALL),
@@ -67,14 +70,14 @@ OWNERS = {
     "a pod elsewhere": (f"/user.slice/pod{UID}/{ID}", None),
     "a uid that is none": (f"/kubepods/podapp/{ID}", None),
     "a slice that ends otherwise": (f"/kubepods.slice/kubepods-pod{LOW}.slicer/{ID}", None),
-    "an id that is too short": (f"{CGROUPFS}/4f1e", Owner(UID)),
+    "an id that is too short": (f"{CGROUPFS}/4f1e", CgroupOwner(UID)),
     "podman's pod": (f"/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope", None),
 }
 
 
 @pytest.mark.parametrize(("path", "want"), OWNERS.values(), ids=OWNERS)
-def test_a_path_names_its_pod_and_container(path: str, want: Owner | None) -> None:
-    assert owner(path) == want
+def test_a_path_names_its_pod_and_container(path: str, want: CgroupOwner | None) -> None:
+    assert parse_owner(path) == want
 
 
 SEEN_BY_THE_AGENT = {
@@ -87,8 +90,8 @@ SEEN_BY_THE_AGENT = {
 
 
 @pytest.mark.parametrize(("path", "want"), SEEN_BY_THE_AGENT.values(), ids=SEEN_BY_THE_AGENT)
-def test_a_path_from_another_cgroup_namespace_names_them_too(path: str, want: Owner | None) -> None:
-    assert owner(path) == want
+def test_a_path_from_another_cgroup_namespace_names_them_too(path: str, want: CgroupOwner | None) -> None:
+    assert parse_owner(path) == want
 
 
 PROCESSES = {
@@ -102,14 +105,14 @@ PROCESSES = {
 
 
 @pytest.mark.parametrize(("text", "want"), PROCESSES.values(), ids=PROCESSES)
-def test_a_process_is_in_the_pod_of_its_cgroup(tmp_path: Path, text: str, want: Owner | None) -> None:
+def test_a_process_is_in_the_pod_of_its_cgroup(tmp_path: Path, text: str, want: CgroupOwner | None) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(text)
-    assert owner_of_pid(7, tmp_path) == want
+    assert find_process_owner(7, tmp_path) == want
 
 
 def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
-    assert owner_of_pid(7, tmp_path) is None
+    assert find_process_owner(7, tmp_path) is None
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
 
 
 def test_only_a_wholly_unified_tree_is_v2(tree: Tree) -> None:
-    assert Cgroups(tree.mount).version == (2 if tree.pods == tree.mount else 1)
+    assert CgroupTree(tree.mount).version == (2 if tree.pods == tree.mount else 1)
 
 
 FOUND = {name: path for name, (path, want) in OWNERS.items() if want == ALL and path.endswith((ID, f"{ID}.scope"))}
@@ -150,42 +153,42 @@ def test_the_folders_of_pod_and_container_are_found(tree: Tree, path: str) -> No
     folder.mkdir(parents=True)
     for noise in (f"system.slice/x.service/{OTHER_ID}", f"kubepods/pod{OTHER}/{OTHER_ID}", "kubepods/besteffort"):
         (tree.pods / noise).mkdir(parents=True, exist_ok=True)
-    cgroups = Cgroups(tree.mount)
-    assert cgroups.pod(UID) == folder.parent
-    assert cgroups.container(UID, ID) == folder
-    assert cgroups.container(UID, OTHER_ID) is None
-    assert cgroups.pod("00000000-77ab-4c0d-9e1f-0242ac110002") is None
+    cgroups = CgroupTree(tree.mount)
+    assert cgroups.find_pod_cgroup(UID) == folder.parent
+    assert cgroups.find_container_cgroup(UID, ID) == folder
+    assert cgroups.find_container_cgroup(UID, OTHER_ID) is None
+    assert cgroups.find_pod_cgroup("00000000-77ab-4c0d-9e1f-0242ac110002") is None
 
 
 def test_a_pod_that_comes_and_goes_is_found_while_it_is_there(tree: Tree) -> None:
-    cgroups = Cgroups(tree.mount)
-    assert cgroups.pod(UID) is None
-    assert cgroups.container(UID, ID) is None
+    cgroups = CgroupTree(tree.mount)
+    assert cgroups.find_pod_cgroup(UID) is None
+    assert cgroups.find_container_cgroup(UID, ID) is None
     pod = tree.pods / CGROUPFS[1:]
     pod.mkdir(parents=True)
-    assert cgroups.pod(UID) == pod
+    assert cgroups.find_pod_cgroup(UID) == pod
     pod.rmdir()
-    assert cgroups.pod(UID) is None
+    assert cgroups.find_pod_cgroup(UID) is None
     moved = tree.pods / SYSTEMD[1:]
     moved.mkdir(parents=True)
-    assert cgroups.pod(UID) == moved
+    assert cgroups.find_pod_cgroup(UID) == moved
 
 
 def test_a_nested_kubelet_s_pods_are_not_this_node_s(tree: Tree) -> None:
     (tree.pods / CGROUPFS[1:] / ID / "kubelet" / "kubepods" / f"pod{OTHER}").mkdir(parents=True)
-    assert Cgroups(tree.mount).pod(OTHER) is None
+    assert CgroupTree(tree.mount).find_pod_cgroup(OTHER) is None
 
 
 def test_the_hook_s_words_lead_to_a_folder(tree: Tree) -> None:
     hierarchy = "unified" if tree.pods == tree.mount else "memory"
     (tree.pods / CGROUPFS[1:]).mkdir(parents=True)
-    assert Cgroups(tree.mount).at(hierarchy, CGROUPFS) == tree.pods / CGROUPFS[1:]
+    assert CgroupTree(tree.mount).get_folder(hierarchy, CGROUPFS) == tree.pods / CGROUPFS[1:]
 
 
 def test_a_v1_hierarchy_of_a_v2_node_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory\n")
     with pytest.raises(LimitError, match="cgroup v2 only"):
-        Cgroups(tmp_path).at("memory", "/a")
+        CgroupTree(tmp_path).get_folder("memory", "/a")
 
 
 STRAY = [
@@ -205,9 +208,9 @@ def test_a_path_never_leads_out_of_the_tree(tree: Tree, hierarchy: str, path: st
     (tree.mount.parent / "a").mkdir(exist_ok=True)
     (tree.mount / "a").mkdir()
     with pytest.raises(LimitError):
-        Cgroups(tree.mount).at(hierarchy, path)
+        CgroupTree(tree.mount).get_folder(hierarchy, path)
 
 
 def test_a_cgroup_that_is_not_there_is_said_with_its_place(tree: Tree) -> None:
     with pytest.raises(LimitError, match="is the host's cgroup tree mounted at"):
-        Cgroups(tree.mount).at("unified", "/kubepods/gone")
+        CgroupTree(tree.mount).get_folder("unified", "/kubepods/gone")

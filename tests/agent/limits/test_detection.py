@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vrampack.agent.limits.detection import MAX_BYTES, Findings, Toolkit, find
+from vrampack.agent.limits.detection import MAX_FILE_BYTES, NodeCapabilities, ToolkitState, detect_capabilities
 
 MEMORY_HOOK = {
     "hookName": "createRuntime",
@@ -32,8 +32,8 @@ def a_cdi_file(
     return {"cdiVersion": "0.5.0", "kind": kind, "devices": [device], "containerEdits": edits if common else {}}
 
 
-def found(folder: Path, *specs: Path) -> Findings:
-    return find(
+def found(folder: Path, *specs: Path) -> NodeCapabilities:
+    return detect_capabilities(
         driver_version="615.71.09",
         has_mig=False,
         cgroup_version=2,
@@ -43,21 +43,24 @@ def found(folder: Path, *specs: Path) -> Findings:
 
 
 TOOLKITS = {
-    "per device": (a_cdi_file(OTHER_HOOK, MEMORY_HOOK), Toolkit.READY),
-    "common": (a_cdi_file(MEMORY_HOOK, common=True), Toolkit.READY),
-    "without the memory hook": (a_cdi_file(OTHER_HOOK), Toolkit.OLD),
-    "without hooks": (a_cdi_file(), Toolkit.OLD),
-    "of another kind": (a_cdi_file(MEMORY_HOOK, kind="management.nvidia.com/gpu"), Toolkit.ABSENT),
-    "the hook elsewhere": (a_cdi_file({**MEMORY_HOOK, "hookName": "poststop"}), Toolkit.OLD),
-    "a list": ([], Toolkit.ABSENT),
-    "odd all over": ({"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": [1, {"containerEdits": 1}]}, Toolkit.OLD),
+    "per device": (a_cdi_file(OTHER_HOOK, MEMORY_HOOK), ToolkitState.READY),
+    "common": (a_cdi_file(MEMORY_HOOK, common=True), ToolkitState.READY),
+    "without the memory hook": (a_cdi_file(OTHER_HOOK), ToolkitState.OLD),
+    "without hooks": (a_cdi_file(), ToolkitState.OLD),
+    "of another kind": (a_cdi_file(MEMORY_HOOK, kind="management.nvidia.com/gpu"), ToolkitState.ABSENT),
+    "the hook elsewhere": (a_cdi_file({**MEMORY_HOOK, "hookName": "poststop"}), ToolkitState.OLD),
+    "a list": ([], ToolkitState.ABSENT),
+    "odd all over": (
+        {"kind": "k8s.device-plugin.nvidia.com/gpu", "devices": [1, {"containerEdits": 1}]},
+        ToolkitState.OLD,
+    ),
 }
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml", "yml"])
 @pytest.mark.parametrize(("document", "want"), TOOLKITS.values(), ids=TOOLKITS)
 def test_the_toolkit_is_known_by_the_hook_in_its_cdi_file(
-    tmp_path: Path, document: object, want: Toolkit, suffix: str
+    tmp_path: Path, document: object, want: ToolkitState, suffix: str
 ) -> None:
     dump = json.dumps if suffix == "json" else yaml.safe_dump
     (tmp_path / f"nvidia.{suffix}").write_text(dump(document))
@@ -65,13 +68,13 @@ def test_the_toolkit_is_known_by_the_hook_in_its_cdi_file(
 
 
 def test_no_cdi_folder_is_no_toolkit(tmp_path: Path) -> None:
-    assert found(tmp_path / "nowhere").toolkit is Toolkit.ABSENT
+    assert found(tmp_path / "nowhere").toolkit is ToolkitState.ABSENT
 
 
 def test_our_hook_is_found_in_a_cdi_file(tmp_path: Path) -> None:
-    assert not found(tmp_path).is_hooked
+    assert not found(tmp_path).has_hook
     (tmp_path / "vrampack.json").write_text(json.dumps(a_cdi_file(OUR_HOOK, kind="vrampack.dev/limit")))
-    assert found(tmp_path).is_hooked
+    assert found(tmp_path).has_hook
 
 
 @pytest.mark.parametrize(("moment", "want"), [("createRuntime", True), ("poststop", False)])
@@ -79,8 +82,8 @@ def test_our_hook_is_found_in_a_base_runtime_spec(tmp_path: Path, moment: str, w
     spec = tmp_path / "elsewhere" / "base.json"
     spec.parent.mkdir()
     spec.write_text(json.dumps({"ociVersion": "1.0.2", "hooks": {moment: [{"path": "/opt/x/vrampack-hook"}]}}))
-    assert found(tmp_path, spec).is_hooked is want
-    assert not found(tmp_path, tmp_path / "gone.json").is_hooked
+    assert found(tmp_path, spec).has_hook is want
+    assert not found(tmp_path, tmp_path / "gone.json").has_hook
 
 
 @pytest.mark.parametrize(("stage", "want"), [("createRuntime", True), ("poststop", False)])
@@ -94,7 +97,7 @@ def test_our_hook_is_found_in_a_hook_file_of_crio(tmp_path: Path, stage: str, wa
         "stages": [stage],
     }
     hook.write_text(json.dumps(document))
-    assert found(tmp_path, hook).is_hooked is want
+    assert found(tmp_path, hook).has_hook is want
 
 
 BROKEN = {
@@ -102,7 +105,7 @@ BROKEN = {
     "yaml": b"a: [",
     "no text": b"\xff\xfe",
     "deep": b"[" * 100_000,
-    "huge": b" " * (MAX_BYTES + 1),
+    "huge": b" " * (MAX_FILE_BYTES + 1),
     "an object of Python's": b"!!python/object/apply:os.system ['false']",
 }
 
@@ -115,7 +118,7 @@ def test_a_broken_file_is_said_and_passed_over(
     (tmp_path / f"a.{suffix}").write_bytes(text)
     (tmp_path / "b.json").write_text(json.dumps(a_cdi_file(MEMORY_HOOK)))
     with caplog.at_level(logging.WARNING):
-        assert found(tmp_path).toolkit is Toolkit.READY
+        assert found(tmp_path).toolkit is ToolkitState.READY
     assert f"a.{suffix}" in caplog.text
 
 
@@ -124,5 +127,5 @@ VERSIONS = {"615.71.09": 615, "595": 595, "": 0, "abc": 0, "-1.2": 0, "²": 0}
 
 @pytest.mark.parametrize(("version", "branch"), VERSIONS.items())
 def test_the_driver_branch_is_the_first_number(version: str, branch: int) -> None:
-    findings = Findings(version, cgroup_version=2, has_mig=False, toolkit=Toolkit.ABSENT, is_hooked=False)
+    findings = NodeCapabilities(version, cgroup_version=2, has_mig=False, toolkit=ToolkitState.ABSENT, has_hook=False)
     assert findings.driver_branch == branch

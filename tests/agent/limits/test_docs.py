@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.agent.limits.choice import AUTO, KNOWN_BRANCHES, NAMES
-from vrampack.agent.limits.detection import find
-from vrampack.agent.limits.kmod.backend import MODULES_OWN, MOST_INSTANCES
+from vrampack.agent.limits.choice import AUTO, KNOWN_DRIVER_BRANCHES, MODES
+from vrampack.agent.limits.detection import detect_capabilities
+from vrampack.agent.limits.kmod.backend import DEFAULT_BUDGETS, MAX_BUDGETS
 from vrampack.agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
 from vrampack.agent.limits.native import SURVIVES
 from vrampack.agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
-from vrampack.agent.limits.preload.server import Pace
+from vrampack.agent.limits.preload.server import RateLimits
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()
@@ -26,8 +26,10 @@ def test_a_hook_installed_as_the_page_says_is_found(tmp_path: Path, snippet: str
     path = tmp_path / "vrampack.json"
     path.write_text(snippet)
     folders = [tmp_path] if "cdiVersion" in json.loads(snippet) else []
-    findings = find(driver_version="", has_mig=False, cgroup_version=2, cdi_folders=folders, runtime_specs=[path])
-    assert findings.is_hooked
+    findings = detect_capabilities(
+        driver_version="", has_mig=False, cgroup_version=2, cdi_folders=folders, runtime_specs=[path]
+    )
+    assert findings.has_hook
 
 
 def test_the_page_has_both_files() -> None:
@@ -39,7 +41,7 @@ def test_every_back_end_has_its_row() -> None:
     documented = {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    assert documented | {AUTO} == set(NAMES)
+    assert documented | {AUTO} == set(MODES)
     assert SURVIVES in table
     assert BOOKS_SURVIVE in table
     assert MODULE_SURVIVES in table
@@ -47,15 +49,15 @@ def test_every_back_end_has_its_row() -> None:
 
 def test_the_library_s_branches_and_pace_are_as_documented() -> None:
     (branches,) = re.findall(r"a driver of branch (.*?)\.", PAGE, re.DOTALL)
-    assert set(map(int, re.findall(r"\d+", branches))) == KNOWN_BRANCHES
-    assert f"{Pace().messages_per_second:,.0f} a second" in PAGE
-    assert f"{Pace().connections:,} processes at once" in PAGE
-    assert f"up to {Pace().name_seconds:.0f} s" in PAGE
+    assert set(map(int, re.findall(r"\d+", branches))) == KNOWN_DRIVER_BRANCHES
+    assert f"{RateLimits().messages_per_second:,.0f} a second" in PAGE
+    assert f"{RateLimits().max_connections:,} processes at once" in PAGE
+    assert f"up to {RateLimits().name_timeout_seconds:.0f} s" in PAGE
 
 
 def test_how_many_a_card_has_room_for_is_as_documented() -> None:
-    assert f"A card has room for {MOST_INSTANCES} instances" in PAGE
-    assert f"where the module's own {MODULES_OWN} still stands in `max_inst` the agent writes {MOST_INSTANCES}" in PAGE
+    assert f"A card has room for {MAX_BUDGETS} instances" in PAGE
+    assert f"where the module's own {DEFAULT_BUDGETS} still stands in `max_inst` the agent writes {MAX_BUDGETS}" in PAGE
 
 
 def test_every_option_of_the_hook_is_documented_with_its_default() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.limits.played import PlayedDriver, a_measure
-from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hooks import HookServer
 from vrampack.agent.limits.native import NativeByHook
@@ -57,11 +57,11 @@ async def serving(
     path: Path, tree: Path, driver: PlayedDriver, *, timeout_seconds: float = 10
 ) -> AsyncIterator[HookServer]:
     pods = PodLimits(
-        Cgroups(tree),
+        CgroupTree(tree),
         NativeByHook(driver, a_measure(driver)),
         lambda uid, container: LIMITS.get(container) if uid == UID else None,
     )
-    server = HookServer(path, pods.put_in_force, timeout_seconds=timeout_seconds)
+    server = HookServer(path, pods.apply_limit, timeout_seconds=timeout_seconds)
     await server.start()
     try:
         yield server
@@ -89,7 +89,7 @@ async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -
     driver = PlayedDriver()
     async with serving(path, tree, driver) as server:
         assert await asked(path, a_line()) == {"ok": True}
-        assert (server.allowed, server.refused) == (1, 0)
+        assert (server.allowed_count, server.refused_count) == (1, 0)
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
 
 
@@ -140,7 +140,7 @@ async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, lin
     driver = PlayedDriver()
     async with serving(path, tree, driver) as server:
         answer = await asked(path, line)
-        assert (server.allowed, server.refused) == (0, 1)
+        assert (server.allowed_count, server.refused_count) == (0, 1)
     assert isinstance(answer, dict)
     assert answer["ok"] is False
     assert why in answer["error"]
@@ -183,7 +183,7 @@ async def test_a_hook_that_hangs_up_is_forgotten(path: Path, tree: Path) -> None
 async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
     async with serving(path, tree, PlayedDriver()) as server:
         answers = await asyncio.gather(*(asked(path, a_line()) for _ in range(100)))
-        assert server.allowed == 100
+        assert server.allowed_count == 100
     assert answers == [{"ok": True}] * 100
 
 
@@ -224,4 +224,4 @@ async def test_the_agent_that_came_last_answers(path: Path, tree: Path) -> None:
     async with serving(path, tree, PlayedDriver()) as first, serving(path, tree, PlayedDriver()) as last:
         await first.stop()
         assert await asked(path, a_line()) == {"ok": True}
-        assert (first.allowed, last.allowed) == (0, 1)
+        assert (first.allowed_count, last.allowed_count) == (0, 1)

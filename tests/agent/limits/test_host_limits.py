@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vrampack.agent.limits.cgroups import Cgroups
-from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import Question
+from vrampack.agent.limits.hooks import HookQuestion
 from vrampack.agent.limits.hostlimits import HostLimits
-from vrampack.agent.limits.tenants import Tenants
+from vrampack.agent.limits.tenants import HostContainers
 from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
@@ -24,24 +24,24 @@ MOUNT = "/var/lib/vrampack/preload"
 class Noting:
     """A back end that notes what it is told, and refuses when told to."""
 
-    word = "noting"
+    mode = "noting"
     traits = Traits(Scope.CONTAINER, "at once", "nothing")
 
     def __init__(self) -> None:
         self.limits: dict[str, dict[str, int]] = {}
         self.refuses = False
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         assert scope is Scope.CONTAINER
         if self.refuses:
             raise LimitError("not now")
-        self.limits[str(identity)] = dict(limits)
-        return Applied(Standing.IN_FORCE, "a test")
+        self.limits[str(target)] = dict(limits)
+        return Applied(AppliedState.IN_FORCE, "a test")
 
-    async def release(self, identity: Identity) -> None:
-        del self.limits[str(identity)]
+    async def release(self, target: LimitTarget) -> None:
+        del self.limits[str(target)]
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return ()
 
 
@@ -51,16 +51,16 @@ class Host:
         self.mount.mkdir()
         (self.mount / "cgroup.controllers").touch()
         self.back_end = Noting()
-        self.tenants = Tenants(folder / "tenants", Cgroups(self.mount))
-        self.tenants.restore()
-        self.limits = HostLimits(Cgroups(self.mount), self.tenants, self.back_end, cards=lambda: (T4,), mount=MOUNT)
+        self.tenants = HostContainers(folder / "tenants", CgroupTree(self.mount))
+        self.tenants.restore_running()
+        self.limits = HostLimits(CgroupTree(self.mount), self.tenants, self.back_end, cards=lambda: (T4,), mount=MOUNT)
 
-    def asks(self, name: str, *env: str) -> Question:
+    def asks(self, name: str, *env: str) -> HookQuestion:
         """The question of a container whose first process waits in its cgroup."""
         folder = self.mount / "docker" / name
         folder.mkdir(parents=True)
         (folder / "cgroup.events").write_text("populated 1\n")
-        return Question(2, 7, name, "", "", "", "", "unified", f"/docker/{name}", env)
+        return HookQuestion(2, 7, name, "", "", "", "", "unified", f"/docker/{name}", env)
 
     def ends(self, name: str) -> None:
         (self.mount / "docker" / name / "cgroup.events").write_text("populated 0\n")
@@ -72,20 +72,20 @@ def host(tmp_path: Path) -> Host:
 
 
 async def test_the_environment_is_put_in_force_and_the_library_mounted(host: Host) -> None:
-    assert await host.limits.put_in_force(host.asks("c1", *SIX)) == MOUNT
+    assert await host.limits.apply_limit(host.asks("c1", *SIX)) == MOUNT
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
 async def test_a_disabled_container_is_let_go_and_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    assert await host.limits.put_in_force(host.asks("c1", *SIX, "CGPU_DISABLE=1")) == ""
+    assert await host.limits.apply_limit(host.asks("c1", *SIX, "CGPU_DISABLE=1")) == ""
     assert host.back_end.limits == {}
-    assert "no limit container=c1 why=CGPU_DISABLE" in caplog.text
+    assert "container unlimited container=c1 reason=CGPU_DISABLE" in caplog.text
 
 
 async def test_a_weight_is_taken_and_said_to_change_nothing_once(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("c1", "c2"):
-        await host.limits.put_in_force(host.asks(name, *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4"))
-    assert caplog.text.count("ALIYUN_COM_GPU_SCHD_WEIGHT is accepted and changes nothing") == 1
+        await host.limits.apply_limit(host.asks(name, *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4"))
+    assert caplog.text.count("variable ignored name=ALIYUN_COM_GPU_SCHD_WEIGHT") == 1
 
 
 POD = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/" + "ab" * 32
@@ -104,34 +104,34 @@ async def test_whose_environment_is_not_to_be_believed_does_not_start(
     host: Host, words: dict[str, object], why: str
 ) -> None:
     with pytest.raises(LimitError, match=why):
-        await host.limits.put_in_force(msgspec.structs.replace(host.asks("c1", *SIX), **words))
-    assert host.tenants.all() == ()
+        await host.limits.apply_limit(msgspec.structs.replace(host.asks("c1", *SIX), **words))
+    assert host.tenants.list_containers() == ()
 
 
 async def test_what_the_back_end_refuses_holds_nothing(host: Host) -> None:
     host.back_end.refuses = True
     with pytest.raises(LimitError, match="not now"):
-        await host.limits.put_in_force(host.asks("c1", *SIX))
-    assert host.tenants.all() == ()
+        await host.limits.apply_limit(host.asks("c1", *SIX))
+    assert host.tenants.list_containers() == ()
 
 
 async def test_what_ended_is_released_before_the_next_is_judged(host: Host) -> None:
     whole = ("ALIYUN_COM_GPU_MEM_CONTAINER=15", SIX[1])
-    await host.limits.put_in_force(host.asks("c1", *whole))
+    await host.limits.apply_limit(host.asks("c1", *whole))
     host.ends("c1")
-    await host.limits.put_in_force(host.asks("c2", *whole))
+    await host.limits.apply_limit(host.asks("c2", *whole))
     assert host.back_end.limits == {"c2": {"GPU-a": 15109}}
 
 
 async def test_who_runs_is_held_again_by_the_next_agent(host: Host) -> None:
-    await host.limits.put_in_force(host.asks("c1", *SIX))
+    await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.limits.clear()
-    await host.limits.take_up()
+    await host.limits.restore_limits()
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
 async def test_one_that_cannot_be_held_again_is_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    await host.limits.put_in_force(host.asks("c1", *SIX))
+    await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.refuses = True
-    await host.limits.take_up()
-    assert "not held container=c1 why=not now" in caplog.text
+    await host.limits.restore_limits()
+    assert "limit not applied container=c1 reason=not now" in caplog.text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.shim.cgroup_folders import MOUNT, CgroupFolder, hierarchies
-from vrampack.agent.limits.cgroups import Cgroups, Owner, owner, owner_of_pid
+from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree, find_process_owner, parse_owner
 
 pytestmark = pytest.mark.shim
 
@@ -20,17 +20,17 @@ def made(request: pytest.FixtureRequest) -> Iterator[CgroupFolder]:
 
 
 def test_a_real_process_is_traced_to_its_pod(made: CgroupFolder) -> None:
-    assert owner_of_pid(made.start()) == Owner(made.pod_uid, made.container_id)
+    assert find_process_owner(made.start()) == CgroupOwner(made.pod_uid, made.container_id)
 
 
 def test_a_real_cgroup_is_found_by_the_hook_s_words(made: CgroupFolder) -> None:
-    assert Cgroups(MOUNT).at(made.hierarchy, made.path) == made.folder
-    assert owner(made.path) == Owner(made.pod_uid, made.container_id)
+    assert CgroupTree(MOUNT).get_folder(made.hierarchy, made.path) == made.folder
+    assert parse_owner(made.path) == CgroupOwner(made.pod_uid, made.container_id)
 
 
 def test_a_real_pod_is_found_by_its_uid(made: CgroupFolder) -> None:
     """In the tree where this kernel's kubelets keep pods; another hierarchy of a hybrid host is not looked into."""
     is_kubelet_s = made.hierarchy == "memory" or made.root == MOUNT
-    cgroups = Cgroups(MOUNT)
-    assert cgroups.pod(made.pod_uid) == (made.folder.parent if is_kubelet_s else None)
-    assert cgroups.container(made.pod_uid, made.container_id) == (made.folder if is_kubelet_s else None)
+    cgroups = CgroupTree(MOUNT)
+    assert cgroups.find_pod_cgroup(made.pod_uid) == (made.folder.parent if is_kubelet_s else None)
+    assert cgroups.find_container_cgroup(made.pod_uid, made.container_id) == (made.folder if is_kubelet_s else None)

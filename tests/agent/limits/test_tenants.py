@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.agent.limits.cgroups import Cgroups
+from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.tenants import Tenant, Tenants, tenant
+from vrampack.agent.limits.tenants import HostContainer, HostContainers, make_host_container
 from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
@@ -27,12 +27,12 @@ class Host:
         if version == 2:
             (self.mount / "cgroup.controllers").touch()
 
-    def tenants(self, *, may_overcommit: bool = False) -> Tenants:
-        made = Tenants(self.folder / "tenants", Cgroups(self.mount), may_overcommit=may_overcommit)
-        made.restore()
+    def tenants(self, *, may_overcommit: bool = False) -> HostContainers:
+        made = HostContainers(self.folder / "tenants", CgroupTree(self.mount), may_overcommit=may_overcommit)
+        made.restore_running()
         return made
 
-    def runs(self, name: str, path: str = DOCKER, **mib: int) -> Tenant:
+    def runs(self, name: str, path: str = DOCKER, **mib: int) -> HostContainer:
         """A container with a process, and limits by the ends of uuids."""
         cgroup = path.replace("ID", name)
         folder = self.of(cgroup)
@@ -40,9 +40,9 @@ class Host:
         if self.hierarchy == "unified":
             (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
         (folder / "cgroup.procs").write_text("7\n")
-        return tenant(name, self.hierarchy, cgroup, {f"GPU-{end}": amount for end, amount in mib.items()})
+        return make_host_container(name, self.hierarchy, cgroup, {f"GPU-{end}": amount for end, amount in mib.items()})
 
-    def ends(self, each: Tenant) -> None:
+    def ends(self, each: HostContainer) -> None:
         """Its last process; whoever made the cgroup leaves it behind."""
         for name, text in (("cgroup.events", "populated 0\nfrozen 0\n"), ("cgroup.procs", "")):
             if (self.of(each.cgroup) / name).exists():
@@ -59,47 +59,47 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 
 def test_a_card_is_given_up_to_its_memory(host: Host) -> None:
     tenants = host.tenants()
-    tenants.enter(host.runs("c1", a=6043), [T4])
-    tenants.enter(host.runs("c2", a=8058), [T4])
+    tenants.add_container(host.runs("c1", a=6043), [T4])
+    tenants.add_container(host.runs("c2", a=8058), [T4])
     # 15109 - 6043 - 8058 = 1008
     text = (
         r"card 0 \(GPU-a\) has 1008 of its 15109 MiB left and 1009 are asked; held by c2 \(8058\), c1 \(6043\): stop a"
     )
     with pytest.raises(LimitError, match=text):
-        tenants.enter(host.runs("c3", a=1009), [T4])
-    tenants.enter(host.runs("c4", a=1008), [T4])
-    assert (tenants.held_mib("GPU-a"), tenants.held_mib("GPU-b")) == (15109, 0)
+        tenants.add_container(host.runs("c3", a=1009), [T4])
+    tenants.add_container(host.runs("c4", a=1008), [T4])
+    assert (tenants.sum_limits_mib("GPU-a"), tenants.sum_limits_mib("GPU-b")) == (15109, 0)
 
 
 def test_each_of_several_cards_must_have_room(host: Host) -> None:
     tenants = host.tenants()
-    tenants.enter(host.runs("c1", b=16130), [T4, V100])
+    tenants.add_container(host.runs("c1", b=16130), [T4, V100])
     with pytest.raises(LimitError, match=r"card 1 \(GPU-b\) has 0 of its 16130 MiB left and 1 are asked"):
-        tenants.enter(host.runs("c2", a=1, b=1), [T4, V100])
-    assert tenants.held_mib("GPU-a") == 0
+        tenants.add_container(host.runs("c2", a=1, b=1), [T4, V100])
+    assert tenants.sum_limits_mib("GPU-a") == 0
 
 
 def test_who_may_give_more_than_there_is_does(host: Host) -> None:
     tenants = host.tenants(may_overcommit=True)
     for name in ("c1", "c2"):
-        tenants.enter(host.runs(name, a=15109), [T4])
-    assert tenants.held_mib("GPU-a") == 2 * 15109
+        tenants.add_container(host.runs(name, a=15109), [T4])
+    assert tenants.sum_limits_mib("GPU-a") == 2 * 15109
 
 
 def test_a_full_card_hinders_nobody_on_another(host: Host) -> None:
     """After a change of `overcommit`, or a card that shrank."""
-    host.tenants(may_overcommit=True).enter(host.runs("c1", a=99999), [T4])
-    host.tenants().enter(host.runs("c2", b=1), [T4, V100])
+    host.tenants(may_overcommit=True).add_container(host.runs("c1", a=99999), [T4])
+    host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
 
 
 def test_what_ended_is_given_again(host: Host) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
-    tenants.enter(first, [T4])
+    tenants.add_container(first, [T4])
     host.ends(first)
-    assert tenants.sweep() == (first,)
+    assert tenants.remove_ended() == (first,)
     assert list((host.folder / "tenants").iterdir()) == []
-    tenants.enter(host.runs("c2", a=15109), [T4])
+    tenants.add_container(host.runs("c2", a=15109), [T4])
 
 
 def test_a_child_cgroup_keeps_a_container_alive(host: Host) -> None:
@@ -108,31 +108,31 @@ def test_a_child_cgroup_keeps_a_container_alive(host: Host) -> None:
         return
     tenants = host.tenants()
     inner = host.runs("c1", a=1)
-    tenants.enter(inner, [T4])
+    tenants.add_container(inner, [T4])
     host.ends(inner)
     below = host.of(inner.cgroup) / "init.scope"
     below.mkdir()
     (below / "cgroup.procs").write_text("8\n")
-    assert tenants.sweep() == ()
+    assert tenants.remove_ended() == ()
 
 
 def test_the_next_agent_knows_who_runs(host: Host) -> None:
     runs, ended = host.runs("c1", a=6043), host.runs("c2", a=8058)
     before = host.tenants()
     for each in (runs, ended):
-        before.enter(each, [T4])
+        before.add_container(each, [T4])
     host.ends(ended)
     after = host.tenants()
-    assert after.all() == (runs,)
-    assert after.of(runs.owner) == runs
-    assert after.of(ended.owner) is None
+    assert after.list_containers() == (runs,)
+    assert after.find_container(runs.owner) == runs
+    assert after.find_container(ended.owner) is None
 
 
 def test_a_damaged_file_is_dropped_and_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    host.tenants().enter(host.runs("c1", a=6043), [T4])
+    host.tenants().add_container(host.runs("c1", a=6043), [T4])
     (file,) = (host.folder / "tenants").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
-    assert host.tenants().all() == ()
+    assert host.tenants().list_containers() == ()
     assert "its processes get no more memory" in caplog.text
     assert not file.exists()
 
@@ -140,27 +140,27 @@ def test_a_damaged_file_is_dropped_and_said(host: Host, caplog: pytest.LogCaptur
 def test_a_container_that_starts_again_takes_its_own_place(host: Host) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
-    tenants.enter(first, [T4])
-    again = tenant(first.id, first.hierarchy, first.cgroup, {"GPU-a": 8058})
-    tenants.enter(again, [T4])
-    assert tenants.all() == (again,)
+    tenants.add_container(first, [T4])
+    again = make_host_container(first.id, first.hierarchy, first.cgroup, {"GPU-a": 8058})
+    tenants.add_container(again, [T4])
+    assert tenants.list_containers() == (again,)
 
 
 def test_a_cgroup_is_one_container_s(host: Host) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=1)
-    tenants.enter(first, [T4])
-    other = tenant("c2", first.hierarchy, first.cgroup, {"GPU-a": 1})
+    tenants.add_container(first, [T4])
+    other = make_host_container("c2", first.hierarchy, first.cgroup, {"GPU-a": 1})
     with pytest.raises(LimitError, match="is that of container c1: give each container a cgroup of its own"):
-        tenants.enter(other, [T4])
+        tenants.add_container(other, [T4])
 
 
 def test_containers_of_one_id_are_two(host: Host) -> None:
     """Each of containerd's namespaces may have a `web`."""
     tenants = host.tenants()
     for namespace in ("default", "other"):
-        tenants.enter(host.runs("web", f"/{namespace}/ID", a=7000), [T4])
-    assert tenants.held_mib("GPU-a") == 14000
+        tenants.add_container(host.runs("web", f"/{namespace}/ID", a=7000), [T4])
+    assert tenants.sum_limits_mib("GPU-a") == 14000
 
 
 LINES = {
@@ -177,11 +177,11 @@ def test_a_process_is_its_container_s(tmp_path: Path, hierarchy: str, cgroup: st
     host = Host(tmp_path)
     host.hierarchy = hierarchy
     tenants = host.tenants()
-    each = tenant("c1", hierarchy, cgroup, {"GPU-a": 1})
-    tenants.enter(each, [T4])
+    each = make_host_container("c1", hierarchy, cgroup, {"GPU-a": 1})
+    tenants.add_container(each, [T4])
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(text)
-    assert tenants.owner_of_pid(7, tmp_path) == each.owner
+    assert tenants.find_process_owner(7, tmp_path) == each.owner
 
 
 STRANGERS = {
@@ -196,21 +196,22 @@ STRANGERS = {
 @pytest.mark.parametrize("text", STRANGERS.values(), ids=STRANGERS)
 def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
     tenants = Host(tmp_path).tenants()
-    tenants.enter(tenant("c1", "unified", "/docker/c1", {"GPU-a": 1}), [T4])
+    tenants.add_container(make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1}), [T4])
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(text)
-    assert tenants.owner_of_pid(7, tmp_path) is None
-    assert tenants.owner_of_pid(8, tmp_path) is None
-    assert tenants.of(None) is None
+    assert tenants.find_process_owner(7, tmp_path) is None
+    assert tenants.find_process_owner(8, tmp_path) is None
+    assert tenants.find_container(None) is None
 
 
 def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
     tenants = Host(tmp_path).tenants()
     outer, inner = (
-        tenant(name, "unified", path, {}) for name, path in (("c1", "/docker/c1"), ("c2", "/docker/c1/x/c2"))
+        make_host_container(name, "unified", path, {})
+        for name, path in (("c1", "/docker/c1"), ("c2", "/docker/c1/x/c2"))
     )
     for each in (outer, inner):
-        tenants.enter(each, [])
+        tenants.add_container(each, [])
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text("0::/docker/c1/x/c2/init\n")
-    assert tenants.owner_of_pid(7, tmp_path) == inner.owner
+    assert tenants.find_process_owner(7, tmp_path) == inner.owner

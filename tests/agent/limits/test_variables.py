@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.variables import NAMES, Wish, limits_of, read_wish
+from vrampack.agent.limits.variables import VARIABLES, HostRequest, compute_limits_mib, parse_environment
 from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
@@ -16,13 +16,13 @@ SICK = CardFacts(2, 14, 15109, "GPU-c", "Tesla T4", healthy=False)
 def an_env(container: str = "6", dev: str = "15", **more: str) -> list[str]:
     """`CONTAINER`, `DEV`, and others of the table by the ends of their names."""
     ends = {"MEM_CONTAINER": container, "MEM_DEV": dev, **more}
-    full = {end: name for name in NAMES for end in ends if name.endswith(end)}
+    full = {end: name for name in VARIABLES for end in ends if name.endswith(end)}
     return [f"{full[end]}={value}" for end, value in ends.items()]
 
 
 def given(env: list[str], *cards: CardFacts) -> dict[str, int] | None:
-    wish = read_wish(env)
-    return None if wish is None else limits_of(wish, cards)
+    wish = parse_environment(env)
+    return None if wish is None else compute_limits_mib(wish, cards)
 
 
 LIMITS = {
@@ -89,7 +89,7 @@ def test_what_is_not_clear_names_the_variable(env: list[str], why: str) -> None:
 
 
 def test_the_weight_is_kept_for_who_can_serve_it() -> None:
-    assert read_wish(an_env(SCHD_WEIGHT="4", VISIBLE_DEVICES="0")) == Wish(6, 15, ("0",), weight=4)
+    assert parse_environment(an_env(SCHD_WEIGHT="4", VISIBLE_DEVICES="0")) == HostRequest(6, 15, ("0",), weight=4)
 
 
 def test_a_host_without_cards_says_so() -> None:

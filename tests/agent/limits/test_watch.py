@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.agent.limits.played import PlayedDriver, a_measure
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.watch import Over, Watch
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.watch import OverLimit, OveruseMonitor
 
-OWNERS = {7: Owner("u-1", "c-1"), 8: Owner("u-1", "c-2"), 9: Owner("u-2", "c-3")}
+OWNERS = {7: CgroupOwner("u-1", "c-1"), 8: CgroupOwner("u-1", "c-2"), 9: CgroupOwner("u-2", "c-3")}
 NAMES = {("u-1", "c-1"): "main", ("u-1", "c-2"): "side", ("u-2", "c-3"): "main"}
 LIMITS = {("u-1", "main"): {"GPU-a": 4301}, ("u-1", "side"): {"GPU-a": 1000}, ("u-2", "main"): {"GPU-a": 8058}}
 
@@ -20,8 +20,8 @@ class Scene:
     driver: PlayedDriver = field(default_factory=PlayedDriver)
     now: float = 100.0
 
-    def watch(self, *, slack_mib: int = 0, evict_after_seconds: float | None = None) -> Watch:
-        return Watch(
+    def watch(self, *, slack_mib: int = 0, evict_after_seconds: float | None = None) -> OveruseMonitor:
+        return OveruseMonitor(
             a_measure(self.driver, OWNERS),
             lambda uid, name: LIMITS.get((uid, name)),
             lambda uid, container_id: NAMES.get((uid, container_id)),
@@ -38,9 +38,9 @@ class Scene:
 async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
     scene = Scene()
     scene.uses(p7=4302, p8=1000, p9=8059)
-    assert await scene.watch().look() == (
-        Over("u-1", "main", "GPU-a", 4302, 4301, 0.0, is_to_evict=False),
-        Over("u-2", "main", "GPU-a", 8059, 8058, 0.0, is_to_evict=False),
+    assert await scene.watch().list_over_limit() == (
+        OverLimit("u-1", "main", "GPU-a", 4302, 4301, 0.0, should_evict=False),
+        OverLimit("u-2", "main", "GPU-a", 8059, 8058, 0.0, should_evict=False),
     )
 
 
@@ -48,39 +48,39 @@ async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
 async def test_what_a_process_costs_beside_its_memory_is_let_pass(used_mib: int, is_over: bool) -> None:  # noqa: FBT001
     scene = Scene()
     scene.uses(p7=used_mib)
-    assert bool(await scene.watch(slack_mib=512).look()) is is_over
+    assert bool(await scene.watch(slack_mib=512).list_over_limit()) is is_over
 
 
 async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
     scene = Scene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
-    await watch.look()
+    await watch.list_over_limit()
     scene.now += 29.5
-    assert [(over.lasted_seconds, over.is_to_evict) for over in await watch.look()] == [(29.5, False)]
+    assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(29.5, False)]
     scene.now += 0.5
-    assert [(over.lasted_seconds, over.is_to_evict) for over in await watch.look()] == [(30.0, True)]
+    assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(30.0, True)]
 
 
 async def test_an_excess_that_ended_starts_anew() -> None:
     scene = Scene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
-    await watch.look()
+    await watch.list_over_limit()
     scene.uses(p7=4301)
-    assert await watch.look() == ()
+    assert await watch.list_over_limit() == ()
     scene.now += 60
     scene.uses(p7=5000)
-    assert [over.lasted_seconds for over in await watch.look()] == [0]
+    assert [over.lasted_seconds for over in await watch.list_over_limit()] == [0]
 
 
 async def test_nobody_is_evicted_unless_it_is_asked_for() -> None:
     scene = Scene()
     watch = scene.watch()
     scene.uses(p7=5000)
-    await watch.look()
+    await watch.list_over_limit()
     scene.now += 1e9
-    assert [over.is_to_evict for over in await watch.look()] == [False]
+    assert [over.should_evict for over in await watch.list_over_limit()] == [False]
 
 
 async def test_who_has_no_name_or_no_limit_is_not_over() -> None:
@@ -88,4 +88,4 @@ async def test_who_has_no_name_or_no_limit_is_not_over() -> None:
     scene = Scene()
     scene.driver.uses("GPU-other", p7=99_999)
     scene.driver.uses("GPU-a", p10=99_999)
-    assert await scene.watch().look() == ()
+    assert await scene.watch().list_over_limit() == ()

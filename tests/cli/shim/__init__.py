@@ -1,1 +1,1 @@
-"""`vrampack shim` before an agent that is played."""
+"""`vrampack limits` before an agent that is played."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.agent.limits.kmod.played import PlayedModule
-from vrampack.agent.shown import ShimStatus, ShownModule
+from vrampack.agent.shown import LimitsStatus, ModuleStatus
 from vrampack.cli.shim.main import command
 from vrampack.cli.shim.render import table
 
@@ -18,7 +18,7 @@ Said = pytest.CaptureFixture[str]
 def module() -> PlayedModule:
     made = PlayedModule()
     for at, name in enumerate(("pod-a.main", "pod-b", "idle")):
-        made.write("inst_ctl", f"add {name} cgroup={at + 1} 0=1")
+        made.write_file("inst_ctl", f"add {name} cgroup={at + 1} 0=1")
     made.commands.clear()
     return made
 
@@ -68,11 +68,11 @@ def test_what_stands_in_the_way_is_said(
 
 ABOVE = {
     "attached": (
-        ShownModule("0.1.0", True, "580.95.05", "two devices", "guarded", 3),  # noqa: FBT003 - a value
+        ModuleStatus("0.1.0", True, "580.95.05", "two devices", "guarded", 3),  # noqa: FBT003 - a value
         "Module 0.1.0: attached to driver 580.95.05, two devices, uvm guarded, 3 open files\n",
     ),
     "detached": (
-        ShownModule("0.1.0", False, "", "", "absent", 0),  # noqa: FBT003 - a value
+        ModuleStatus("0.1.0", False, "", "", "absent", 0),  # noqa: FBT003 - a value
         "Module 0.1.0: detached, uvm absent, 0 open files\n",
     ),
     "gone": (None, "Module: not loaded\n"),
@@ -80,6 +80,6 @@ ABOVE = {
 
 
 @pytest.mark.parametrize(("shown", "line"), ABOVE.values(), ids=ABOVE)
-def test_the_status_begins_with_the_module(shown: ShownModule | None, line: str) -> None:
-    status = ShimStatus(node="gpu-0", enforcement="kmod", module=shown)
+def test_the_status_begins_with_the_module(shown: ModuleStatus | None, line: str) -> None:
+    status = LimitsStatus(node="gpu-0", enforcement="kmod", module=shown)
     assert table(status) == f"{line}No process of node gpu-0 holds anything.\n"

@@ -10,29 +10,29 @@ import pytest
 from aiohttp import web
 
 from tests.cli.service import free_ports
-from vrampack.agent.metrics import Metrics
-from vrampack.agent.pages import serving
-from vrampack.agent.shown import ShimStatus, ShownContainer, ShownProcess
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.pages import serve_status
+from vrampack.agent.shown import LimitedContainer, LimitedProcess, LimitsStatus
 from vrampack.cli.shim.main import main
 
 Said = pytest.CaptureFixture[str]
 MIB = 1 << 20
 
-BUSY = ShimStatus(
+BUSY = LimitsStatus(
     node="gpu-0",
     enforcement="preload",
     driver_version="580.95.05",
     connected=3,
     containers=(
-        ShownContainer(
+        LimitedContainer(
             *("default", "app-3g-v1-0", "uid-a", "main", "GPU-0", 0),
             limit_bytes=4301 * MIB,
             used_bytes=3193 * MIB,
             peak_bytes=3300 * MIB,
             refused=0,
-            processes=(ShownProcess(41207, 3192 * MIB, 0), ShownProcess(41300, MIB // 2 + MIB // 2, 0)),
+            processes=(LimitedProcess(41207, 3192 * MIB, 0), LimitedProcess(41300, MIB // 2 + MIB // 2, 0)),
         ),
-        ShownContainer(
+        LimitedContainer(
             *("default", "app-6g-v1", "uid-b", "main", "GPU-0", 0),
             limit_bytes=4301 * MIB,
             used_bytes=0,
@@ -40,7 +40,7 @@ BUSY = ShimStatus(
             refused=12,
             processes=(),
         ),
-        ShownContainer("", "", "uid-c", "", "GPU-9", None, None, 5, 5, 0, (ShownProcess(7, 5, 0),)),
+        LimitedContainer("", "", "uid-c", "", "GPU-9", None, None, 5, 5, 0, (LimitedProcess(7, 5, 0),)),
     ),
 )
 TABLE = """\
@@ -49,8 +49,8 @@ default    app-3g-v1-0  main           0       3193        4301       3300      
 default    app-6g-v1    main           0          0        4301          1       12  -
 -          uid-c        -          GPU-9          1           -          1        0  7=1
 """
-IDLE = ShimStatus(node="gpu-0", enforcement="preload", connected=2)
-OTHER = ShimStatus(node="gpu-0", enforcement="watch")
+IDLE = LimitsStatus(node="gpu-0", enforcement="preload", connected=2)
+OTHER = LimitsStatus(node="gpu-0", enforcement="watch")
 TABLES = {
     "some hold something": (BUSY, TABLE),
     "nobody holds anything": (IDLE, "No process of node gpu-0 holds anything; 2 are connected.\n"),
@@ -58,14 +58,14 @@ TABLES = {
 }
 
 
-async def asked(status: ShimStatus, *arguments: str) -> int:
+async def asked(status: LimitsStatus, *arguments: str) -> int:
     (port,) = free_ports(1)
-    async with serving(f"127.0.0.1:{port}", Metrics("test", node="n"), lambda: "", lambda: status):
+    async with serve_status(f"127.0.0.1:{port}", AgentMetrics("test", node="n"), lambda: "", lambda: status):
         return await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}", *arguments])
 
 
 @pytest.mark.parametrize(("status", "table"), TABLES.values(), ids=TABLES)
-async def test_as_a_table(status: ShimStatus, table: str, capsys: Said) -> None:
+async def test_as_a_table(status: LimitsStatus, table: str, capsys: Said) -> None:
     assert await asked(status) == 0
     assert capsys.readouterr().out == table
 
@@ -73,7 +73,7 @@ async def test_as_a_table(status: ShimStatus, table: str, capsys: Said) -> None:
 async def test_as_json_with_the_same_values(capsys: Said) -> None:
     assert await asked(BUSY, "-o", "json") == 0
     out = capsys.readouterr().out
-    assert msgspec.json.decode(out, type=ShimStatus) == BUSY
+    assert msgspec.json.decode(out, type=LimitsStatus) == BUSY
     assert json.loads(out)["containers"][0]["processes"][0] == {"pid": 41207, "heldBytes": 3192 * MIB, "refused": 0}
     assert json.loads(out)["kind"] == "ShimStatus"
 
@@ -90,7 +90,7 @@ async def test_somebody_else_answers(status: int, body: str, capsys: Said) -> No
         return web.Response(status=status, text=body)
 
     app = web.Application()
-    app.router.add_get("/shim", answer)
+    app.router.add_get("/limits", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     (port,) = free_ports(1)

@@ -100,7 +100,7 @@ class Host:
             assert started.told.code is None, started.told.err.decode()
             assert b"Traceback" not in started.told.err, started.told.err.decode()
             self.machine.read("/proc/uptime")  # hears what the agent has said
-            return b"limits are held by mode=kmod" in started.told.err
+            return b"back end selected mode=kmod" in started.told.err
 
         until(is_ready, timeout_seconds=START_SECONDS, what=started.told.err.decode)
         return started
@@ -207,7 +207,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> No
     assert host.command("shim", "detach") == Ended(0, "detached\n", "")
     late = host.container("a", "wait")
     refused = host.hook("a", late)
-    assert (refused.code, "is detached from the driver: vrampack shim attach" in refused.err) == (1, True)
+    assert (refused.code, "is detached from the driver: vrampack limits attach" in refused.err) == (1, True)
     for name in ("vrampack", "nvidia_uvm", "nvidia"):
         host.machine.rmmod(name)
     host.world.load()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.agent.limits.preload.nodes import Node
-from vrampack.agent.limits.books import ProcessUse
+from vrampack.agent.limits.books import ProcessUsage
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,12 +40,12 @@ class RealAgent:
             finally:
                 process.send_signal(signal.SIGKILL)
 
-    def books(self) -> tuple[ProcessUse, ...]:
+    def books(self) -> tuple[ProcessUsage, ...]:
         """As the next agent finds them. Nobody may be serving."""
 
-        async def found() -> tuple[ProcessUse, ...]:
+        async def found() -> tuple[ProcessUsage, ...]:
             async with Node(self.folder, library=self.library.read_bytes()).running() as back_end:
-                return back_end.processes()
+                return back_end.list_processes()
 
         return asyncio.run(found())
 

@@ -18,7 +18,7 @@ from tests.shim.preload.conftest import LIMIT_MIB
 from tests.shim.preload.container import Container
 from tests.shim.preload.real_agent import RealAgent
 from tests.shim.same import REFUSED
-from vrampack.agent.limits.preload.files import install
+from vrampack.agent.limits.preload.files import install_files
 
 pytestmark = pytest.mark.shim
 
@@ -35,7 +35,7 @@ def agent(library: Path, tmp_path: Path) -> RealAgent:
 @pytest.fixture
 def container(agent: RealAgent, driver: FakeDriver) -> Container:
     """Some programs start while no agent is there; the library was put into the folder by one before."""
-    install(agent.library, agent.site)
+    install_files(agent.library, agent.site)
     return Container(agent.site, driver.folder)
 
 

@@ -1,4 +1,4 @@
-"""Who holds what, in the words of every back end that counts by container and process: the page of metrics and `/shim` read it."""
+"""Who holds what, in the words of every back end that counts by container and process: the page of metrics and `/limits` read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class UsageTotals:
     """One container on one card."""
 
     used_bytes: int
@@ -18,7 +18,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessUse:
+class ProcessUsage:
     """One process on one card, for people."""
 
     pid: int
@@ -30,18 +30,18 @@ class ProcessUse:
     refused: int
 
 
-class Books(Protocol):
+class UsageAccounting(Protocol):
     """What is held now. A container is named as its pod names it; empty where figures are the whole pod's."""
 
-    def tallies(self) -> Mapping[tuple[str, str, str], Tally]:
+    def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
         """By pod uid, container name and card."""
 
-    def connected(self) -> Mapping[tuple[str, str], int]:
+    def count_processes(self) -> Mapping[tuple[str, str], int]:
         """Processes that are counted, by pod uid and container name."""
 
     @property
-    def connections(self) -> int:
+    def process_count(self) -> int:
         """All processes that are counted."""
 
-    def processes(self) -> tuple[ProcessUse, ...]:
+    def list_processes(self) -> tuple[ProcessUsage, ...]:
         """Who holds what, process by process."""

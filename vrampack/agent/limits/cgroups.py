@@ -19,8 +19,8 @@ from pathlib import Path
 
 from vrampack.agent.limits.errors import LimitError
 
-MOUNT = Path("/sys/fs/cgroup")
-DEPTH = 5
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
+MAX_DEPTH = 5
 """How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
 
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"
@@ -39,7 +39,7 @@ _HELPER = "crio-conmon-"
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class CgroupOwner:
     """Whose cgroup it is."""
 
     pod_uid: str
@@ -47,7 +47,7 @@ class Owner:
     """Empty for the pod's own cgroup, and for what is in it without being a container."""
 
 
-def owner(path: str) -> Owner | None:
+def parse_owner(path: str) -> CgroupOwner | None:
     """The pod and container that a cgroup path names; None outside of pods."""
     parts = path.split("/")
     for at, part in enumerate(parts):
@@ -55,22 +55,24 @@ def owner(path: str) -> Owner | None:
         if match is None and at and parts[at - 1] in _FOLDERS:
             match = _POD.fullmatch(part)
         if match is not None:
-            container_id = match.groupdict().get("id") or _container_id(parts[at + 1] if at + 1 < len(parts) else "")
-            return Owner(match["uid"].replace("_", "-"), container_id)
+            container_id = match.groupdict().get("id") or _parse_container_id(
+                parts[at + 1] if at + 1 < len(parts) else ""
+            )
+            return CgroupOwner(match["uid"].replace("_", "-"), container_id)
     return None
 
 
-def owner_of_pid(pid: int, proc: Path = Path("/proc")) -> Owner | None:
+def find_process_owner(pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
     """The pod and container of a process; None outside of pods, and for a process that is gone."""
     try:
         text = (proc / str(pid) / "cgroup").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     paths = (line.split(":", 2)[-1] for line in text.splitlines())
-    return next((found for path in paths if (found := owner(path)) is not None), None)
+    return next((found for path in paths if (found := parse_owner(path)) is not None), None)
 
 
-class Cgroups:
+class CgroupTree:
     """A mounted tree of cgroups: `/sys/fs/cgroup` of the host, wherever it stands here."""
 
     def __init__(self, mount: Path) -> None:
@@ -79,7 +81,7 @@ class Cgroups:
         """2 only where everything is unified; hybrid hosts count as 1, since their controllers are there."""
         self._pods_folders: tuple[Path, ...] = ()
 
-    def at(self, hierarchy: str, path: str) -> Path:
+    def get_folder(self, hierarchy: str, path: str) -> Path:
         """The folder of a cgroup: `unified`, or a v1 hierarchy's name, and the path from its root."""
         parts = path.split("/")
         if not path.startswith("/") or path == "/" or ".." in parts or "/" in hierarchy or hierarchy in {"", ".."}:
@@ -89,20 +91,20 @@ class Cgroups:
             raise LimitError(f"{folder} is not there: is the host's cgroup tree mounted at {self._mount}?")
         return folder
 
-    def pod(self, uid: str) -> Path | None:
+    def find_pod_cgroup(self, uid: str) -> Path | None:
         """The pod's own cgroup; None while kubelet has made none."""
-        found = self._among_known(uid)
+        found = self._find_known_pod(uid)
         if found is None:
             self._pods_folders = tuple(_pods_folders(self._pods_hierarchy()))
-            found = self._among_known(uid)
+            found = self._find_known_pod(uid)
         return found
 
-    def container(self, uid: str, container_id: str) -> Path | None:
+    def find_container_cgroup(self, uid: str, container_id: str) -> Path | None:
         """The container's own cgroup, below its pod's."""
-        pod = self.pod(uid)
+        pod = self.find_pod_cgroup(uid)
         if pod is None:
             return None
-        return next((folder for folder in _folders(pod) if _container_id(folder.name) == container_id), None)
+        return next((folder for folder in _folders(pod) if _parse_container_id(folder.name) == container_id), None)
 
     def _hierarchy(self, name: str) -> Path:
         if self.version == 1:
@@ -115,7 +117,7 @@ class Cgroups:
         """Of the v1 hierarchies, memory: kubelet needs it, so no node with pods is without."""
         return self._mount if self.version == 2 else self._mount / "memory"  # noqa: PLR2004
 
-    def _among_known(self, uid: str) -> Path | None:
+    def _find_known_pod(self, uid: str) -> Path | None:
         candidates = (name for folder in self._pods_folders for name in _pod_folders(folder, uid))
         return next((folder for folder in candidates if folder.is_dir()), None)
 
@@ -124,7 +126,7 @@ def _is_unified(mount: Path) -> bool:
     return (mount / "cgroup.controllers").exists()
 
 
-def _container_id(name: str) -> str:
+def _parse_container_id(name: str) -> str:
     match = _CONTAINER.fullmatch(name)
     return match["id"] if match is not None and not name.startswith(_HELPER) else ""
 
@@ -141,7 +143,7 @@ def _folders(folder: Path) -> list[Path]:
 def _pods_folders(top: Path) -> Iterator[Path]:
     """Every `kubepods`, level by level, and nothing below one."""
     level = [top]
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         below = [folder for parent in level for folder in _folders(parent)]
         yield from (folder for folder in below if _KUBEPODS.fullmatch(folder.name))
         level = [folder for folder in below if not _KUBEPODS.fullmatch(folder.name)]

@@ -19,13 +19,13 @@ class Scope(StrEnum):
     CONTAINER = "container"
 
 
-class Standing(StrEnum):
+class AppliedState(StrEnum):
     IN_FORCE = "in force"
     DEFERRED = "deferred"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LimitTarget:
     """Whose limit it is. The uid says who; the names are for people."""
 
     pod_uid: str
@@ -48,12 +48,12 @@ class Identity:
 class Applied:
     """What became of a limit, and who holds it."""
 
-    standing: Standing
-    by: str
+    state: AppliedState
+    held_by: str
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ContainerUsage:
     """What the processes of one container use on one card, measured."""
 
     pod_uid: str
@@ -77,16 +77,16 @@ class BackEnd(Protocol):
     """`word` is the node label's value and the metric's."""
 
     @property
-    def word(self) -> str: ...
+    def mode(self) -> str: ...
 
     @property
     def traits(self) -> Traits: ...
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         """Hold `identity` to these MiB per card uuid."""
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """Forget a pod or a container that is gone."""
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         """What is used now, by container and card, in stable order."""

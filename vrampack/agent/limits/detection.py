@@ -20,15 +20,15 @@ from vrampack.cards.keys import CDI_KIND
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 HOOK_NAME = "vrampack-hook"
-NOT_LOOKED_FOR = "the kernel module was not looked for"
+NOT_PROBED = "the kernel module was not looked for"
 TOOLKIT_HOOK = "apply-cuda-memory-limits"
-MAX_BYTES = 4 << 20
+MAX_FILE_BYTES = 4 << 20
 """A CDI file of 16 cards has about 100 KB; a file above this is not looked at."""
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
-class Toolkit(StrEnum):
+class ToolkitState(StrEnum):
     """What NVIDIA's CDI files say of kind `k8s.device-plugin.nvidia.com/gpu`."""
 
     ABSENT = "no such kind"
@@ -37,18 +37,18 @@ class Toolkit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class NodeCapabilities:
     """The facts that the choice is made of."""
 
     driver_version: str
     """As NVML says it: `615.71.09`; empty without a driver."""
     cgroup_version: int
     has_mig: bool
-    toolkit: Toolkit
-    is_hooked: bool
-    without_library: str = "not looked for"
+    toolkit: ToolkitState
+    has_hook: bool
+    library_problem: str = "not looked for"
     """Why our library cannot be given to containers; empty when it can."""
-    without_module: str = NOT_LOOKED_FOR
+    module_problem: str = NOT_PROBED
     """Why our kernel module cannot be used; empty when it can."""
 
     @property
@@ -58,47 +58,47 @@ class Findings:
         return int(branch) if branch.isascii() and branch.isdecimal() else 0
 
 
-def find(  # noqa: PLR0913 - what is looked at, each named
+def detect_capabilities(  # noqa: PLR0913 - what is looked at, each named
     *,
     driver_version: str,
     has_mig: bool,
     cgroup_version: int,
     cdi_folders: Sequence[Path] = CDI_FOLDERS,
     runtime_specs: Sequence[Path] = (),
-    library: tuple[Path, Path] | None = None,
-    without_module: str = NOT_LOOKED_FOR,
-) -> Findings:
+    library_paths: tuple[Path, Path] | None = None,
+    module_problem: str = NOT_PROBED,
+) -> NodeCapabilities:
     """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here.
 
     `library`: the one that came with this agent, and the folder of the node that containers are shown it in.
-    `without_module`: as `kmod/presence.py` has it.
+    `module_problem`: as `kmod/presence.py` has it.
     """
-    cdi = [document for path in _cdi_files(cdi_folders) for document in _documents(path)]
-    specs = [document for path in runtime_specs for document in _documents(path)]
-    hooks = [hook for document in (*cdi, *specs) for hook in _hooks(document)]
-    return Findings(
+    cdi = [document for path in _cdi_files(cdi_folders) for document in _read_documents(path)]
+    specs = [document for path in runtime_specs for document in _read_documents(path)]
+    hooks = [hook for document in (*cdi, *specs) for hook in _list_create_runtime_hooks(document)]
+    return NodeCapabilities(
         driver_version=driver_version,
         cgroup_version=cgroup_version,
         has_mig=has_mig,
-        toolkit=_toolkit(cdi),
-        is_hooked=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
-        without_library="not looked for" if library is None else _without_library(*library),
-        without_module=without_module,
+        toolkit=_detect_toolkit(cdi),
+        has_hook=any(Path(str(hook.get("path"))).name == HOOK_NAME for hook in hooks),
+        library_problem="not looked for" if library_paths is None else _find_library_problem(*library_paths),
+        module_problem=module_problem,
     )
 
 
-def _without_library(shipped: Path, folder: Path) -> str:
+def _find_library_problem(shipped: Path, folder: Path) -> str:
     if not shipped.is_file():
         return f"{shipped} did not come with this agent"
     return "" if os.access(folder, os.W_OK) else f"{folder} of the node is not there to be written to"
 
 
-def _toolkit(cdi: Iterable[dict[str, object]]) -> Toolkit:
+def _detect_toolkit(cdi: Iterable[dict[str, object]]) -> ToolkitState:
     ours = [document for document in cdi if document.get("kind") == CDI_KIND]
     if not ours:
-        return Toolkit.ABSENT
-    hooks = (hook for document in ours for hook in _hooks(document))
-    return Toolkit.READY if any(TOOLKIT_HOOK in _list(hook.get("args")) for hook in hooks) else Toolkit.OLD
+        return ToolkitState.ABSENT
+    hooks = (hook for document in ours for hook in _list_create_runtime_hooks(document))
+    return ToolkitState.READY if any(TOOLKIT_HOOK in _list(hook.get("args")) for hook in hooks) else ToolkitState.OLD
 
 
 def _cdi_files(folders: Iterable[Path]) -> Iterator[Path]:
@@ -106,29 +106,29 @@ def _cdi_files(folders: Iterable[Path]) -> Iterator[Path]:
         yield from sorted(path for path in folder.glob("*") if path.suffix in {".json", ".yaml", ".yml"})
 
 
-def _documents(path: Path) -> Iterator[dict[str, object]]:
+def _read_documents(path: Path) -> Iterator[dict[str, object]]:
     """The file's document, when it is one: somebody else's broken file is said and passed over, as runtimes do."""
     try:
-        text = _text(path)
+        text = _read_text(path)
         document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except FileNotFoundError:
         return
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        logger.warning("passed over a file path=%s why=%s", path, str(error).partition("\n")[0])
+        log.warning("file skipped path=%s reason=%s", path, str(error).partition("\n")[0])
         return
     if isinstance(document, dict):
         yield document
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with path.open("rb") as file:
-        start = file.read(MAX_BYTES + 1)
-    if len(start) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes")
+        start = file.read(MAX_FILE_BYTES + 1)
+    if len(start) > MAX_FILE_BYTES:
+        raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
     return start.decode()
 
 
-def _hooks(document: dict[str, object]) -> Iterator[dict[str, object]]:
+def _list_create_runtime_hooks(document: dict[str, object]) -> Iterator[dict[str, object]]:
     """What is called at createRuntime: by an OCI spec, by one of CRI-O's hook files, by the edits of a CDI file."""
     if "createRuntime" in _list(document.get("stages")):
         yield _dict(document.get("hook"))
@@ -150,12 +150,12 @@ def _dicts(value: object) -> Iterator[dict[str, object]]:
     return (item for item in _list(value) if isinstance(item, dict))
 
 
-def cdi_devices(folders: Sequence[Path] = CDI_FOLDERS) -> frozenset[str]:
+def list_cdi_devices(folders: Sequence[Path] = CDI_FOLDERS) -> frozenset[str]:
     """What CDI files here name of NVIDIA's kind: uuids of cards, and whatever else."""
     named = (
         _dicts(document.get("devices"))
         for path in _cdi_files(folders)
-        for document in _documents(path)
+        for document in _read_documents(path)
         if document.get("kind") == CDI_KIND
     )
     return frozenset(str(device.get("name")) for devices in named for device in devices)

@@ -11,41 +11,41 @@ _CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid."""
 
 
-class Door:
+class UnixListener:
     """Make the socket, listen, then take the name: nobody who knocks finds a socket that is not answered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._making = path.with_suffix(".new")
+        self._unpublished_path = path.with_suffix(".new")
         self._inode = 0
 
-    def make(self, kind: socket.SocketKind, *, mode: int) -> socket.socket:
+    def bind_socket(self, kind: socket.SocketKind, *, mode: int) -> socket.socket:
         """Bound beside the name, not blocking, for who `mode` lets. Raises `OSError`."""
-        self._making.unlink(missing_ok=True)
+        self._unpublished_path.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
-        made.bind(str(self._making))
-        self._making.chmod(mode)
-        self._inode = self._making.stat().st_ino
+        made.bind(str(self._unpublished_path))
+        self._unpublished_path.chmod(mode)
+        self._inode = self._unpublished_path.stat().st_ino
         return made
 
-    def take(self) -> None:
+    def publish_socket(self) -> None:
         """From whoever had it."""
-        self._making.rename(self._path)
+        self._unpublished_path.rename(self._path)
 
-    def leave(self) -> None:
+    def remove_socket(self) -> None:
         """The name goes, unless another agent has taken it over."""
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerCredentials:
     """The process that connected, by the kernel's word; the pid as this process's PID namespace has it, 0 from outside."""
 
     pid: int
     uid: int
 
 
-def peer(connected: socket.socket) -> Peer:
+def read_peer_credentials(connected: socket.socket) -> PeerCredentials:
     pid, uid, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return Peer(pid, uid)
+    return PeerCredentials(pid, uid)

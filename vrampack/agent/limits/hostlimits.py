@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from vrampack.agent.limits.cgroups import Cgroups, owner
-from vrampack.agent.limits.contract import BackEnd, Identity, Scope
+from vrampack.agent.limits.cgroups import CgroupTree, parse_owner
+from vrampack.agent.limits.contract import BackEnd, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import NAMES_NONE, Question
-from vrampack.agent.limits.tenants import Tenant, Tenants, tenant
-from vrampack.agent.limits.variables import WEIGHT, limits_of, read_wish
+from vrampack.agent.limits.hooks import HOST_VERSION, HookQuestion
+from vrampack.agent.limits.tenants import HostContainer, HostContainers, make_host_container
+from vrampack.agent.limits.variables import WEIGHT, compute_limits_mib, parse_environment
 from vrampack.cards.environment import DISABLE_VARIABLE
 from vrampack.cards.node import CardFacts
 
@@ -26,80 +26,88 @@ class HostLimits:
 
     def __init__(
         self,
-        cgroups: Cgroups,
-        tenants: Tenants,
+        cgroups: CgroupTree,
+        containers: HostContainers,
         back_end: BackEnd,
         *,
         cards: Callable[[], Sequence[CardFacts]],
         mount: str = "",
     ) -> None:
         self._cgroups = cgroups
-        self._tenants = tenants
+        self._containers = containers
         self._back_end = back_end
         self._cards = cards
         self._mount = mount
-        self._has_said_weight = False
+        self._has_logged_weight = False
 
-    async def take_up(self) -> None:
+    async def restore_limits(self) -> None:
         """Hold those who run already to what they were given."""
-        for each in self._tenants.all():
+        for each in self._containers.list_containers():
             try:
-                await self._back_end.apply(Scope.CONTAINER, self._identity(each), each.limits)
+                await self._back_end.apply(Scope.CONTAINER, self._make_target(each), each.limits)
             except LimitError as error:
-                log.error("not held container=%s why=%s", each, error)  # noqa: TRY400 - said, not traced
+                log.error("limit not applied container=%s reason=%s", each, error)  # noqa: TRY400 - said, not traced
                 continue
-            log.info("goes on container=%s mib=%s", each, _shown(each))
+            log.info("limit restored container=%s mib=%s", each, _format_limits(each))
 
-    async def put_in_force(self, question: Question) -> str:
+    async def apply_limit(self, question: HookQuestion) -> str:
         """The folder to mount. Raises `LimitError` for who may not start."""
-        _check_host(question)
-        wish = read_wish(question.env)
+        _check_is_host_container(question)
+        wish = parse_environment(question.env)
         if wish is None:
-            log.warning("no limit container=%s why=%s", question.id, DISABLE_VARIABLE)
+            log.warning("container unlimited container=%s reason=%s", question.id, DISABLE_VARIABLE)
             return ""
-        if wish.weight is not None and not self._has_said_weight:
-            self._has_said_weight = True
-            log.warning("%s is accepted and changes nothing: this back end shares no compute", WEIGHT)
-        await self.release_ended()
+        if wish.weight is not None and not self._has_logged_weight:
+            self._has_logged_weight = True
+            log.warning("variable ignored name=%s reason=no_compute_sharing", WEIGHT)
+        await self.release_ended_containers()
         cards = self._cards()
-        limits = limits_of(wish, cards)
-        new = tenant(question.id, question.hierarchy, question.cgroup, limits, weight=wish.weight)
-        identity = self._identity(new, question.pid)
-        self._tenants.enter(new, cards)
+        limits = compute_limits_mib(wish, cards)
+        new = make_host_container(question.id, question.hierarchy, question.cgroup, limits, weight=wish.weight)
+        identity = self._make_target(new, question.pid)
+        self._containers.add_container(new, cards)
         try:
             applied = await self._back_end.apply(Scope.CONTAINER, identity, new.limits)
         except BaseException:
-            self._tenants.withdraw(new)
+            self._containers.remove_container(new)
             raise
-        log.info("limit container=%s standing=%s by=%s mib=%s", new, applied.standing, applied.by, _shown(new))
+        log.info(
+            "limit applied container=%s state=%s held_by=%s mib=%s",
+            new,
+            applied.state,
+            applied.held_by,
+            _format_limits(new),
+        )
         return self._mount
 
-    async def release_ended(self) -> None:
+    async def release_ended_containers(self) -> None:
         """Take back what containers held that are gone."""
-        for gone in self._tenants.sweep():
+        for gone in self._containers.remove_ended():
             try:
-                await self._back_end.release(Identity(gone.key, "", "", gone.id))
+                await self._back_end.release(LimitTarget(gone.key, "", "", gone.id))
             except LimitError as error:
-                log.warning("not released container=%s why=%s", gone, error)
+                log.warning("limit not released container=%s reason=%s", gone, error)
                 continue
-            log.info("released container=%s mib=%s", gone, _shown(gone))
+            log.info("limit released container=%s mib=%s", gone, _format_limits(gone))
 
-    def _identity(self, each: Tenant, pid: int = 0) -> Identity:
-        folder = self._cgroups.at(each.hierarchy, each.cgroup)
-        return Identity(each.key, "", "", each.id, folder, pid, each.weight)
+    def _make_target(self, each: HostContainer, pid: int = 0) -> LimitTarget:
+        folder = self._cgroups.get_folder(each.hierarchy, each.cgroup)
+        return LimitTarget(each.key, "", "", each.id, folder, pid, each.weight)
 
 
-def _check_host(question: Question) -> None:
-    if owner(question.cgroup) is not None or any((question.namespace, question.pod, question.uid, question.container)):
+def _check_is_host_container(question: HookQuestion) -> None:
+    if parse_owner(question.cgroup) is not None or any(
+        (question.namespace, question.pod, question.uid, question.container)
+    ):
         raise LimitError(
             "it is a pod's, and the agent of this host was started without Kubernetes (standalone): "
             "on a node the DaemonSet runs the agent"
         )
-    if question.v != NAMES_NONE:
+    if question.v != HOST_VERSION:
         raise LimitError(
             "this vrampack-hook is older than the agent and does not say the environment: install the new one"
         )
 
 
-def _shown(each: Tenant) -> str:
+def _format_limits(each: HostContainer) -> str:
     return ",".join(f"{uuid}:{mib}" for uuid, mib in sorted(each.limits.items()))

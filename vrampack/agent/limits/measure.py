@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.contract import Usage
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.contract import ContainerUsage
 
-OwnerOf: TypeAlias = Callable[[int], Owner | None]
+FindOwner: TypeAlias = Callable[[int], CgroupOwner | None]
 
 
-class Process(Protocol):
+class MeasuredProcess(Protocol):
     """One process on a card; None bytes where the driver does not count it."""
 
     @property
@@ -26,38 +26,38 @@ class Process(Protocol):
     def used_bytes(self) -> int | None: ...
 
 
-class CardUsage(Protocol):
+class MeasuredCard(Protocol):
     """One card, and the processes on it."""
 
     @property
     def uuid(self) -> str: ...
 
     @property
-    def processes(self) -> Sequence[Process]: ...
+    def processes(self) -> Sequence[MeasuredProcess]: ...
 
 
 class UsageReader(Protocol):
     """What is needed of the driver."""
 
-    async def usage(self) -> Sequence[CardUsage]: ...
+    async def read_usage(self) -> Sequence[MeasuredCard]: ...
 
 
-class Measure:
+class UsageMeter:
     """The processes on all cards, summed by pod, container and card; what belongs to no pod is left out."""
 
-    def __init__(self, driver: UsageReader, owner_of: OwnerOf) -> None:
+    def __init__(self, driver: UsageReader, find_owner: FindOwner) -> None:
         self._driver = driver
-        self._owner_of = owner_of
+        self._find_owner = find_owner
 
-    async def usage(self) -> tuple[Usage, ...]:
-        cards = await self._driver.usage()
-        return await asyncio.to_thread(self._sum, cards)
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
+        cards = await self._driver.read_usage()
+        return await asyncio.to_thread(self._sum_by_container, cards)
 
-    def _sum(self, cards: Sequence[CardUsage]) -> tuple[Usage, ...]:
+    def _sum_by_container(self, cards: Sequence[MeasuredCard]) -> tuple[ContainerUsage, ...]:
         used: Counter[tuple[str, str, str]] = Counter()
         for card in cards:
             for process in card.processes:
-                owner = self._owner_of(process.pid)
+                owner = self._find_owner(process.pid)
                 if owner is not None and process.used_bytes is not None:
                     used[owner.pod_uid, owner.container_id, card.uuid] += process.used_bytes
-        return tuple(Usage(*key, used_bytes) for key, used_bytes in sorted(used.items()))
+        return tuple(ContainerUsage(*key, used_bytes) for key, used_bytes in sorted(used.items()))

@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.measure import Measure
+from vrampack.agent.limits.measure import UsageMeter
 from vrampack.agent.nvml.errors import DriverError
 
-WORD = "native"
+MODE = "native"
 SURVIVES = "restarts of the agent and the kubelet; it goes with the container's cgroup"
 
 
@@ -34,48 +34,48 @@ class LimitSetter(Protocol):
 class NativeByToolkit:
     """The toolkit's CDI hook reads NVIDIA_GPU_MEMORY_LIMIT, which admission made of the pod's record."""
 
-    word = WORD
+    mode = MODE
     traits = Traits(Scope.CONTAINER, "at container start, by the container toolkit", SURVIVES)
 
-    def __init__(self, measure: Measure) -> None:
-        self._measure = measure
+    def __init__(self, meter: UsageMeter) -> None:
+        self._meter = meter
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        return Applied(Standing.DEFERRED, "in force at container start, by the container toolkit")
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
+        return Applied(AppliedState.DEFERRED, "in force at container start, by the container toolkit")
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """The driver forgets with the cgroup."""
 
-    async def usage(self) -> tuple[Usage, ...]:
-        return await self._measure.usage()
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
+        return await self._meter.measure_usage()
 
 
 class NativeByHook:
     """The agent sets the limit when the createRuntime hook asks for it."""
 
-    word = WORD
+    mode = MODE
     traits = Traits(Scope.CONTAINER, "before the container's first process, by the createRuntime hook", SURVIVES)
 
-    def __init__(self, driver: LimitSetter, measure: Measure) -> None:
+    def __init__(self, driver: LimitSetter, meter: UsageMeter) -> None:
         self._driver = driver
-        self._measure = measure
+        self._meter = meter
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         if scope is Scope.POD:
-            return Applied(Standing.DEFERRED, "in force at container start, by the createRuntime hook")
-        if identity.cgroup is None:
-            raise LimitError(f"{identity}: the container's cgroup is not known")
+            return Applied(AppliedState.DEFERRED, "in force at container start, by the createRuntime hook")
+        if target.cgroup is None:
+            raise LimitError(f"{target}: the container's cgroup is not known")
         for uuid, mib in sorted(limits.items()):
             if mib <= 0:
-                raise LimitError(f"{identity}: {mib} MiB of {uuid} is no limit")
+                raise LimitError(f"{target}: {mib} MiB of {uuid} is no limit")
             try:
-                await self._driver.set_limit(str(identity.cgroup), uuid, mib)
+                await self._driver.set_limit(str(target.cgroup), uuid, mib)
             except DriverError as error:
-                raise LimitError(f"{identity}: the driver refused: {error}") from error
-        return Applied(Standing.IN_FORCE, "the driver")
+                raise LimitError(f"{target}: the driver refused: {error}") from error
+        return Applied(AppliedState.IN_FORCE, "the driver")
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """The driver forgets with the cgroup."""
 
-    async def usage(self) -> tuple[Usage, ...]:
-        return await self._measure.usage()
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
+        return await self._meter.measure_usage()

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 
 
-class Nobody:
-    word = "none"
+class NoLimits:
+    mode = "none"
     traits = Traits(None, "never", "nothing is held")
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
-        return Applied(Standing.DEFERRED, "nobody")
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
+        return Applied(AppliedState.DEFERRED, "nobody")
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """Nothing is kept."""
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return ()

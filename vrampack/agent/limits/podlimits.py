@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from vrampack.agent.limits.cgroups import Cgroups, owner
-from vrampack.agent.limits.contract import BackEnd, Identity, Scope
+from vrampack.agent.limits.cgroups import CgroupTree, parse_owner
+from vrampack.agent.limits.contract import BackEnd, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import Question
+from vrampack.agent.limits.hooks import HookQuestion
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class PodLimits:
@@ -22,38 +22,40 @@ class PodLimits:
 
     def __init__(
         self,
-        cgroups: Cgroups,
+        cgroups: CgroupTree,
         back_end: BackEnd,
-        limits_of: Callable[[str, str], Mapping[str, int] | None],
+        get_limits_mib: Callable[[str, str], Mapping[str, int] | None],
     ) -> None:
         self._cgroups = cgroups
         self._back_end = back_end
-        self._limits_of = limits_of
+        self._get_limits_mib = get_limits_mib
 
-    async def put_in_force(self, question: Question) -> str:
+    async def apply_limit(self, question: HookQuestion) -> str:
         """Nothing is left for the hook to mount: `Allocate` did. Raises `LimitError` for who may not start."""
-        identity = self._identify(question)
-        limits = self._limits_of(identity.pod_uid, identity.container)
+        identity = self._make_target(question)
+        limits = self._get_limits_mib(identity.pod_uid, identity.container)
         if limits is None:
             raise LimitError(f"{identity}: no record gives this container a limit")
         if not limits:
-            logger.info("no limit pod=%s/%s container=%s", identity.namespace, identity.name, identity.container)
+            log.info(
+                "container unlimited pod=%s/%s container=%s", identity.namespace, identity.name, identity.container
+            )
             return ""
         applied = await self._back_end.apply(Scope.CONTAINER, identity, limits)
-        logger.info(
-            "limit pod=%s/%s container=%s standing=%s by=%s mib=%s",
+        log.info(
+            "limit applied pod=%s/%s container=%s state=%s held_by=%s mib=%s",
             identity.namespace,
             identity.name,
             identity.container,
-            applied.standing,
-            applied.by,
+            applied.state,
+            applied.held_by,
             ",".join(f"{uuid}:{mib}" for uuid, mib in sorted(limits.items())),
         )
         return ""
 
-    def _identify(self, question: Question) -> Identity:
+    def _make_target(self, question: HookQuestion) -> LimitTarget:
         """The cgroup names the pod, and kubelet alone names cgroups; annotations may be a user's."""
-        found = owner(question.cgroup)
+        found = parse_owner(question.cgroup)
         if found is None:
             raise LimitError(
                 f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served "
@@ -65,5 +67,5 @@ class PodLimits:
             raise LimitError(f"the runtime names container {question.id}, the cgroup {found.container_id}")
         if not question.container:
             raise LimitError(f"pod {found.pod_uid}: the runtime's annotations do not name the container")
-        folder = self._cgroups.at(question.hierarchy, question.cgroup)
-        return Identity(found.pod_uid, question.namespace, question.pod, question.container, folder, question.pid)
+        folder = self._cgroups.get_folder(question.hierarchy, question.cgroup)
+        return LimitTarget(found.pod_uid, question.namespace, question.pod, question.container, folder, question.pid)

@@ -17,18 +17,18 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from vrampack.agent.limits.cgroups import Cgroups, Owner
+from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
 from vrampack.agent.limits.errors import LimitError
 from vrampack.cards.node import CardFacts
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path("/run/vrampack/standalone")
+CONTAINERS_FOLDER = Path("/run/vrampack/standalone")
 SUFFIX = ".json"
 KEY_DIGITS = 32
 
 
-class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class HostContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One container, as its file says it too."""
 
     v: int
@@ -46,93 +46,95 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return hashlib.sha256(f"{self.hierarchy}:{self.cgroup}".encode()).hexdigest()[:KEY_DIGITS]
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> CgroupOwner:
         """As the back ends know containers."""
-        return Owner(self.key, self.id[:64])
+        return CgroupOwner(self.key, self.id[:64])
 
     def __str__(self) -> str:
         return self.id[:12]
 
 
-def tenant(
+def make_host_container(
     container_id: str, hierarchy: str, cgroup: str, limits: Mapping[str, int], *, weight: int | None = None
-) -> Tenant:
-    return Tenant(1, container_id, hierarchy, cgroup, dict(limits), weight or 1)
+) -> HostContainer:
+    return HostContainer(1, container_id, hierarchy, cgroup, dict(limits), weight or 1)
 
 
-class Tenants:
+class HostContainers:
     """All of one host. `folder` has their files."""
 
-    def __init__(self, folder: Path, cgroups: Cgroups, *, may_overcommit: bool = False) -> None:
+    def __init__(self, folder: Path, cgroups: CgroupTree, *, may_overcommit: bool = False) -> None:
         self._folder = folder
         self._cgroups = cgroups
         self._may_overcommit = may_overcommit
-        self._tenants: dict[str, Tenant] = {}
+        self._containers: dict[str, HostContainer] = {}
 
-    def restore(self) -> tuple[Tenant, ...]:
+    def restore_running(self) -> tuple[HostContainer, ...]:
         """Who runs still, of those that the last agent let start. A file that cannot be read is said and dropped."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             try:
-                found = msgspec.json.decode(path.read_bytes(), type=Tenant)
+                found = msgspec.json.decode(path.read_bytes(), type=HostContainer)
             except msgspec.DecodeError as error:
-                log.warning("a container's file dropped path=%s why=%s; its processes get no more memory", path, error)
+                log.warning("container file dropped path=%s reason=%s", path, error)
                 path.unlink()
                 continue
-            self._tenants[found.key] = found
-        self.sweep()
-        return self.all()
+            self._containers[found.key] = found
+        self.remove_ended()
+        return self.list_containers()
 
-    def all(self) -> tuple[Tenant, ...]:
+    def list_containers(self) -> tuple[HostContainer, ...]:
         """By id."""
-        return tuple(sorted(self._tenants.values(), key=lambda each: (each.id, each.key)))
+        return tuple(sorted(self._containers.values(), key=lambda each: (each.id, each.key)))
 
-    def of(self, owner: Owner | None) -> Tenant | None:
-        return None if owner is None else self._tenants.get(owner.pod_uid)
+    def find_container(self, owner: CgroupOwner | None) -> HostContainer | None:
+        return None if owner is None else self._containers.get(owner.pod_uid)
 
-    def enter(self, new: Tenant, cards: Iterable[CardFacts]) -> None:
+    def add_container(self, container: HostContainer, cards: Iterable[CardFacts]) -> None:
         """Count it and write it down. Raises `LimitError` when its cgroup is another's, or a card has not so much left."""
-        present = self._tenants.get(new.key)
-        if present is not None and present.id != new.id:
-            text = f"its cgroup {new.cgroup} is that of container {present}: give each container a cgroup of its own"
+        present = self._containers.get(container.key)
+        if present is not None and present.id != container.id:
+            text = (
+                f"its cgroup {container.cgroup} is that of container {present}: give each container a cgroup of its own"
+            )
             raise LimitError(text)
         for card in cards:
-            self._check(new, card)
-        path = self._path(new)
+            self._check_capacity(container, card)
+        path = self._path(container)
         making = path.with_suffix(".new")
-        making.write_bytes(msgspec.json.encode(new))
+        making.write_bytes(msgspec.json.encode(container))
         making.replace(path)
-        self._tenants[new.key] = new
+        self._containers[container.key] = container
 
-    def withdraw(self, gone: Tenant) -> None:
-        self._tenants.pop(gone.key, None)
-        self._path(gone).unlink(missing_ok=True)
+    def remove_container(self, container: HostContainer) -> None:
+        self._containers.pop(container.key, None)
+        self._path(container).unlink(missing_ok=True)
 
-    def sweep(self) -> tuple[Tenant, ...]:
+    def remove_ended(self) -> tuple[HostContainer, ...]:
         """Forget whose cgroup has no process any more, and say who that was."""
-        gone = tuple(each for each in self.all() if not self._is_alive(each))
+        gone = tuple(each for each in self.list_containers() if not self._is_alive(each))
         for each in gone:
-            self.withdraw(each)
+            self.remove_container(each)
         return gone
 
-    def held_mib(self, uuid: str) -> int:
-        return sum(each.limits.get(uuid, 0) for each in self._tenants.values())
+    def sum_limits_mib(self, uuid: str) -> int:
+        return sum(each.limits.get(uuid, 0) for each in self._containers.values())
 
-    def owner_of_pid(self, pid: int, proc: Path = Path("/proc")) -> Owner | None:
+    def find_process_owner(self, pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
         """Whose process it is: of the tenant in whose cgroup, or below it, it is. None of nobody's, or when it is gone."""
         try:
             text = (proc / str(pid) / "cgroup").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        cgroups = {(each.hierarchy, each.cgroup): each for each in self._tenants.values()}
-        found = (cgroups[place] for place in _places(text) if place in cgroups)
+        cgroups = {(each.hierarchy, each.cgroup): each for each in self._containers.values()}
+        found = (cgroups[place] for place in _list_ancestors(text) if place in cgroups)
         return next((each.owner for each in found), None)
 
-    def _check(self, new: Tenant, card: CardFacts) -> None:
+    def _check_capacity(self, container: HostContainer, card: CardFacts) -> None:
         """Whether the card has so much left; the largest holder is named first."""
         uuid = card.uuid or ""
-        asked = new.limits.get(uuid, 0)
-        others = [each for each in self.all() if each.key != new.key and uuid in each.limits]
+        asked = container.limits.get(uuid, 0)
+        others = [each for each in self.list_containers() if each.key != container.key and uuid in each.limits]
         left = card.memory_mib - sum(each.limits[uuid] for each in others)
         if self._may_overcommit or asked <= left or not asked:
             return
@@ -142,14 +144,14 @@ class Tenants:
             f"held by {holders or 'nobody'}: stop a container, ask for fewer units, or set standalone.overcommit: allow"
         )
 
-    def _is_alive(self, each: Tenant) -> bool:
+    def _is_alive(self, container: HostContainer) -> bool:
         try:
-            return _has_processes(self._cgroups.at(each.hierarchy, each.cgroup))
+            return _has_processes(self._cgroups.get_folder(container.hierarchy, container.cgroup))
         except LimitError:
             return False
 
-    def _path(self, each: Tenant) -> Path:
-        return self._folder / f"{each.key}{SUFFIX}"
+    def _path(self, container: HostContainer) -> Path:
+        return self._folder / f"{container.key}{SUFFIX}"
 
 
 def _has_processes(folder: Path) -> bool:
@@ -160,17 +162,17 @@ def _has_processes(folder: Path) -> bool:
         pass  # v1 has no such file
     except OSError:
         return False
-    return any(_procs(path) for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())))
+    return any(_read_pids(path) for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())))
 
 
-def _procs(folder: Path) -> str:
+def _read_pids(folder: Path) -> str:
     try:
         return (folder / "cgroup.procs").read_text()
     except OSError:
         return ""
 
 
-def _places(text: str) -> Iterator[tuple[str, str]]:
+def _list_ancestors(text: str) -> Iterator[tuple[str, str]]:
     """Hierarchy and path of what /proc/PID/cgroup names, each followed by its parents up to the root."""
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)

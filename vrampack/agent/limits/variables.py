@@ -19,18 +19,18 @@ from vrampack.cards.environment import CONTAINER_UNITS_VARIABLE, DISABLE_VARIABL
 from vrampack.cards.node import CardFacts
 from vrampack.cards.units import MAX_UNITS, compute_limit_mib, parse_units
 
-DEV = "ALIYUN_COM_GPU_MEM_DEV"
+CARD_UNITS = "ALIYUN_COM_GPU_MEM_DEV"
 VISIBLE_DEVICES = "ALIYUN_COM_GPU_VISIBLE_DEVICES"
 WEIGHT = "ALIYUN_COM_GPU_SCHD_WEIGHT"
-NAMES = (CONTAINER_UNITS_VARIABLE, DEV, VISIBLE_DEVICES, WEIGHT, DISABLE_VARIABLE)
+VARIABLES = (CONTAINER_UNITS_VARIABLE, CARD_UNITS, VISIBLE_DEVICES, WEIGHT, DISABLE_VARIABLE)
 """All that is read; `shim/hook/variables.c` sends the same."""
-HEAVIEST = 16
-_SHOWN = 60
+MAX_WEIGHT = 16
+_MAX_QUOTED = 60
 """So much of a value is repeated in a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class HostRequest:
     """What a container's environment asks for."""
 
     units: int
@@ -40,40 +40,45 @@ class Wish:
     weight: int | None = None
 
 
-def read_wish(env: Sequence[str]) -> Wish | None:
+def parse_environment(env: Sequence[str]) -> HostRequest | None:
     """What these `NAME=value` ask for; None for a container that switched its limit off. An empty value is none."""
-    values = _values(env)
+    values = _read_values(env)
     if _is_disabled(values.get(DISABLE_VARIABLE, "")):
         return None
     if CONTAINER_UNITS_VARIABLE not in values:
         raise LimitError(
-            f"{CONTAINER_UNITS_VARIABLE} is not set: give the units of this container, and {DEV} those of a whole card"
+            f"{CONTAINER_UNITS_VARIABLE} is not set: give the units of this container, and {CARD_UNITS} those of a whole card"
         )
-    if DEV not in values:
+    if CARD_UNITS not in values:
         raise LimitError(
-            f"{DEV} is not set: give the units of a whole card, of which {CONTAINER_UNITS_VARIABLE} is a part"
+            f"{CARD_UNITS} is not set: give the units of a whole card, of which {CONTAINER_UNITS_VARIABLE} is a part"
         )
-    units, card_units = _units(CONTAINER_UNITS_VARIABLE, values[CONTAINER_UNITS_VARIABLE]), _units(DEV, values[DEV])
+    units, card_units = (
+        _parse_units(CONTAINER_UNITS_VARIABLE, values[CONTAINER_UNITS_VARIABLE]),
+        _parse_units(CARD_UNITS, values[CARD_UNITS]),
+    )
     if units > card_units:
         raise LimitError(
-            f"{CONTAINER_UNITS_VARIABLE}={units} is more than the {card_units} units of a whole card in {DEV}"
+            f"{CONTAINER_UNITS_VARIABLE}={units} is more than the {card_units} units of a whole card in {CARD_UNITS}"
         )
-    return Wish(units, card_units, _named(values.get(VISIBLE_DEVICES, "")), _weight(values.get(WEIGHT, "")))
+    return HostRequest(
+        units, card_units, _parse_cards(values.get(VISIBLE_DEVICES, "")), _parse_weight(values.get(WEIGHT, ""))
+    )
 
 
-def limits_of(wish: Wish, cards: Sequence[CardFacts]) -> dict[str, int]:
+def compute_limits_mib(request: HostRequest, cards: Sequence[CardFacts]) -> dict[str, int]:
     """MiB by uuid, of each card that the wish names. `cards` are those of this host."""
-    return {card.uuid or "": _limit(wish, card) for card in _chosen(wish, cards)}
+    return {card.uuid or "": _compute_limit_mib(request, card) for card in _select_cards(request, cards)}
 
 
-def _values(env: Sequence[str]) -> dict[str, str]:
+def _read_values(env: Sequence[str]) -> dict[str, str]:
     """By name. One that stands twice is refused: programs differ about which one counts."""
     values: dict[str, str] = {}
     for entry in env:
         name, _, value = entry.partition("=")
         if name in values:
             raise LimitError(f"{name} stands twice in the environment: set it once")
-        if name in NAMES:
+        if name in VARIABLES:
             values[name] = value
     return {name: value for name, value in values.items() if value}
 
@@ -81,65 +86,67 @@ def _values(env: Sequence[str]) -> dict[str, str]:
 def _is_disabled(value: str) -> bool:
     if value not in {"", "true", "1", "false", "0"}:
         raise LimitError(
-            f"{DISABLE_VARIABLE}={_short(value)}: give true or 1 for a container without a limit, or leave it away"
+            f"{DISABLE_VARIABLE}={_quote(value)}: give true or 1 for a container without a limit, or leave it away"
         )
     return value in {"true", "1"}
 
 
-def _units(name: str, value: str) -> int:
+def _parse_units(name: str, value: str) -> int:
     try:
         units = parse_units(value)
     except ValueError as error:
-        raise LimitError(f"{name}={_short(value)}: {error}; give a whole number of units, 1 or more") from error
+        raise LimitError(f"{name}={_quote(value)}: {error}; give a whole number of units, 1 or more") from error
     if not 1 <= units <= MAX_UNITS:
-        raise LimitError(f"{name}={_short(value)}: give a whole number of units, 1 to {MAX_UNITS}")
+        raise LimitError(f"{name}={_quote(value)}: give a whole number of units, 1 to {MAX_UNITS}")
     return units
 
 
-def _weight(value: str) -> int | None:
+def _parse_weight(value: str) -> int | None:
     if not value:
         return None
-    if not (value.isascii() and value.isdecimal() and len(value) <= len(str(HEAVIEST)) and 1 <= int(value) <= HEAVIEST):
-        raise LimitError(f"{WEIGHT}={_short(value)}: give a whole number from 1 to {HEAVIEST}")
+    if not (
+        value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_WEIGHT)) and 1 <= int(value) <= MAX_WEIGHT
+    ):
+        raise LimitError(f"{WEIGHT}={_quote(value)}: give a whole number from 1 to {MAX_WEIGHT}")
     return int(value)
 
 
-def _named(value: str) -> tuple[str, ...]:
+def _parse_cards(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",")) if value else ()
     if "" in names:
-        raise LimitError(f"{VISIBLE_DEVICES}={_short(value)}: give indices or UUIDs with one comma between two")
+        raise LimitError(f"{VISIBLE_DEVICES}={_quote(value)}: give indices or UUIDs with one comma between two")
     return names
 
 
-def _chosen(wish: Wish, cards: Sequence[CardFacts]) -> tuple[CardFacts, ...]:
+def _select_cards(request: HostRequest, cards: Sequence[CardFacts]) -> tuple[CardFacts, ...]:
     """In the wish's order; a card that is named by index and by UUID is one card."""
-    if not wish.cards and len(cards) != 1:
-        raise LimitError(f"{VISIBLE_DEVICES} is not set: this host has {len(cards)} cards, {_list(cards)}; name some")
+    if not request.cards and len(cards) != 1:
+        raise LimitError(
+            f"{VISIBLE_DEVICES} is not set: this host has {len(cards)} cards, {_format_cards(cards)}; name some"
+        )
     known: Mapping[str, CardFacts] = {name: card for card in cards for name in (str(card.index), card.uuid or "")}
     chosen = []
-    for name in wish.cards or (str(cards[0].index),):
+    for name in request.cards or (str(cards[0].index),):
         card = known.get(name)
         if card is None:
-            raise LimitError(f"{VISIBLE_DEVICES}: this host has no card {_short(name)}; it has {_list(cards)}")
+            raise LimitError(f"{VISIBLE_DEVICES}: this host has no card {_quote(name)}; it has {_format_cards(cards)}")
         if not card.healthy:
-            raise LimitError(f"{VISIBLE_DEVICES}: card {_short(name)} is not healthy; name another")
+            raise LimitError(f"{VISIBLE_DEVICES}: card {_quote(name)} is not healthy; name another")
         chosen.append(card)
     return tuple(chosen)
 
 
-def _limit(wish: Wish, card: CardFacts) -> int:
-    mib = compute_limit_mib(card.memory_mib, wish.units, wish.card_units)
+def _compute_limit_mib(request: HostRequest, card: CardFacts) -> int:
+    mib = compute_limit_mib(card.memory_mib, request.units, request.card_units)
     if mib < 1:
-        text = (
-            f"{CONTAINER_UNITS_VARIABLE}={wish.units} of {DEV}={wish.card_units} is less than 1 MiB of card {card.uuid}"
-        )
+        text = f"{CONTAINER_UNITS_VARIABLE}={request.units} of {CARD_UNITS}={request.card_units} is less than 1 MiB of card {card.uuid}"
         raise LimitError(f"{text} ({card.memory_mib} MiB): give more units")
     return mib
 
 
-def _list(cards: Sequence[CardFacts]) -> str:
+def _format_cards(cards: Sequence[CardFacts]) -> str:
     return ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
 
 
-def _short(value: str) -> str:
-    return repr(value) if len(value) <= _SHOWN else repr(value[:_SHOWN]) + ".."
+def _quote(value: str) -> str:
+    return repr(value) if len(value) <= _MAX_QUOTED else repr(value[:_MAX_QUOTED]) + ".."

@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from vrampack.agent.nvml.errors import DriverHungError
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 
 
-class Calls:
+class TimedCalls:
     """Calls of one event loop."""
 
     def __init__(self, *, timeout_seconds: float) -> None:
@@ -27,11 +27,11 @@ class Calls:
         self._abandoned: dict[str, asyncio.Future[object]] = {}
 
     @property
-    def hung(self) -> int:
+    def hung_count(self) -> int:
         """Threads that did not come back yet, though nobody waits for them any more."""
         return len(self._abandoned)
 
-    async def run(self, kind: str, function: Callable[[], T], *, extra_seconds: float = 0) -> T:
+    async def run_call(self, kind: str, function: Callable[[], Result], *, extra_seconds: float = 0) -> Result:
         """The function's answer, or what it raises; `DriverHungError` after the time-out, which `extra_seconds` extends.
 
         Calls of one kind take turns.
@@ -51,8 +51,8 @@ class Calls:
                 if not answer.done():  # also when our caller was cancelled
                     self._abandon(kind, answer)
 
-    def _abandon(self, kind: str, answer: asyncio.Future[T]) -> None:
-        def forget(_: asyncio.Future[T]) -> None:
+    def _abandon(self, kind: str, answer: asyncio.Future[Result]) -> None:
+        def forget(_: asyncio.Future[Result]) -> None:
             del self._abandoned[kind]
             answer.exception()  # looked at, so that the loop does not complain
 
@@ -60,9 +60,9 @@ class Calls:
         answer.add_done_callback(forget)
 
 
-def _start(kind: str, function: Callable[[], T]) -> asyncio.Future[T]:
+def _start(kind: str, function: Callable[[], Result]) -> asyncio.Future[Result]:
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+    answer: asyncio.Future[Result] = loop.create_future()
 
     def work() -> None:
         try:
@@ -76,7 +76,7 @@ def _start(kind: str, function: Callable[[], T]) -> asyncio.Future[T]:
     return answer
 
 
-def _settle(loop: asyncio.AbstractEventLoop, settle: Callable[[T], None], value: T) -> None:
+def _settle(loop: asyncio.AbstractEventLoop, settle: Callable[[Result], None], value: Result) -> None:
     try:
         loop.call_soon_threadsafe(settle, value)
     except RuntimeError:

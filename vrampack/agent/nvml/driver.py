@@ -27,7 +27,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableGpu:
     """A card that the driver counts but does not describe: usually lost."""
 
     index: int
@@ -37,14 +37,14 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class GpuInventory:
     """All cards of the node at one moment, by index."""
 
-    cards: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...]
     driver_version: str
-    cut: frozenset[str] = frozenset()
+    mig_gpus: frozenset[str] = frozenset()
     """GPUs in MIG mode, by uuid: no cards, whether they have instances or not."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableGpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Xid:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class GpuProcess:
     """One process on a card; `pid` is the host's. None: this driver does not count per process."""
 
     pid: int
@@ -67,17 +67,17 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class GpuUsage:
     """What is in use on one card."""
 
     uuid: str
     used_bytes: int
     total_bytes: int
-    processes: tuple[Process, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class CgroupLimit:
     """What a cgroup may use of a card, and uses."""
 
     hard_bytes: int | None
@@ -85,22 +85,22 @@ class Limit:
     used_bytes: int
 
 
-class Driver(Protocol):
+class GpuDriver(Protocol):
     """Every method raises `DriverError` or one of its kinds, within the time-out, and nothing else."""
 
-    async def cards(self) -> Inventory:
+    async def list_gpus(self) -> GpuInventory:
         """The cards that are there now."""
         ...
 
-    async def check(self, uuid: str) -> None:
+    async def check_gpu(self, uuid: str) -> None:
         """Raises when the card does not answer as a card does."""
         ...
 
-    async def events(self, timeout_seconds: float) -> tuple[Xid, ...]:
+    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:
         """Errors of the cards that `cards` found, each once; waits that long for the first."""
         ...
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
         """Memory in use per card of the last `cards`; a card that does not answer is left out."""
         ...
 
@@ -108,6 +108,6 @@ class Driver(Protocol):
         """Let the processes of that cgroup use so much of the card; None lifts the limit. Driver 615 and newer."""
         ...
 
-    async def limit(self, cgroup_path: str, uuid: str) -> Limit:
+    async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
         """What is in force for that cgroup."""
         ...

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-LOST = (15, 16)
+LOST_CODES = (15, 16)
 """NVML's "GPU is lost" and "reset required": no later call will be better before somebody acts."""
 
-OUTDATED = 18
+OUTDATED_CODE = 18
 """NVML's "RM has detected an NVML/RM version mismatch": the driver was exchanged, the library in this process was not."""
 
 
@@ -19,12 +19,12 @@ class DriverError(Exception):
     @property
     def is_lost(self) -> bool:
         """The card is gone, as opposed to one call that failed."""
-        return self.code in LOST
+        return self.code in LOST_CODES
 
     @property
     def is_outdated(self) -> bool:
         """Only a new process can talk to this driver."""
-        return self.code == OUTDATED
+        return self.code == OUTDATED_CODE
 
 
 class DriverHungError(DriverError):

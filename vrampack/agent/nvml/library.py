@@ -5,44 +5,44 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from vrampack.agent.nvml.calls import Calls
-from vrampack.agent.nvml.driver import Inventory, Limit, Usage, Xid
-from vrampack.agent.nvml.reading import Reading
+from vrampack.agent.nvml.calls import TimedCalls
+from vrampack.agent.nvml.driver import CgroupLimit, GpuInventory, GpuUsage, Xid
+from vrampack.agent.nvml.reading import NvmlSession
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
-class Library:
+class NvmlDriver:
     """NVML of this machine. Opened at the first call; a machine without it raises `NoDriverError` there."""
 
     def __init__(self, *, call_timeout_seconds: float, pci_devices: Path = PCI_DEVICES) -> None:
-        self._reading = Reading(pci_devices=pci_devices)
-        self._calls = Calls(timeout_seconds=call_timeout_seconds)
+        self._session = NvmlSession(pci_devices=pci_devices)
+        self._calls = TimedCalls(timeout_seconds=call_timeout_seconds)
 
     @property
-    def hung_calls(self) -> int:
+    def hung_call_count(self) -> int:
         """Calls that the driver never answered."""
-        return self._calls.hung
+        return self._calls.hung_count
 
-    async def cards(self) -> Inventory:
-        return await self._calls.run("the list of cards", self._reading.inventory)
+    async def list_gpus(self) -> GpuInventory:
+        return await self._calls.run_call("the list of cards", self._session.list_gpus)
 
-    async def check(self, uuid: str) -> None:
-        await self._calls.run(f"card {uuid}", lambda: self._reading.check(uuid))
+    async def check_gpu(self, uuid: str) -> None:
+        await self._calls.run_call(f"card {uuid}", lambda: self._session.check_gpu(uuid))
 
-    async def events(self, timeout_seconds: float) -> tuple[Xid, ...]:
-        told = await self._calls.run(
-            "events", lambda: self._reading.events(timeout_seconds), extra_seconds=timeout_seconds
+    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:
+        told = await self._calls.run_call(
+            "events", lambda: self._session.wait_for_xids(timeout_seconds), extra_seconds=timeout_seconds
         )
         if told is None:  # nothing to wait for: the wait is ours
             await asyncio.sleep(timeout_seconds)
         return told or ()
 
-    async def usage(self) -> tuple[Usage, ...]:
-        return await self._calls.run("memory in use", self._reading.usage)
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
+        return await self._calls.run_call("memory in use", self._session.read_usage)
 
     async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
-        await self._calls.run("a limit", lambda: self._reading.set_limit(cgroup_path, uuid, mib))
+        await self._calls.run_call("a limit", lambda: self._session.set_limit(cgroup_path, uuid, mib))
 
-    async def limit(self, cgroup_path: str, uuid: str) -> Limit:
-        return await self._calls.run("a limit", lambda: self._reading.limit(cgroup_path, uuid))
+    async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
+        return await self._calls.run_call("a limit", lambda: self._session.read_limit(cgroup_path, uuid))

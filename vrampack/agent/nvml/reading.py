@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pynvml
 
-from vrampack.agent.nvml.driver import Gpu, Inventory, Limit, Process, Unreadable, Usage, Xid
+from vrampack.agent.nvml.driver import CgroupLimit, Gpu, GpuInventory, GpuProcess, GpuUsage, UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError, NoDriverError
 
 Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
@@ -23,47 +23,49 @@ Handle: TypeAlias = Any  # a ctypes pointer; nvidia-ml-py has no types
 MIB = 1024 * 1024
 NO_INSTANCE = 0xFFFFFFFF
 """An event that belongs to no MIG instance."""
-MOST_EVENTS = 64
+MAX_EVENTS = 64
 """Told at once: a card that reports more than that is as unhealthy after the first."""
-_NOT_THERE = (
+_NO_DRIVER_CODES = (
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
 )
-_CLOSED = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, *_NOT_THERE)
-_NEVER = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+_CLOSED_CODES = (pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, *_NO_DRIVER_CODES)
+_UNSUPPORTED_CODES = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
-class Reading:
+class NvmlSession:
     """One open NVML. Safe to call from several threads: what they share is replaced whole."""
 
     def __init__(self, *, pci_devices: Path) -> None:
         self._pci_devices = pci_devices
         self._opening = threading.Lock()
         self._is_open = False
-        self._known: dict[str, Gpu] = {}
+        self._gpu_by_uuid: dict[str, Gpu] = {}
         """What never changes of a card is read once."""
-        self._places: dict[int, str] = {}
+        self._uuid_by_index: dict[int, str] = {}
         """Which GPU was at which index when it could last be read."""
         self._watchable: dict[str, Handle] = {}
-        self._inventory = Inventory((), "")
+        self._inventory = GpuInventory((), "")
         self._events: Handle | None = None
         self._watched: frozenset[str] = frozenset()
 
-    def inventory(self) -> Inventory:
+    def list_gpus(self) -> GpuInventory:
         """Every card there is. One that cannot be described does not hide the others."""
-        with self._asking("the list of cards"):
+        with self._opened("the list of cards"):
             version = pynvml.nvmlSystemGetDriverVersion()
             cards: list[Gpu] = []
-            unreadable: list[Unreadable] = []
+            unreadable: list[UnreadableGpu] = []
             watchable: dict[str, Handle] = {}
             cut: set[str] = set()
             for index in range(pynvml.nvmlDeviceGetCount()):
                 try:
                     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    gpu = self._gpu(handle, index)
-                    instances = self._instances(handle, gpu)
+                    gpu = self._read_gpu(handle, index)
+                    instances = self._list_instances(handle, gpu)
                 except pynvml.NVMLError as error:
-                    unreadable.append(Unreadable(index, DriverError(str(error), error.value), self._places.get(index)))
+                    unreadable.append(
+                        UnreadableGpu(index, DriverError(str(error), error.value), self._uuid_by_index.get(index))
+                    )
                     continue
                 watchable[gpu.uuid] = handle
                 if instances is None:
@@ -72,35 +74,35 @@ class Reading:
                     cut.add(gpu.uuid)
                     cards += instances
         self._watchable = watchable
-        self._inventory = Inventory(tuple(cards), version, frozenset(cut), tuple(unreadable))
+        self._inventory = GpuInventory(tuple(cards), version, frozenset(cut), tuple(unreadable))
         return self._inventory
 
-    def check(self, uuid: str) -> None:
-        with self._asking(f"card {uuid}"):
+    def check_gpu(self, uuid: str) -> None:
+        with self._opened(f"card {uuid}"):
             pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid))
 
-    def events(self, timeout_seconds: float) -> tuple[Xid, ...] | None:
+    def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...] | None:
         """None when there is no card to wait for."""
-        with self._asking("events"):
-            self._watch()
+        with self._opened("events"):
+            self._register_events()
             if not self._watched:
                 return None
             told: list[Xid] = []
             timeout_ms = int(timeout_seconds * 1000)
-            while len(told) < MOST_EVENTS:
+            while len(told) < MAX_EVENTS:
                 try:
                     event = pynvml.nvmlEventSetWait_v2(self._events, 0 if told else timeout_ms)
                 except pynvml.NVMLError_Timeout:
                     break
-                told.append(_xid(event))
+                told.append(_to_xid(event))
             return tuple(told)
 
-    def usage(self) -> tuple[Usage, ...]:
+    def read_usage(self) -> tuple[GpuUsage, ...]:
         found = []
-        with self._asking("memory in use"):
-            for card in self._inventory.cards:
+        with self._opened("memory in use"):
+            for card in self._inventory.gpus:
                 try:
-                    found.append(_usage(card.uuid, pynvml.nvmlDeviceGetHandleByUUID(card.uuid)))
+                    found.append(_read_gpu_usage(card.uuid, pynvml.nvmlDeviceGetHandleByUUID(card.uuid)))
                 except pynvml.NVMLError:
                     continue  # its check says so, with the reason
         return tuple(found)
@@ -109,18 +111,18 @@ class Reading:
         """The soft limit stays 0: one that is set and not lifted before the cgroup dies leaks to its parent."""
         hard = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX if mib is None else mib * MIB
         limits = pynvml.c_nvmlSetMemoryLimits_v1_t(cgroup_path.encode(), 0, hard)
-        with self._asking(f"a limit of card {uuid} for {cgroup_path}"):
+        with self._opened(f"a limit of card {uuid} for {cgroup_path}"):
             pynvml.nvmlDeviceSetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
 
-    def limit(self, cgroup_path: str, uuid: str) -> Limit:
+    def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t(cgroup_path.encode())
-        with self._asking(f"the limit of card {uuid} for {cgroup_path}"):
+        with self._opened(f"the limit of card {uuid} for {cgroup_path}"):
             pynvml.nvmlDeviceGetMemoryLimits_v1(pynvml.nvmlDeviceGetHandleByUUID(uuid), limits)
         hard = None if limits.hardLimit == pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX else int(limits.hardLimit)
-        return Limit(hard, int(limits.currentUsed))
+        return CgroupLimit(hard, int(limits.currentUsed))
 
     @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def _opened(self, subject: str) -> Iterator[None]:
         try:
             with self._opening:
                 if not self._is_open:
@@ -129,30 +131,30 @@ class Reading:
                     self._is_open = True
             yield
         except pynvml.NVMLError as error:
-            if error.value in _CLOSED:
+            if error.value in _CLOSED_CODES:
                 self._is_open = False
-            kind = NoDriverError if error.value in _NOT_THERE else DriverError
-            raise kind(f"{what}: {error}", error.value) from error
+            kind = NoDriverError if error.value in _NO_DRIVER_CODES else DriverError
+            raise kind(f"{subject}: {error}", error.value) from error
 
-    def _gpu(self, handle: Handle, index: int) -> Gpu:
+    def _read_gpu(self, handle: Handle, index: int) -> Gpu:
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        self._places[index] = uuid
-        if uuid not in self._known:
+        self._uuid_by_index[index] = uuid
+        if uuid not in self._gpu_by_uuid:
             pci_bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
-            self._known[uuid] = Gpu(
+            self._gpu_by_uuid[uuid] = Gpu(
                 uuid=uuid,
                 index=index,
                 minor=pynvml.nvmlDeviceGetMinorNumber(handle),
                 pci_bus_id=pci_bus_id,
                 model=pynvml.nvmlDeviceGetName(handle),
-                memory_mib=_memory_mib(handle),
-                numa=_numa(self._pci_devices, pci_bus_id),
+                memory_mib=_read_memory_mib(handle),
+                numa=_read_numa_node(self._pci_devices, pci_bus_id),
             )
-        return replace(self._known[uuid], index=index)
+        return replace(self._gpu_by_uuid[uuid], index=index)
 
-    def _instances(self, handle: Handle, gpu: Gpu) -> list[Gpu] | None:
+    def _list_instances(self, handle: Handle, gpu: Gpu) -> list[Gpu] | None:
         """None: not in MIG mode, the GPU is a card itself."""
-        if not _is_cut(handle):
+        if not _is_mig_enabled(handle):
             return None
         found = []
         for slot in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
@@ -160,24 +162,24 @@ class Reading:
                 instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
             except (pynvml.NVMLError_NotFound, pynvml.NVMLError_InvalidArgument):
                 continue  # a place that is not taken
-            found.append(self._instance(instance, gpu, slot))
+            found.append(self._read_instance(instance, gpu, slot))
         return found
 
-    def _instance(self, handle: Handle, gpu: Gpu, slot: int) -> Gpu:
+    def _read_instance(self, handle: Handle, gpu: Gpu, slot: int) -> Gpu:
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        if uuid not in self._known:
-            self._known[uuid] = replace(
+        if uuid not in self._gpu_by_uuid:
+            self._gpu_by_uuid[uuid] = replace(
                 gpu,
                 uuid=uuid,
                 model=pynvml.nvmlDeviceGetName(handle),
-                memory_mib=_memory_mib(handle),
+                memory_mib=_read_memory_mib(handle),
                 mig_parent=gpu.uuid,
                 gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(handle),
                 compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(handle),
             )
-        return replace(self._known[uuid], index=(gpu.index + 1) * 100 + slot)
+        return replace(self._gpu_by_uuid[uuid], index=(gpu.index + 1) * 100 + slot)
 
-    def _watch(self) -> None:
+    def _register_events(self) -> None:
         """Add cards that came since; a card whose events cannot be had is judged by its checks alone."""
         if self._events is None:
             self._events = pynvml.nvmlEventSetCreate()
@@ -187,13 +189,13 @@ class Reading:
             try:
                 pynvml.nvmlDeviceRegisterEvents(watchable[uuid], pynvml.nvmlEventTypeXidCriticalError, self._events)
             except pynvml.NVMLError as error:
-                if error.value not in _NEVER:
+                if error.value not in _UNSUPPORTED_CODES:
                     continue  # tried again at the next wait
             watched |= {uuid}
         self._watched = frozenset(watched)
 
 
-def _xid(event: Any) -> Xid:  # noqa: ANN401 - a ctypes structure
+def _to_xid(event: Any) -> Xid:  # noqa: ANN401 - a ctypes structure
     try:
         uuid = pynvml.nvmlDeviceGetUUID(event.device)
     except pynvml.NVMLError:
@@ -207,7 +209,7 @@ def _xid(event: Any) -> Xid:  # noqa: ANN401 - a ctypes structure
     )
 
 
-def _usage(uuid: str, handle: Handle) -> Usage:
+def _read_gpu_usage(uuid: str, handle: Handle) -> GpuUsage:
     try:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError_FunctionNotFound:
@@ -215,28 +217,28 @@ def _usage(uuid: str, handle: Handle) -> Usage:
     try:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     except pynvml.NVMLError as error:
-        if error.value not in _NEVER:
+        if error.value not in _UNSUPPORTED_CODES:
             raise
         processes = []
-    shares = (Process(int(process.pid), process.usedGpuMemory) for process in processes)
-    return Usage(uuid, int(memory.used), int(memory.total), tuple(shares))
+    shares = (GpuProcess(int(process.pid), process.usedGpuMemory) for process in processes)
+    return GpuUsage(uuid, int(memory.used), int(memory.total), tuple(shares))
 
 
-def _memory_mib(handle: Handle) -> int:
+def _read_memory_mib(handle: Handle) -> int:
     return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
 
 
-def _is_cut(handle: Handle) -> bool:
+def _is_mig_enabled(handle: Handle) -> bool:
     try:
         current, _ = pynvml.nvmlDeviceGetMigMode(handle)
     except pynvml.NVMLError as error:
-        if error.value not in _NEVER:
+        if error.value not in _UNSUPPORTED_CODES:
             raise
         return False
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _numa(pci_devices: Path, pci_bus_id: str) -> int | None:
+def _read_numa_node(pci_devices: Path, pci_bus_id: str) -> int | None:
     """The CPUs' node that the card is wired to. NVML's own call means another thing: memory that is a node itself."""
     domain, _, rest = pci_bus_id.lower().partition(":")
     try:

@@ -1,4 +1,4 @@
-"""`vrampack shim`: who holds what of this node's cards, asked of its agent; and the kernel module off the driver, and back.
+"""`vrampack limits`: who holds what of this node's cards, asked of its agent; and the kernel module off the driver, and back.
 
 `detach` and `attach` speak to the module itself, so that a driver can be exchanged while no agent runs.
 """
@@ -14,8 +14,8 @@ from http.client import HTTPConnection, HTTPException
 import msgspec
 
 from vrampack.agent.limits.kmod.errors import ModuleError
-from vrampack.agent.limits.kmod.nodes import NOT_LOADED, Nodes
-from vrampack.agent.shown import ShimStatus
+from vrampack.agent.limits.kmod.nodes import NOT_LOADED, KmodClient
+from vrampack.agent.shown import LimitsStatus
 from vrampack.cli.refusal import refuse
 from vrampack.cli.shim.render import open_files, table
 from vrampack.config.addresses import parse_address
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str]) -> int:
     made = parser()
     options = made.parse_args(arguments)
     if options.action != "status":
-        return command(options.action, Nodes())
+        return command(options.action, KmodClient())
     try:
         host, port = parse_address(options.address)
     except ValueError as error:
         made.error(f"--address: {error}")
     try:
-        status = msgspec.json.decode(_asked(host, port), type=ShimStatus)
+        status = msgspec.json.decode(_asked(host, port), type=LimitsStatus)
     except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
         hint = "is it the health address of an agent of this version?"
         return refuse(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def command(action: str, nodes: Nodes) -> int:
+def command(action: str, nodes: KmodClient) -> int:
     """Tell the module of this node; `detach` is done, and yet 1, while files are open that keep the driver loaded."""
     try:
-        if nodes.state() is None:
+        if nodes.read_state() is None:
             return refuse(NOT_LOADED, 1)
         (nodes.detach if action == "detach" else nodes.attach)()
-        state = nodes.state()
-        instances = nodes.instances()
+        state = nodes.read_state()
+        instances = nodes.list_budgets()
     except ModuleError as error:
         return refuse(str(error), 1)
     if action == "detach" and state is not None and state.files:
@@ -67,7 +67,7 @@ def command(action: str, nodes: Nodes) -> int:
 def parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
-        prog="vrampack shim",
+        prog="vrampack limits",
         description=(
             "Show who holds what of this node's cards, where kernel module (kmod) or library (preload) hold limits; "
             "take the module off the driver, before the driver is unloaded, and put it back. Both as root on the node."
@@ -85,14 +85,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _as_json(status: ShimStatus) -> str:
+def _as_json(status: LimitsStatus) -> str:
     return msgspec.json.format(msgspec.json.encode(status), indent=2).decode() + "\n"
 
 
 def _asked(host: str, port: int) -> bytes:
     connection = HTTPConnection(host, port, timeout=CALL_SECONDS)
     try:
-        connection.request("GET", "/shim")
+        connection.request("GET", "/limits")
         answer = connection.getresponse()
         body = answer.read(MOST_BYTES)
     finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vrampack.agent.limits.kmod.nodes import Instance
-from vrampack.agent.shown import ShimStatus, ShownContainer, ShownModule
+from vrampack.agent.limits.kmod.nodes import KmodBudget
+from vrampack.agent.shown import LimitedContainer, LimitsStatus, ModuleStatus
 from vrampack.cli.inspect.tables import aligned
 
 HEADINGS = ("NAMESPACE", "POD", "CONTAINER", "CARD", "USED(MiB)", "LIMIT(MiB)", "PEAK(MiB)", "REFUSED", "PIDS(MiB)")
@@ -13,7 +13,7 @@ NUMBERS = (3, 4, 5, 6, 7)
 _MIB = 1 << 20
 
 
-def table(status: ShimStatus) -> str:
+def table(status: LimitsStatus) -> str:
     """Sizes in MiB, rounded up: what is used is never shown as less."""
     if status.enforcement not in {"kmod", "preload"}:
         held_by = status.enforcement or "-"
@@ -25,7 +25,7 @@ def table(status: ShimStatus) -> str:
     return above + aligned([HEADINGS, *(_row(each) for each in status.containers)], right=NUMBERS)
 
 
-def open_files(count: int, instances: Iterable[Instance]) -> str:
+def open_files(count: int, instances: Iterable[KmodBudget]) -> str:
     """How many files of managed processes are open, and whose."""
     holders = []
     for each in instances:
@@ -35,14 +35,14 @@ def open_files(count: int, instances: Iterable[Instance]) -> str:
     return f"{count} files of limited processes are open: {'; '.join(holders) or 'whose is not known'}"
 
 
-def _above(module: ShownModule | None) -> str:
+def _above(module: ModuleStatus | None) -> str:
     if module is None:
         return "Module: not loaded\n"
     attached = f"attached to driver {module.driver_version}, {module.layout}" if module.is_attached else "detached"
     return f"Module {module.version}: {attached}, uvm {module.uvm}, {module.files} open files\n"
 
 
-def _row(each: ShownContainer) -> tuple[str, ...]:
+def _row(each: LimitedContainer) -> tuple[str, ...]:
     return (
         each.namespace or "-",
         each.pod or each.uid,

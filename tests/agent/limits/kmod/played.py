@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from vrampack.agent.limits.kmod.nodes import Nodes
+from vrampack.agent.limits.kmod.nodes import KmodClient
 
 MIB = 1 << 20
 
@@ -58,8 +58,8 @@ class PlayedModule:
         self._numbers = count(1)
 
     @property
-    def nodes(self) -> Nodes:
-        return Nodes(self)
+    def nodes(self) -> KmodClient:
+        return KmodClient(self)
 
     def uses(self, name: str, minor: int, mib: int, *, pid: int = 812, refused: int = 0) -> None:
         """A process of this instance has a file open, and so much of that card."""
@@ -86,37 +86,37 @@ class PlayedModule:
             if not each.is_removed
         }
 
-    def read(self, node: str) -> str:
-        self._check_loaded(node)
-        if node == "version":
+    def read_file(self, file_name: str) -> str:
+        self._check_loaded(file_name)
+        if file_name == "version":
             return "0.1.0\n"
         if self.is_unreadable:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), node)
-        if node == "state":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file_name)
+        if file_name == "state":
             driver = f"driver: {self.driver}\nlayout: two devices\n" if self.is_attached else ""
             return (
                 f"attached: {'yes' if self.is_attached else 'no'}\n{driver}"
                 f"uvm: {self.uvm}\ncards: unwatched\ninstances: {len(self.instances)}\n"
                 f"files: {sum(each.files for each in self.instances.values())}\n"
             )
-        if node == "inst_ctl":
+        if file_name == "inst_ctl":
             return "".join(f"{line}\n" for name, each in self.instances.items() for line in _lines(name, each))
-        return f"{self.most[self._minor(node, 'max_inst')]}\n"
+        return f"{self.most[self._minor(file_name, 'max_inst')]}\n"
 
     def _check_loaded(self, node: str) -> None:
         if not self.is_loaded:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), node)
 
-    def try_to_open(self, node: str) -> None:
-        self._check_loaded(node)
+    def check_writable(self, file_name: str) -> None:
+        self._check_loaded(file_name)
         if self.is_forbidden:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), node)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file_name)
 
-    def write(self, node: str, text: str) -> None:
-        self.try_to_open(node)
+    def write_file(self, file_name: str, text: str) -> None:
+        self.check_writable(file_name)
         words = text.split()
-        if node != "inst_ctl":
-            self._write_below(node, int(text))
+        if file_name != "inst_ctl":
+            self._write_below(file_name, int(text))
             return
         self.commands.append(text)
         if words[0] == "add":

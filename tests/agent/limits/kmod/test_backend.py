@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.agent.limits.kmod.played import MIB, PlayedModule, a_proc, a_process
-from vrampack.agent.limits.books import ProcessUse, Tally
-from vrampack.agent.limits.cgroups import Cgroups
-from vrampack.agent.limits.contract import Identity, Scope, Standing
+from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.contract import AppliedState, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.kmod.backend import Kmod, Wanted
+from vrampack.agent.limits.kmod.backend import DesiredBudget, KmodBackEnd
 
 DRIVER = "580.95.05"
 UID = "1d3a9a10-0000-4000-8000-000000000001"
@@ -35,19 +35,19 @@ class Node:
         self.proc = a_proc(folder)
         self.module = PlayedModule(DRIVER)
         self.minors = {"GPU-a": 0, "GPU-b": 1}
-        self.cgroups = Cgroups(self.mount)
-        self.wanted: dict[str, Wanted] = {}
+        self.cgroups = CgroupTree(self.mount)
+        self.wanted: dict[str, DesiredBudget] = {}
         self.gone: set[str] = set()
         self.back_end = self.restarted()
 
-    def restarted(self) -> Kmod:
+    def restarted(self) -> KmodBackEnd:
         """Another agent's."""
-        self.back_end = Kmod(
+        self.back_end = KmodBackEnd(
             self.module.nodes,
             self.cgroups,
-            wanted=self.wanted.values,
-            is_gone=self.gone.__contains__,
-            minors=lambda: self.minors,
+            list_desired=self.wanted.values,
+            is_owner_gone=self.gone.__contains__,
+            get_minors=lambda: self.minors,
             driver_version=lambda: DRIVER,
             proc=self.proc,
         )
@@ -60,24 +60,29 @@ class Node:
             (folder / IDS[name]).mkdir(parents=True, exist_ok=True)
             (folder / IDS[name] / "cgroup.procs").write_text(f"{50 + at}\n")
         for wanted in self.wants(uid, containers, mib):
-            self.wanted[wanted.name] = wanted
+            self.wanted[wanted.budget_name] = wanted
         return folder
 
-    def wants(self, uid: str, containers: tuple[str, ...], mib: int) -> Iterator[Wanted]:
+    def wants(self, uid: str, containers: tuple[str, ...], mib: int) -> Iterator[DesiredBudget]:
         if self.version == 2:
             shown = containers[0] if len(containers) == 1 else ""
-            yield Wanted(uid, {"GPU-a": mib * len(containers)}, partial(self.cgroups.pod, uid), shown=shown)
+            yield DesiredBudget(
+                uid,
+                {"GPU-a": mib * len(containers)},
+                partial(self.cgroups.find_pod_cgroup, uid),
+                reported_container=shown,
+            )
         if self.version == 1 or len(containers) > 1:
             for name in containers:
-                folder = partial(self.cgroups.container, uid, IDS[name])
-                yield Wanted(uid, {"GPU-a": mib}, folder, name, name, is_refinement=self.version == 2)
+                folder = partial(self.cgroups.find_container_cgroup, uid, IDS[name])
+                yield DesiredBudget(uid, {"GPU-a": mib}, folder, name, name, is_added_by_hook=self.version == 2)
 
     async def starts(self, container: str = "", *, uid: str = UID, mib: int = 4301, pid: int = 0) -> str:
         """What kubelet asks of the pod, or the hook of the container; in force or deferred."""
-        cgroup = self.cgroups.container(uid, IDS[container]) if container else None
+        cgroup = self.cgroups.find_container_cgroup(uid, IDS[container]) if container else None
         scope = Scope.CONTAINER if container else Scope.POD
-        identity = Identity(uid, "ml", "a", container, cgroup, pid)
-        return (await self.back_end.apply(scope, identity, {"GPU-a": mib})).standing
+        identity = LimitTarget(uid, "ml", "a", container, cgroup, pid)
+        return (await self.back_end.apply(scope, identity, {"GPU-a": mib})).state
 
     def identity_of(self, name: str) -> str:
         return self.module.instances[name].identity
@@ -97,9 +102,9 @@ def older(tmp_path: Path) -> Node:
 async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: Node) -> None:
     """The hook's question adds nothing then: a card has room for so many instances only."""
     folder = node.pod("main")
-    assert await node.starts() == Standing.IN_FORCE
+    assert await node.starts() == AppliedState.IN_FORCE
     assert node.identity_of(UID) == f"cgroup={folder.stat().st_ino}"
-    assert await node.starts("main") == Standing.IN_FORCE
+    assert await node.starts("main") == AppliedState.IN_FORCE
     assert node.module.limits() == {UID: {0: 4301}}
 
 
@@ -123,9 +128,9 @@ async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(no
 async def test_on_cgroup_v1_the_pod_waits_for_the_hook(older: Node) -> None:
     older.pod("main")
     a_process(older.proc, 50, (50, 1))
-    assert await older.starts() == Standing.DEFERRED
+    assert await older.starts() == AppliedState.DEFERRED
     assert older.module.instances == {}
-    assert await older.starts("main", pid=50) == Standing.IN_FORCE
+    assert await older.starts("main", pid=50) == AppliedState.IN_FORCE
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
@@ -142,7 +147,7 @@ async def test_a_pod_without_a_cgroup_does_not_start(node: Node) -> None:
 
 
 STATES: dict[str, tuple[dict[str, object], str]] = {
-    "detached": ({"is_attached": False}, "vrampack shim attach"),
+    "detached": ({"is_attached": False}, "vrampack limits attach"),
     "gone": ({"is_loaded": False}, "modprobe vrampack"),
     "unguarded": ({"uvm": "unguarded"}, "uvm: unguarded"),
     "before another driver": ({"driver": "570.1"}, "stands before driver 570.1"),
@@ -154,21 +159,21 @@ async def test_a_module_that_holds_nobody_is_said_and_nobody_starts(
     node: Node, state: dict[str, object], why: str
 ) -> None:
     node.pod("main")
-    assert await node.back_end.look() == ""
+    assert await node.back_end.reconcile() == ""
     before = node.module.limits()
     for name, value in state.items():
         setattr(node.module, name, value)
-    assert why in await node.back_end.look()
+    assert why in await node.back_end.reconcile()
     with pytest.raises(LimitError, match=why):
         await node.starts()
     assert node.module.limits() == before  # who runs is left as it is
 
 
 async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: Node) -> None:
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert node.module.most == {0: 25, 1: 25}
     node.module.most = {0: 7, 1: 25}  # somebody's choice
-    await node.restarted().look()
+    await node.restarted().reconcile()
     assert node.module.most == {0: 7, 1: 25}
 
 
@@ -176,7 +181,7 @@ async def test_a_limit_that_changed_is_pushed(node: Node) -> None:
     node.pod("main")
     await node.starts()
     node.pod("main", mib=2000)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert node.module.limits() == {UID: {0: 2000}}
     assert [command for command in node.module.commands if command.startswith("add")] == [
         f"add {UID} {node.identity_of(UID)} 0={4301 * MIB}"
@@ -188,16 +193,16 @@ async def test_the_next_agent_leaves_what_it_finds(node: Node) -> None:
     await node.starts(mib=8602)
     await node.starts("main")
     node.module.commands.clear()
-    assert await node.restarted().look() == ""
+    assert await node.restarted().reconcile() == ""
     assert [command for command in node.module.commands if not command.startswith("cards")] == []
 
 
 async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: Node) -> None:
     """Nobody has a file of its own yet, so containers may have theirs without a second budget."""
     node.pod("main", "side", mib=2000)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     node.module.load(DRIVER)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert node.module.limits() == {UID: {0: 4000}, f"{UID}.main": {0: 2000}, f"{UID}.side": {0: 2000}}
     assert node.module.most == {0: 25, 1: 25}
 
@@ -206,14 +211,14 @@ async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budge
     """What it has open counts there: with an instance of its own it would have a second budget."""
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert node.module.limits() == {UID: {0: 4000}}
 
 
 async def test_on_v1_a_look_finds_the_first_process_by_itself(older: Node) -> None:
     older.pod("main")
     a_process(older.proc, 50, (50, 1))
-    await older.back_end.look()
+    await older.back_end.reconcile()
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
@@ -222,18 +227,20 @@ async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
 ) -> None:
     node.pod("main")
     node.pod("main", uid=OTHER)
-    node.wanted[UID] = Wanted(UID, {"GPU-gone": 1}, node.wanted[UID].folder)
+    node.wanted[UID] = DesiredBudget(UID, {"GPU-gone": 1}, node.wanted[UID].find_cgroup)
     for _ in range(2):
-        assert await node.back_end.look() == ""
+        assert await node.back_end.reconcile() == ""
     assert node.module.limits() == {OTHER: {0: 4301}}
-    assert caplog.text.count(f"not held instance={UID} why={UID}: the driver does not show card GPU-gone") == 1
+    assert (
+        caplog.text.count(f"budget not applied budget={UID} reason={UID}: the driver does not show card GPU-gone") == 1
+    )
 
 
 async def test_two_instances_of_one_gpu_are_refused(node: Node) -> None:
     node.pod("main")
     node.minors = {"MIG-a": 0, "MIG-b": 0}
     with pytest.raises(LimitError, match="MIG instances of one GPU have one number"):
-        await node.back_end.apply(Scope.POD, Identity(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
+        await node.back_end.apply(Scope.POD, LimitTarget(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
 
 
 async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: Node) -> None:
@@ -241,20 +248,20 @@ async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: Node
     await node.starts()
     node.module.uses(UID, 0, 3193)
     node.wanted.clear()
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert UID in node.module.instances  # its processes may run still
     node.gone.add(UID)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert UID in node.module.instances  # a file was handed to somebody
     node.module.ends(UID)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert node.module.instances == {}
 
 
 async def test_instances_of_people_are_left_alone(node: Node) -> None:
-    node.module.write("inst_ctl", "add trial cgroup=9 0=1")
+    node.module.write_file("inst_ctl", "add trial cgroup=9 0=1")
     node.gone.add("trial")
-    await node.back_end.look()
+    await node.back_end.reconcile()
     assert "trial" in node.module.instances
 
 
@@ -263,35 +270,35 @@ async def test_use_is_shown_by_container_and_process(node: Node) -> None:
     await node.starts()
     node.module.uses(UID, 0, 3193, pid=812, refused=2)
     node.module.uses(UID, 0, 100, pid=813)
-    await node.back_end.look()
+    await node.back_end.reconcile()
     key = UID, "main", "GPU-a"
-    assert node.back_end.tallies() == {key: Tally(3293 * MIB, 3293 * MIB, 2)}
-    assert node.back_end.connected() == {(UID, "main"): 2}
-    assert node.back_end.connections == 2
-    assert node.back_end.processes() == (
-        ProcessUse(812, UID, "", "main", "GPU-a", 3193 * MIB, 0),
-        ProcessUse(813, UID, "", "main", "GPU-a", 100 * MIB, 0),
+    assert node.back_end.list_usage_totals() == {key: UsageTotals(3293 * MIB, 3293 * MIB, 2)}
+    assert node.back_end.count_processes() == {(UID, "main"): 2}
+    assert node.back_end.process_count == 2
+    assert node.back_end.list_processes() == (
+        ProcessUsage(812, UID, "", "main", "GPU-a", 3193 * MIB, 0),
+        ProcessUsage(813, UID, "", "main", "GPU-a", 100 * MIB, 0),
     )
-    assert [row.used_bytes for row in await node.back_end.usage()] == [3293 * MIB]
+    assert [row.used_bytes for row in await node.back_end.measure_usage()] == [3293 * MIB]
 
 
 async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: Node) -> None:
     node.pod("main")
     await node.starts()
-    await node.back_end.look()
+    await node.back_end.reconcile()
     node.module.uses(UID, 0, 3193)
     node.wanted.clear()
-    await node.back_end.look()
-    assert node.back_end.tallies() == {(UID, "main", "GPU-a"): Tally(3193 * MIB, 3193 * MIB, 0)}
-    await node.restarted().look()  # another agent does not know which container it was
-    assert node.back_end.tallies() == {(UID, "", "GPU-a"): Tally(3193 * MIB, 3193 * MIB, 0)}
+    await node.back_end.reconcile()
+    assert node.back_end.list_usage_totals() == {(UID, "main", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
+    await node.restarted().reconcile()  # another agent does not know which container it was
+    assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
 
 
 async def test_containers_that_nobody_refined_are_shown_together(node: Node) -> None:
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
-    await node.back_end.look()
-    assert node.back_end.tallies() == {}
+    await node.back_end.reconcile()
+    assert node.back_end.list_usage_totals() == {}
     node.module.uses(UID, 0, 3000)
-    await node.back_end.look()
-    assert node.back_end.tallies() == {(UID, "", "GPU-a"): Tally(3000 * MIB, 3000 * MIB, 0)}
+    await node.back_end.reconcile()
+    assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3000 * MIB, 3000 * MIB, 0)}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent.limits.kmod.played import a_proc, a_process
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.kmod.identity import cgroup_id, pid_namespace
+from vrampack.agent.limits.kmod.identity import find_pid_namespace, read_cgroup_id
 from vrampack.agent.limits.kmod.nodes import CgroupId, PidNamespace
 
 Pids = dict[int, tuple[int, ...]]
@@ -38,7 +38,7 @@ def a_cgroup(folder: Path, pids: Pids) -> Path:
 @pytest.mark.parametrize(("pids", "said", "want"), THERE.values(), ids=THERE)
 def test_a_container_is_its_first_process_s_namespace(tmp_path: Path, pids: Pids, said: int, want: int) -> None:
     folder = a_cgroup(tmp_path, pids)
-    assert pid_namespace(folder, said, tmp_path / "proc") == PidNamespace(want)
+    assert find_pid_namespace(folder, said, tmp_path / "proc") == PidNamespace(want)
 
 
 REFUSED: dict[str, tuple[Pids, int, str]] = {
@@ -53,17 +53,17 @@ REFUSED: dict[str, tuple[Pids, int, str]] = {
 def test_one_that_cannot_be_told_apart_is_refused(tmp_path: Path, pids: Pids, said: int, why: str) -> None:
     folder = a_cgroup(tmp_path, pids)
     with pytest.raises(LimitError, match=why):
-        pid_namespace(folder, said, tmp_path / "proc")
+        find_pid_namespace(folder, said, tmp_path / "proc")
 
 
 def test_the_first_process_of_the_node_stands_for_nobody(tmp_path: Path) -> None:
     """It has one number, and that is 1: everything on the node would be one container."""
     folder = a_cgroup(tmp_path, {1: (1,)})
     with pytest.raises(LimitError, match="of the node"):
-        pid_namespace(folder, 1, tmp_path / "proc")
+        find_pid_namespace(folder, 1, tmp_path / "proc")
 
 
 def test_a_cgroup_of_v2_is_its_folder_s_inode(tmp_path: Path) -> None:
-    assert cgroup_id(tmp_path) == CgroupId(tmp_path.stat().st_ino)
+    assert read_cgroup_id(tmp_path) == CgroupId(tmp_path.stat().st_ino)
     with pytest.raises(LimitError, match=r"cgroup .*/gone: No such file"):
-        cgroup_id(tmp_path / "gone")
+        read_cgroup_id(tmp_path / "gone")

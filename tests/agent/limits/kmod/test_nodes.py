@@ -9,8 +9,16 @@ import pytest
 
 from tests.agent.limits.kmod.played import MIB, PlayedModule
 from vrampack.agent.limits.kmod.errors import ModuleError
-from vrampack.agent.limits.kmod.nodes import CardUse, CgroupId, Instance, Nodes, PidNamespace, ProcessUse, State
-from vrampack.agent.limits.kmod.procfs import Procfs
+from vrampack.agent.limits.kmod.nodes import (
+    BudgetCard,
+    BudgetProcess,
+    CgroupId,
+    KmodBudget,
+    KmodClient,
+    ModuleState,
+    PidNamespace,
+)
+from vrampack.agent.limits.kmod.procfs import ProcfsModuleFiles
 
 SAID = """\
 instance 1d3a.main id=3 cgroup=4711 weight=1 files=2
@@ -21,17 +29,17 @@ speed 1d3a.main 7
 instance host id=9 pidns=4026532999 weight=4 files=1 removed=1
 """
 READ = (
-    Instance(
+    KmodBudget(
         "1d3a.main",
         3,
         4711,
         1,
         2,
         is_removed=False,
-        cards={0: CardUse(4301 * MIB, 3348103168, 3348103169, 1), 1: CardUse(0, 0, 0, 0)},
-        processes=(ProcessUse(0, 812, 3348103168),),
+        cards={0: BudgetCard(4301 * MIB, 3348103168, 3348103169, 1), 1: BudgetCard(0, 0, 0, 0)},
+        processes=(BudgetProcess(0, 812, 3348103168),),
     ),
-    Instance("host", 9, None, 4, 1, is_removed=True),
+    KmodBudget("host", 9, None, 4, 1, is_removed=True),
 )
 
 
@@ -48,18 +56,18 @@ def folder(tmp_path: Path) -> Path:
 
 def test_instances_are_read_with_their_cards_and_processes(folder: Path) -> None:
     """Lines of a kind that a newer module may have are passed over."""
-    found = Nodes(Procfs(folder)).instances()
+    found = KmodClient(ProcfsModuleFiles(folder)).list_budgets()
     assert found == READ
-    assert found[0].limits == {0: 4301 * MIB}
+    assert found[0].limit_bytes_by_minor == {0: 4301 * MIB}
 
 
 def test_the_state_is_read(folder: Path) -> None:
-    nodes = Nodes(Procfs(folder))
-    assert nodes.state() == State("0.1.0", True, "580.95.05", "one device", "absent", 3)  # noqa: FBT003 - a value
+    nodes = KmodClient(ProcfsModuleFiles(folder))
+    assert nodes.read_state() == ModuleState("0.1.0", True, "580.95.05", "one device", "absent", 3)  # noqa: FBT003 - a value
     (folder / "state").write_text("attached: no\nuvm: guarded\ninstances: 0\nfiles: 0\n")
-    assert nodes.state() == State("0.1.0", False, "", "", "guarded", 0)  # noqa: FBT003 - a value
+    assert nodes.read_state() == ModuleState("0.1.0", False, "", "", "guarded", 0)  # noqa: FBT003 - a value
     (folder / "state").unlink()
-    assert nodes.state() is None
+    assert nodes.read_state() is None
 
 
 FOREIGN = {
@@ -75,18 +83,18 @@ FOREIGN = {
 def test_what_is_not_understood_is_said(folder: Path, text: str) -> None:
     (folder / "inst_ctl").write_text(text)
     with pytest.raises(ModuleError, match=r"inst_ctl says .*are module and vrampack of one version"):
-        Nodes(Procfs(folder)).instances()
+        KmodClient(ProcfsModuleFiles(folder)).list_budgets()
 
 
 def test_a_command_is_one_write_in_the_documented_syntax(folder: Path) -> None:
     (folder / "inst_ctl").write_text("")
-    Nodes(Procfs(folder)).add("1d3a.main", CgroupId(4711), {1: 5, 0: 4301 * MIB}, weight=4)
+    KmodClient(ProcfsModuleFiles(folder)).add_budget("1d3a.main", CgroupId(4711), {1: 5, 0: 4301 * MIB}, weight=4)
     assert (folder / "inst_ctl").read_text() == "add 1d3a.main cgroup=4711 0=4509925376 1=5 weight=4"
 
 
 def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModuleError, match="/proc/cgpu_km is not there: load the kernel module, modprobe vrampack"):
-        Nodes(Procfs(tmp_path)).detach()
+        KmodClient(ProcfsModuleFiles(tmp_path)).detach()
 
 
 @pytest.fixture
@@ -95,7 +103,7 @@ def module() -> PlayedModule:
 
 
 def add(module: PlayedModule, name: str = "a", number: int = 1) -> None:
-    module.nodes.add(name, CgroupId(number), {0: MIB})
+    module.nodes.add_budget(name, CgroupId(number), {0: MIB})
 
 
 def detached(module: PlayedModule) -> None:
@@ -124,18 +132,21 @@ def forbidden(module: PlayedModule) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
-    "detached": (detached, "is detached from the driver: vrampack shim attach"),
+    "detached": (detached, "is detached from the driver: vrampack limits attach"),
     "managed memory would pass": (unguarded, "uvm: unguarded"),
     "another's cgroup": (the_same_cgroup, r"add b cgroup=1 .*cgroup= or pidns= is that of another instance"),
     "too many on one card": (one_too_many, r"as many instances as its max_inst allows: write up to 25 there"),
-    "a process that is gone": (lambda m: m.nodes.add("a", PidNamespace(404), {0: 1}), "pidns= names no process"),
-    "nobody of this name": (lambda m: m.nodes.remove("a"), "remove a: .*no instance has this name"),
-    "no card": (lambda m: m.nodes.add("a", CgroupId(1), {}), "refused by the module, whose log says why"),
+    "a process that is gone": (lambda m: m.nodes.add_budget("a", PidNamespace(404), {0: 1}), "pidns= names no process"),
+    "nobody of this name": (lambda m: m.nodes.remove_budget("a"), "remove a: .*no instance has this name"),
+    "no card": (lambda m: m.nodes.add_budget("a", CgroupId(1), {}), "refused by the module, whose log says why"),
     "a profile of the node": (forbidden, r"not permitted by the node's profiles \(AppArmor, SELinux\)"),
     "a name with a space": (lambda m: add(m, "a b"), "'a b' is no name for an instance"),
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
-    "a resize of nobody": (lambda m: m.nodes.resize(0, "a", 1), "/proc/cgpu_km/0/a/memsize is not there any more"),
-    "too many cards": (lambda m: m.nodes.cards(range(2000)), "a command has 4095 bytes at most"),
+    "a resize of nobody": (
+        lambda m: m.nodes.resize_budget(0, "a", 1),
+        "/proc/cgpu_km/0/a/memsize is not there any more",
+    ),
+    "too many cards": (lambda m: m.nodes.add_cards(range(2000)), "a command has 4095 bytes at most"),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.limits.kmod.played import PlayedModule, a_proc
-from vrampack.agent.limits.kmod.presence import why_not
+from vrampack.agent.limits.kmod.presence import find_preflight_problem
 
 
 def loaded(module: PlayedModule, **state: object) -> None:
@@ -29,7 +29,7 @@ MISSING: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
 def test_what_is_missing_is_said(tmp_path: Path, make: Callable[[PlayedModule], None], why: str) -> None:
     module = PlayedModule()
     make(module)
-    found = why_not(module.nodes, cgroup_version=2, proc=a_proc(tmp_path))
+    found = find_preflight_problem(module.nodes, cgroup_version=2, proc=a_proc(tmp_path))
     assert why in found
     assert bool(found) == bool(why)
     assert module.commands == []
@@ -38,7 +38,7 @@ def test_what_is_missing_is_said(tmp_path: Path, make: Callable[[PlayedModule], 
 def test_managed_memory_may_be_loaded_later(tmp_path: Path) -> None:
     module = PlayedModule()
     module.uvm = "absent"
-    assert why_not(module.nodes, cgroup_version=2, proc=a_proc(tmp_path)) == ""
+    assert find_preflight_problem(module.nodes, cgroup_version=2, proc=a_proc(tmp_path)) == ""
 
 
 def test_an_agent_without_the_capability_is_told_who_gives_it(tmp_path: Path) -> None:
@@ -47,20 +47,20 @@ def test_an_agent_without_the_capability_is_told_who_gives_it(tmp_path: Path) ->
     why = "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
     for is_unreadable in (False, True):
         module.is_unreadable = is_unreadable
-        assert why_not(module.nodes, cgroup_version=2, proc=proc) == why
+        assert find_preflight_problem(module.nodes, cgroup_version=2, proc=proc) == why
 
 
 def test_on_cgroup_v1_process_numbers_must_be_the_node_s(tmp_path: Path) -> None:
     """The module takes a process number, of the initial namespace."""
     nodes = PlayedModule().nodes
     proc = a_proc(tmp_path, pid_namespace="pid:[4026532999]")
-    assert "hostPID" in why_not(nodes, cgroup_version=1, proc=proc)
-    assert why_not(nodes, cgroup_version=2, proc=proc) == ""
+    assert "hostPID" in find_preflight_problem(nodes, cgroup_version=1, proc=proc)
+    assert find_preflight_problem(nodes, cgroup_version=2, proc=proc) == ""
 
 
 def test_all_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
     module = PlayedModule()
     module.uvm = "unguarded"
     proc = a_proc(tmp_path, capabilities=0, pid_namespace="pid:[1]")
-    found = why_not(module.nodes, cgroup_version=1, proc=proc)
+    found = find_preflight_problem(module.nodes, cgroup_version=1, proc=proc)
     assert found.count("; ") == 2

@@ -15,10 +15,10 @@ from typing import Self
 from vrampack.agent.limits.preload.wire import (
     ANSWER,
     ONLY_CARD,
-    Answer,
-    Holding,
-    Kind,
-    Question,
+    CardHolding,
+    LibraryAnswer,
+    LibraryQuestion,
+    MessageKind,
     read_answer,
     write_question,
 )
@@ -48,9 +48,9 @@ for order in sys.stdin:
 """
 
 
-def a_question(kind: Kind, *held: tuple[int, int], sequence: int = 1) -> Question:
+def a_question(kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryQuestion:
     """`held`: minor and MiB."""
-    return Question(kind, sequence, tuple(Holding(minor, mib * MIB) for minor, mib in held))
+    return LibraryQuestion(kind, sequence, tuple(CardHolding(minor, mib * MIB) for minor, mib in held))
 
 
 class Client:
@@ -71,20 +71,20 @@ class Client:
     def send(self, packet: bytes) -> None:
         self.socket.send(packet)
 
-    async def receive(self) -> Answer | None:
+    async def receive(self) -> LibraryAnswer | None:
         """None when the agent has hung up."""
         async with asyncio.timeout(SECONDS):
             packet = await self._loop.sock_recv(self.socket, 4096)
         return read_answer(packet) if packet else None
 
-    async def ask(self, kind: Kind, *held: tuple[int, int], sequence: int = 1) -> Answer:
+    async def ask(self, kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryAnswer:
         self.send(write_question(a_question(kind, *held, sequence=sequence)))
         answer = await self.receive()
         assert answer is not None
         return answer
 
     def tell(self, *held: tuple[int, int]) -> None:
-        self.send(write_question(a_question(Kind.GIVE, *held)))
+        self.send(write_question(a_question(MessageKind.GIVE, *held)))
 
 
 class Program:
@@ -107,13 +107,13 @@ class Program:
     async def close(self) -> None:
         assert await self._order("close") == "closed"
 
-    async def ask(self, kind: Kind, *held: tuple[int, int]) -> Answer:
+    async def ask(self, kind: MessageKind, *held: tuple[int, int]) -> LibraryAnswer:
         packet = bytes.fromhex(await self._order(f"say {write_question(a_question(kind, *held)).hex()}"))
         assert len(packet) == ANSWER.size
         return read_answer(packet)
 
     async def tell(self, *held: tuple[int, int]) -> None:
-        assert await self._order(f"tell {write_question(a_question(Kind.GIVE, *held)).hex()}") == "told"
+        assert await self._order(f"tell {write_question(a_question(MessageKind.GIVE, *held)).hex()}") == "told"
 
     async def kill(self) -> None:
         if self._process.returncode is None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.agent.limits.preload.clients import Program
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.answers import Unnamed
-from vrampack.agent.limits.preload.backend import Named, Paths, Preload
-from vrampack.agent.limits.preload.server import Pace
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.answers import Unresolved
+from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
+from vrampack.agent.limits.preload.server import RateLimits
 
-APP = Owner("uid-app", "1a" * 32)
-OTHER = Owner("uid-other", "2b" * 32)
+APP = CgroupOwner("uid-app", "1a" * 32)
+OTHER = CgroupOwner("uid-other", "2b" * 32)
 DRIVER = "580.95.05"
 MIB = 1 << 20
 
@@ -23,14 +23,17 @@ MIB = 1 << 20
 @dataclass
 class Node:
     folder: Path
-    names: dict[Owner, Named | Unnamed] = field(
-        default_factory=lambda: {APP: Named("main", {"GPU-0": 4301}), OTHER: Named("main", {"GPU-0": 4301})}
+    names: dict[CgroupOwner, ResolvedContainer | Unresolved] = field(
+        default_factory=lambda: {
+            APP: ResolvedContainer("main", {"GPU-0": 4301}),
+            OTHER: ResolvedContainer("main", {"GPU-0": 4301}),
+        }
     )
-    owners: dict[int, Owner | None] = field(default_factory=dict)
+    owners: dict[int, CgroupOwner | None] = field(default_factory=dict)
     """Of processes that are not in the usual container."""
-    usual: Owner | None = APP
+    usual: CgroupOwner | None = APP
     minors: dict[str, int] = field(default_factory=lambda: {"GPU-0": 0, "GPU-1": 1})
-    pace: Pace = field(default_factory=Pace)
+    pace: RateLimits = field(default_factory=RateLimits)
     library: bytes = b"a library"
 
     @property
@@ -41,20 +44,22 @@ class Node:
     def books(self) -> Path:
         return self.folder / "run" / "preload.books"
 
-    def back_end(self) -> Preload:
+    def back_end(self) -> PreloadBackEnd:
         shipped = self.folder / "libvrampack.so"
         shipped.write_bytes(self.library)
-        return Preload(
-            Paths(self.folder / "preload", shipped, self.books),
-            name_of=lambda owner: Unnamed.STRANGER if owner is None else self.names.get(owner, Unnamed.STRANGER),
-            minors=lambda: self.minors,
+        return PreloadBackEnd(
+            PreloadPaths(self.folder / "preload", shipped, self.books),
+            resolve_container=lambda owner: (
+                Unresolved.UNKNOWN_OWNER if owner is None else self.names.get(owner, Unresolved.UNKNOWN_OWNER)
+            ),
+            get_minors=lambda: self.minors,
             driver_version=lambda: DRIVER,
-            owner_of=lambda pid: self.owners.get(pid, self.usual),
-            pace=self.pace,
+            find_owner=lambda pid: self.owners.get(pid, self.usual),
+            rate_limits=self.pace,
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Preload]:
+    async def running(self) -> AsyncIterator[PreloadBackEnd]:
         back_end = self.back_end()
         await back_end.start()
         try:
@@ -63,7 +68,7 @@ class Node:
             back_end.stop()
 
     @asynccontextmanager
-    async def program(self, owner: Owner | None = APP) -> AsyncIterator[Program]:
+    async def program(self, owner: CgroupOwner | None = APP) -> AsyncIterator[Program]:
         """A process of that container, killed at the end."""
         program = await Program.started()
         self.owners[program.pid] = owner
@@ -73,8 +78,8 @@ class Node:
             await program.kill()
 
 
-def used_mib(back_end: Preload, owner: Owner = APP, uuid: str = "GPU-0") -> float:
-    return back_end._ledger.used_bytes(owner, uuid) / MIB
+def used_mib(back_end: PreloadBackEnd, owner: CgroupOwner = APP, uuid: str = "GPU-0") -> float:
+    return back_end._ledger.get_used_bytes(owner, uuid) / MIB
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -13,13 +13,13 @@ from random import Random
 
 import pytest
 
-from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload import journal
-from vrampack.agent.limits.preload.errors import JournalTakenError
-from vrampack.agent.limits.preload.journal import HEAD, RECORD, Entry, Journal
-from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.preload.errors import JournalLockedError
+from vrampack.agent.limits.preload.journal import HEAD, RECORD, Journal, JournalEntry
+from vrampack.agent.limits.preload.ledger import ProcessKey
 
-OWNER = Owner("0c5a0f7e-2f4e-4d3e-9a55-7b8f14c1a001", "4f1e" * 16)
+OWNER = CgroupOwner("0c5a0f7e-2f4e-4d3e-9a55-7b8f14c1a001", "4f1e" * 16)
 UUID = "GPU-8f6d1c3a-94b5-4d0c-9b39-5d1f7e1c2b3a"
 ROOT = Path(__file__).parents[4]
 BOOT = "11111111-2222-3333-4444-555555555555"
@@ -34,19 +34,19 @@ def opened(path: Path, boot_id: str = BOOT) -> Journal:
     return Journal(path, boot_id=boot_id)
 
 
-def entries(path: Path) -> list[Entry]:
+def entries(path: Path) -> list[JournalEntry]:
     """As the next agent finds them."""
     book = opened(path)
     book.close()
     return sorted(book.entries, key=lambda each: (each.process, each.uuid))
 
 
-def an_entry(pid: int, held_bytes: int, uuid: str = UUID) -> Entry:
-    return Entry(Process(pid, 1000 + pid), OWNER, uuid, held_bytes)
+def an_entry(pid: int, held_bytes: int, uuid: str = UUID) -> JournalEntry:
+    return JournalEntry(ProcessKey(pid, 1000 + pid), OWNER, uuid, held_bytes)
 
 
-def write(book: Journal, *what: Entry) -> bool:
-    return all(book.write(each.process, each.owner, each.uuid, each.held_bytes) for each in what)
+def write(book: Journal, *what: JournalEntry) -> bool:
+    return all(book.write_holding(each.process, each.owner, each.uuid, each.held_bytes) for each in what)
 
 
 def test_the_next_one_reads_what_was_written_last(path: Path) -> None:
@@ -79,7 +79,7 @@ def test_it_grows_and_keeps_what_it_says(path: Path) -> None:
 
 
 def test_random_writes_and_restarts_end_as_a_dictionary_does(path: Path) -> None:
-    random, model = Random(7), dict[tuple[Process, str], Entry]()
+    random, model = Random(7), dict[tuple[ProcessKey, str], JournalEntry]()
     for _ in range(20):
         book = opened(path)
         assert {(each.process, each.uuid): each for each in book.entries} == model
@@ -146,7 +146,7 @@ def test_a_file_of_another_kind_is_begun_anew_and_said(
 
 def test_two_agents_never_write_one(path: Path) -> None:
     book = opened(path)
-    with pytest.raises(JournalTakenError):
+    with pytest.raises(JournalLockedError):
         opened(path)
     book.close()
     opened(path).close()
@@ -209,7 +209,7 @@ async def test_a_writer_that_is_killed_leaves_whole_records(path: Path, caplog: 
         process.send_signal(signal.SIGKILL)
         await process.communicate()
         for each in entries(path):
-            assert each.owner == Owner("uid", "c" * 64)
+            assert each.owner == CgroupOwner("uid", "c" * 64)
             assert each.process.pid == each.process.started_ticks + 1
             assert each.held_bytes % (1 << 20) == 0
     assert not caplog.records

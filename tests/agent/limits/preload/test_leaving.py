@@ -11,10 +11,10 @@ import pytest
 from tests.agent.limits.preload.clients import Program
 from tests.agent.limits.preload.nodes import Node, until, used_mib
 from vrampack.agent.limits.preload import peers
-from vrampack.agent.limits.preload.backend import Preload
-from vrampack.agent.limits.preload.ledger import Process
-from vrampack.agent.limits.preload.server import Pace
-from vrampack.agent.limits.preload.wire import Kind, Verdict
+from vrampack.agent.limits.preload.backend import PreloadBackEnd
+from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind
 
 
 @pytest.fixture
@@ -33,16 +33,16 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 async def holds(program: Program, node: Node, mib: int) -> None:
     await program.open(node.path)
-    await program.ask(Kind.HELLO)
-    assert (await program.ask(Kind.HOLD, (0, mib))).verdict is Verdict.YES
+    await program.ask(MessageKind.HELLO)
+    assert (await program.ask(MessageKind.HOLD, (0, mib))).verdict is LibraryVerdict.YES
 
 
-async def hang_up(program: Program, ending: set[int], back_end: Preload) -> None:
+async def hang_up(program: Program, ending: set[int], back_end: PreloadBackEnd) -> None:
     """And the agent has seen it."""
     ending.add(program.pid)
-    before = back_end.connections
+    before = back_end.process_count
     await program.close()
-    await until(lambda: back_end.connections < before)
+    await until(lambda: back_end.process_count < before)
 
 
 async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Node, ending: set[int]) -> None:
@@ -51,12 +51,12 @@ async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Node, e
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
         assert used_mib(back_end) == 4001
-        waiting = asyncio.create_task(second.ask(Kind.HOLD, (0, 4000)))
+        waiting = asyncio.create_task(second.ask(MessageKind.HOLD, (0, 4000)))
         assert (await asyncio.wait([waiting], timeout=0.2))[1] == {waiting}, "it waits"
         await first.kill()
-        assert (await waiting).verdict is Verdict.YES
+        assert (await waiting).verdict is LibraryVerdict.YES
         assert used_mib(back_end) == 4000
-        assert [tally.refused for tally in back_end.tallies().values()] == [0], "nobody was refused"
+        assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "nobody was refused"
 
 
 async def test_what_fits_beside_it_waits_for_nobody(node: Node, ending: set[int]) -> None:
@@ -64,18 +64,18 @@ async def test_what_fits_beside_it_waits_for_nobody(node: Node, ending: set[int]
         await holds(first, node, 4000)
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
-        assert (await second.ask(Kind.HOLD, (0, 301))).verdict is Verdict.YES  # 4301 - 4000 = 301
-        assert (await second.ask(Kind.LOOK, (0, 301))).used_bytes >> 20 == 4301
+        assert (await second.ask(MessageKind.HOLD, (0, 301))).verdict is LibraryVerdict.YES  # 4301 - 4000 = 301
+        assert (await second.ask(MessageKind.LOOK, (0, 301))).used_bytes >> 20 == 4301
 
 
 async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: Node, ending: set[int]) -> None:
-    node.pace = Pace(name_seconds=0.2)
+    node.pace = RateLimits(name_timeout_seconds=0.2)
     async with node.running() as back_end, node.program() as first, node.program() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
-        answer = await second.ask(Kind.HOLD, (0, 4000))
-        assert (answer.verdict, answer.limit_bytes >> 20, answer.used_bytes >> 20) == (Verdict.NO, 4301, 4001)
+        answer = await second.ask(MessageKind.HOLD, (0, 4000))
+        assert (answer.verdict, answer.limit_bytes >> 20, answer.used_bytes >> 20) == (LibraryVerdict.NO, 4301, 4001)
 
 
 async def test_one_that_lives_on_and_closes_gives_back_at_once(node: Node) -> None:
@@ -87,11 +87,11 @@ async def test_one_that_lives_on_and_closes_gives_back_at_once(node: Node) -> No
 
 
 def test_who_runs_is_not_ending_and_who_has_ended_is() -> None:
-    started = peers.started(os.getpid())
+    started = peers.read_start_ticks(os.getpid())
     assert started is not None
-    assert not peers.is_ending(Process(os.getpid(), started))
-    assert peers.is_ending(Process(os.getpid(), started + 1)), "its number is another's by now"
-    assert peers.is_ending(Process(4_194_305, 1)), "a number that no process has"
+    assert not peers.is_ending(ProcessKey(os.getpid(), started))
+    assert peers.is_ending(ProcessKey(os.getpid(), started + 1)), "its number is another's by now"
+    assert peers.is_ending(ProcessKey(4_194_305, 1)), "a number that no process has"
 
 
 def test_a_zombie_is_ending() -> None:
@@ -99,7 +99,7 @@ def test_a_zombie_is_ending() -> None:
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    started = peers.started(pid)
+    started = peers.read_start_ticks(pid)
     assert started is not None
-    assert peers.is_ending(Process(pid, started))
+    assert peers.is_ending(ProcessKey(pid, started))
     os.waitpid(pid, 0)

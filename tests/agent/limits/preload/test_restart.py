@@ -15,8 +15,8 @@ from tests.agent.limits.preload.clients import Program
 from tests.agent.limits.preload.nodes import APP, MIB, Node, until, used_mib
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.ledger import Process
-from vrampack.agent.limits.preload.wire import Kind, Verdict
+from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind
 
 ROOT = Path(__file__).parents[4]
 
@@ -30,8 +30,8 @@ async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_e
     async with node.program() as program:
         async with node.running():
             await program.open(node.path)
-            await program.ask(Kind.HELLO)
-            await program.ask(Kind.HOLD, (0, 3000))
+            await program.ask(MessageKind.HELLO)
+            await program.ask(MessageKind.HOLD, (0, 3000))
         async with node.running() as back_end:
             assert used_mib(back_end) == 3000
             await program.kill()
@@ -42,7 +42,7 @@ async def test_a_process_that_ended_meanwhile_holds_nothing(node: Node) -> None:
     async with node.program() as program:
         async with node.running():
             await program.open(node.path)
-            await program.ask(Kind.HELLO, (0, 3000))
+            await program.ask(MessageKind.HELLO, (0, 3000))
         await program.kill()
         async with node.running() as back_end:
             assert used_mib(back_end) == 0
@@ -51,10 +51,10 @@ async def test_a_process_that_ended_meanwhile_holds_nothing(node: Node) -> None:
 async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node: Node) -> None:
     async with node.running():
         pass
-    started_ticks = peers.started(os.getpid())
+    started_ticks = peers.read_start_ticks(os.getpid())
     assert started_ticks is not None
-    books = Journal(node.books, boot_id=peers.boot_id())
-    books.write(Process(os.getpid(), started_ticks - 1), APP, "GPU-0", 3000 * MIB)
+    books = Journal(node.books, boot_id=peers.read_boot_id())
+    books.write_holding(ProcessKey(os.getpid(), started_ticks - 1), APP, "GPU-0", 3000 * MIB)
     books.close()
     async with node.running() as back_end:
         assert used_mib(back_end) == 0
@@ -64,10 +64,10 @@ async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hel
     async with node.program() as program:
         async with node.running():
             await program.open(node.path)
-            await program.ask(Kind.HELLO, (0, 3000))
+            await program.ask(MessageKind.HELLO, (0, 3000))
         async with node.running() as back_end:
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO, (0, 1000))).used_bytes == 1000 * MIB
+            assert (await program.ask(MessageKind.HELLO, (0, 1000))).used_bytes == 1000 * MIB
             assert used_mib(back_end) == 1000
 
 
@@ -79,14 +79,14 @@ async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: Node) -
         starting = asyncio.create_task(new.start())
         try:
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO, (0, 500))).verdict is Verdict.YES
+            assert (await program.ask(MessageKind.HELLO, (0, 500))).verdict is LibraryVerdict.YES
             assert not starting.done()
             old.stop()
             async with asyncio.timeout(5):
                 await starting
             assert used_mib(new) == 500
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO, (0, 501))).used_bytes == 501 * MIB
+            assert (await program.ask(MessageKind.HELLO, (0, 501))).used_bytes == 501 * MIB
         finally:
             new.stop()
 
@@ -103,7 +103,7 @@ async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one
             server.stop()
             async with node.program() as program:
                 await program.open(node.path)
-                assert (await program.ask(Kind.HELLO)).verdict is Verdict.YES
+                assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
     assert not node.path.exists()
 
 
@@ -143,16 +143,16 @@ async def test_agents_that_are_killed_again_and_again_lose_nothing(node: Node) -
             for program in programs:
                 if random.random() < 0.7 or not held[program]:
                     await program.open(node.path)
-                    await program.ask(Kind.HELLO, (0, held[program]))
+                    await program.ask(MessageKind.HELLO, (0, held[program]))
                     for _ in range(random.randint(1, 10)):
                         wanted = random.randint(0, 4301)
-                        if (await program.ask(Kind.HOLD, (0, wanted))).verdict is Verdict.YES:
+                        if (await program.ask(MessageKind.HOLD, (0, wanted))).verdict is LibraryVerdict.YES:
                             held[program] = wanted
                         assert sum(held.values()) <= 4301
             agent.kill()
             await agent.communicate()
             async with node.running() as back_end:
-                assert {each.pid: each.held_bytes // MIB for each in back_end.processes()} == {
+                assert {each.pid: each.held_bytes // MIB for each in back_end.list_processes()} == {
                     program.pid: mib for program, mib in held.items() if mib
                 }
     finally:
@@ -168,8 +168,8 @@ async def test_on_a_kernel_that_does_not_name_the_peer_s_process_it_is_found_by_
     monkeypatch.setattr(peers, "SO_PEERPIDFD", 9999)
     async with node.running() as back_end, node.program() as program:
         await program.open(node.path)
-        await program.ask(Kind.HELLO, (0, 100))
-        assert [each.pid for each in back_end.processes()] == [program.pid]
+        await program.ask(MessageKind.HELLO, (0, 100))
+        assert [each.pid for each in back_end.list_processes()] == [program.pid]
         await program.kill()
         await until(lambda: used_mib(back_end) == 0)
 

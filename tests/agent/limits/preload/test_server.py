@@ -9,10 +9,17 @@ import pytest
 
 from tests.agent.limits.preload.clients import MIB, Client, Program, a_question
 from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, Node, until, used_mib
-from vrampack.agent.limits.preload.answers import Unnamed
-from vrampack.agent.limits.preload.backend import Named
-from vrampack.agent.limits.preload.server import Pace
-from vrampack.agent.limits.preload.wire import ONLY_CARD, QUESTION, Answer, Kind, Verdict, write_question
+from vrampack.agent.limits.preload.answers import Unresolved
+from vrampack.agent.limits.preload.backend import ResolvedContainer
+from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.preload.wire import (
+    ONLY_CARD,
+    QUESTION,
+    LibraryAnswer,
+    LibraryVerdict,
+    MessageKind,
+    write_question,
+)
 
 
 @pytest.fixture
@@ -24,25 +31,29 @@ async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: Node) -
     async with node.running(), node.program() as first, node.program() as second:
         for program in (first, second):
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO)).verdict is Verdict.YES
-        assert (await first.ask(Kind.HOLD, (0, 3000))).verdict is Verdict.YES
+            assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
+        assert (await first.ask(MessageKind.HOLD, (0, 3000))).verdict is LibraryVerdict.YES
         # 4301 - 3000 = 1301
-        assert await second.ask(Kind.HOLD, (0, 1302)) == Answer(Verdict.NO, 1, 1, 4301 * MIB, 3000 * MIB)
-        assert await second.ask(Kind.HOLD, (0, 1301)) == Answer(Verdict.YES, 1, 1, 4301 * MIB, 4301 * MIB)
+        assert await second.ask(MessageKind.HOLD, (0, 1302)) == LibraryAnswer(
+            LibraryVerdict.NO, 1, 1, 4301 * MIB, 3000 * MIB
+        )
+        assert await second.ask(MessageKind.HOLD, (0, 1301)) == LibraryAnswer(
+            LibraryVerdict.YES, 1, 1, 4301 * MIB, 4301 * MIB
+        )
 
 
 async def test_hello_is_told_limit_use_and_driver(node: Node) -> None:
     async with node.running(), node.program() as program:
         await program.open(node.path)
-        answer = await program.ask(Kind.HELLO, (0, 500))
-    assert answer == Answer(Verdict.YES, 1, 1, 4301 * MIB, 500 * MIB, DRIVER)
+        answer = await program.ask(MessageKind.HELLO, (0, 500))
+    assert answer == LibraryAnswer(LibraryVerdict.YES, 1, 1, 4301 * MIB, 500 * MIB, DRIVER)
 
 
 async def test_a_killed_process_gives_back_what_it_held(node: Node) -> None:
     async with node.running() as back_end, node.program() as program:
         await program.open(node.path)
-        await program.ask(Kind.HELLO)
-        await program.ask(Kind.HOLD, (0, 4301))
+        await program.ask(MessageKind.HELLO)
+        await program.ask(MessageKind.HOLD, (0, 4301))
         assert used_mib(back_end) == 4301
         await program.kill()
         await until(lambda: used_mib(back_end) == 0)
@@ -52,30 +63,34 @@ async def test_a_neighbour_has_a_limit_of_its_own(node: Node) -> None:
     async with node.running() as back_end, node.program() as first, node.program(OTHER) as second:
         for program in (first, second):
             await program.open(node.path)
-            await program.ask(Kind.HELLO)
-            assert (await program.ask(Kind.HOLD, (0, 4301))).verdict is Verdict.YES
+            await program.ask(MessageKind.HELLO)
+            assert (await program.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
         assert used_mib(back_end, OTHER) == 4301
 
 
 async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is_raised_lets_it(node: Node) -> None:
     async with node.running(), node.program() as program:
         await program.open(node.path)
-        await program.ask(Kind.HELLO)
-        await program.ask(Kind.HOLD, (0, 3000))
-        node.names[APP] = Named("main", {"GPU-0": 2000})
-        assert await program.ask(Kind.HOLD, (0, 3001)) == Answer(Verdict.NO, 1, 1, 2000 * MIB, 3000 * MIB)
+        await program.ask(MessageKind.HELLO)
+        await program.ask(MessageKind.HOLD, (0, 3000))
+        node.names[APP] = ResolvedContainer("main", {"GPU-0": 2000})
+        assert await program.ask(MessageKind.HOLD, (0, 3001)) == LibraryAnswer(
+            LibraryVerdict.NO, 1, 1, 2000 * MIB, 3000 * MIB
+        )
         await program.tell((0, 1000))
-        assert await program.ask(Kind.LOOK, (0, 1000)) == Answer(Verdict.YES, 1, 1, 2000 * MIB, 1000 * MIB)
-        node.names[APP] = Named("main", {"GPU-0": 8000})
-        assert (await program.ask(Kind.HOLD, (0, 8000))).verdict is Verdict.YES
+        assert await program.ask(MessageKind.LOOK, (0, 1000)) == LibraryAnswer(
+            LibraryVerdict.YES, 1, 1, 2000 * MIB, 1000 * MIB
+        )
+        node.names[APP] = ResolvedContainer("main", {"GPU-0": 8000})
+        assert (await program.ask(MessageKind.HOLD, (0, 8000))).verdict is LibraryVerdict.YES
 
 
 async def test_what_a_process_holds_already_is_a_fact_above_the_limit_too(node: Node) -> None:
     async with node.running(), node.program() as program:
         await program.open(node.path)
-        assert (await program.ask(Kind.HELLO, (0, 5000))).verdict is Verdict.YES
-        assert (await program.ask(Kind.HOLD, (0, 5001))).verdict is Verdict.NO
-        assert (await program.ask(Kind.HOLD, (0, 4900))).verdict is Verdict.YES  # less is always let
+        assert (await program.ask(MessageKind.HELLO, (0, 5000))).verdict is LibraryVerdict.YES
+        assert (await program.ask(MessageKind.HOLD, (0, 5001))).verdict is LibraryVerdict.NO
+        assert (await program.ask(MessageKind.HOLD, (0, 4900))).verdict is LibraryVerdict.YES  # less is always let
 
 
 MALFORMED = {
@@ -86,7 +101,7 @@ MALFORMED = {
     "padding": QUESTION.pack(1, 1, 7, 0, 1),
     "more cards than there can be": QUESTION.pack(1, 1, 7, 33, 0) + bytes(33 * 16),
     "fewer bytes than cards": QUESTION.pack(1, 1, 7, 2, 0) + bytes(16),
-    "a wish before its hello": write_question(a_question(Kind.HOLD, (0, 1), sequence=7)),
+    "a wish before its hello": write_question(a_question(MessageKind.HOLD, (0, 1), sequence=7)),
     "a long letter": bytes(100_000),
 }
 
@@ -98,19 +113,19 @@ async def test_what_is_not_understood_is_said_and_hung_up_on(node: Node, packet:
             client.send(packet)
             answer = await client.receive()
             assert answer is not None
-            assert answer.verdict is Verdict.NOT_UNDERSTOOD
+            assert answer.verdict is LibraryVerdict.NOT_UNDERSTOOD
             assert answer.sequence == (7 if len(packet) >= QUESTION.size and packet[0] else 0)
             assert await client.receive() is None
-        assert not back_end.connected()
+        assert not back_end.count_processes()
 
 
 async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: Node) -> None:
     """Else garbage would be a way to hold twice."""
     async with node.running() as back_end, node.program() as program:
         await program.open(node.path)
-        await program.ask(Kind.HELLO)
-        await program.ask(Kind.HOLD, (0, 4000))
-        assert (await program.ask(Kind.HOLD, (0, 1), (1, 1))).verdict is Verdict.NOT_UNDERSTOOD
+        await program.ask(MessageKind.HELLO)
+        await program.ask(MessageKind.HOLD, (0, 4000))
+        assert (await program.ask(MessageKind.HOLD, (0, 1), (1, 1))).verdict is LibraryVerdict.NOT_UNDERSTOOD
         await program.open(node.path)
         await until(lambda: back_end._server is not None and bool(back_end._server._connections))
         await program.close()  # and a connection on which nothing was said says nothing
@@ -124,9 +139,9 @@ async def test_a_process_that_connects_again_is_counted_once(node: Node) -> None
     async with node.running() as back_end, node.program() as program:
         for _ in range(3):
             await program.open(node.path)
-            await program.ask(Kind.HELLO, (0, 1000))
+            await program.ask(MessageKind.HELLO, (0, 1000))
         assert used_mib(back_end) == 1000
-        assert sum(back_end.connected().values()) == 1
+        assert sum(back_end.count_processes().values()) == 1
 
 
 async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: Node) -> None:
@@ -134,64 +149,64 @@ async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: N
     async with node.running(), node.program(None) as podless, node.program(OTHER) as stranger:
         for program in (podless, stranger):
             await program.open(node.path)
-            assert (await program.ask(Kind.HELLO)).verdict is Verdict.NO
-            assert (await program.ask(Kind.HOLD, (0, 1))).verdict is Verdict.NO
+            assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.NO
+            assert (await program.ask(MessageKind.HOLD, (0, 1))).verdict is LibraryVerdict.NO
 
 
 async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: Node) -> None:
-    node.names[APP] = Unnamed.LATER
+    node.names[APP] = Unresolved.NAME_PENDING
     async with node.running(), node.program() as early, node.program(OTHER) as other:
         await early.open(node.path)
-        waiting = asyncio.create_task(early.ask(Kind.HELLO, (0, 10)))
+        waiting = asyncio.create_task(early.ask(MessageKind.HELLO, (0, 10)))
         await other.open(node.path)
-        await other.ask(Kind.HELLO)
-        assert (await other.ask(Kind.HOLD, (0, 10))).verdict is Verdict.YES
+        await other.ask(MessageKind.HELLO)
+        assert (await other.ask(MessageKind.HOLD, (0, 10))).verdict is LibraryVerdict.YES
         assert not waiting.done()
-        node.names[APP] = Named("main", {"GPU-0": 4301})
-        assert (await waiting).verdict is Verdict.YES
+        node.names[APP] = ResolvedContainer("main", {"GPU-0": 4301})
+        assert (await waiting).verdict is LibraryVerdict.YES
 
 
 async def test_a_name_that_does_not_come_is_a_no(node: Node) -> None:
-    node.names[APP] = Unnamed.LATER
-    node.pace = Pace(name_seconds=0.2)
+    node.names[APP] = Unresolved.NAME_PENDING
+    node.pace = RateLimits(name_timeout_seconds=0.2)
     async with node.running(), node.program() as program:
         await program.open(node.path)
-        assert (await program.ask(Kind.HELLO)).verdict is Verdict.NO
-        node.names[APP] = Named("main", {"GPU-0": 4301})
-        assert (await program.ask(Kind.HOLD, (0, 4301))).verdict is Verdict.YES
+        assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.NO
+        node.names[APP] = ResolvedContainer("main", {"GPU-0": 4301})
+        assert (await program.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
 
 
 async def test_the_card_is_meant_by_its_minor(node: Node) -> None:
-    node.names[APP] = Named("main", {"GPU-0": 100, "GPU-1": 200})
+    node.names[APP] = ResolvedContainer("main", {"GPU-0": 100, "GPU-1": 200})
     async with node.running() as back_end, node.program() as program:
         await program.open(node.path)
-        assert (await program.ask(Kind.HELLO)).cards == 2
-        assert (await program.ask(Kind.HOLD, (1, 200))).limit_bytes == 200 * MIB
-        assert (await program.ask(Kind.HOLD, (ONLY_CARD, 1))).verdict is Verdict.NO_SUCH_CARD
-        assert (await program.ask(Kind.HOLD, (7, 1))).verdict is Verdict.NO_SUCH_CARD
+        assert (await program.ask(MessageKind.HELLO)).cards == 2
+        assert (await program.ask(MessageKind.HOLD, (1, 200))).limit_bytes == 200 * MIB
+        assert (await program.ask(MessageKind.HOLD, (ONLY_CARD, 1))).verdict is LibraryVerdict.NO_SUCH_CARD
+        assert (await program.ask(MessageKind.HOLD, (7, 1))).verdict is LibraryVerdict.NO_SUCH_CARD
         assert used_mib(back_end, uuid="GPU-1") == 200
 
 
 async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(node: Node) -> None:
     node.minors = {"MIG-a": 3, "MIG-b": 3}
-    node.names[APP] = Named("main", {"MIG-a": 100, "MIG-b": 100})
-    node.names[OTHER] = Named("main", {"MIG-b": 100})
+    node.names[APP] = ResolvedContainer("main", {"MIG-a": 100, "MIG-b": 100})
+    node.names[OTHER] = ResolvedContainer("main", {"MIG-b": 100})
     async with node.running(), node.program() as both, node.program(OTHER) as one:
-        for program, verdict in ((both, Verdict.NO_SUCH_CARD), (one, Verdict.YES)):
+        for program, verdict in ((both, LibraryVerdict.NO_SUCH_CARD), (one, LibraryVerdict.YES)):
             await program.open(node.path)
-            await program.ask(Kind.HELLO)
-            assert (await program.ask(Kind.HOLD, (3, 100))).verdict is verdict
+            await program.ask(MessageKind.HELLO)
+            assert (await program.ask(MessageKind.HOLD, (3, 100))).verdict is verdict
 
 
 async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> None:
-    node.pace = Pace(messages_per_second=0.01, burst=20, connection_costs=1)
+    node.pace = RateLimits(messages_per_second=0.01, burst=20, connection_cost=1)
     async with node.running(), node.program(OTHER) as other:
         with Client(node.path) as greedy:
             for sequence in range(100):
-                greedy.send(write_question(a_question(Kind.HELLO, sequence=sequence)))
+                greedy.send(write_question(a_question(MessageKind.HELLO, sequence=sequence)))
             await other.open(node.path)
             for _ in range(10):
-                assert (await other.ask(Kind.HELLO)).verdict is Verdict.YES
+                assert (await other.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
             answers = [
                 await greedy.receive() for _ in range(20)
             ]  # 20 - 1 for the connection, and the one that overdrew
@@ -201,17 +216,17 @@ async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> N
 
 
 async def test_a_container_cannot_take_all_connections(node: Node) -> None:
-    node.pace = Pace(connections=2)
+    node.pace = RateLimits(max_connections=2)
     async with node.running() as back_end:
         programs = [await Program.started() for _ in range(3)]
         try:
             for program in programs:
                 await program.open(node.path)
             for program in programs[:2]:
-                await program.ask(Kind.HELLO)
+                await program.ask(MessageKind.HELLO)
             with pytest.raises(AssertionError):  # hung up on
-                await programs[2].ask(Kind.HELLO)
-            assert back_end.connected() == {("uid-app", "main"): 2}
+                await programs[2].ask(MessageKind.HELLO)
+            assert back_end.count_processes() == {("uid-app", "main"): 2}
         finally:
             for program in programs:
                 await program.kill()
@@ -221,13 +236,13 @@ async def test_a_card_that_got_its_minor_later_is_one_card(node: Node) -> None:
     """A process allocates before its library knows which card it is, and after: both figures count."""
     async with node.running() as back_end, node.program() as program:
         await program.open(node.path)
-        await program.ask(Kind.HELLO)
-        assert (await program.ask(Kind.HOLD, (ONLY_CARD, 3000))).verdict is Verdict.YES
-        assert (await program.ask(Kind.HOLD, (0, 1302))).verdict is Verdict.NO  # 4301 - 3000 = 1301
-        assert (await program.ask(Kind.HOLD, (0, 1301))).used_bytes == 4301 * MIB
+        await program.ask(MessageKind.HELLO)
+        assert (await program.ask(MessageKind.HOLD, (ONLY_CARD, 3000))).verdict is LibraryVerdict.YES
+        assert (await program.ask(MessageKind.HOLD, (0, 1302))).verdict is LibraryVerdict.NO  # 4301 - 3000 = 1301
+        assert (await program.ask(MessageKind.HOLD, (0, 1301))).used_bytes == 4301 * MIB
         await program.tell((ONLY_CARD, 0))
-        assert (await program.ask(Kind.LOOK, (0, 1301))).used_bytes == 1301 * MIB
-        assert (await program.ask(Kind.LOOK, (0, 1000))).used_bytes == 1000 * MIB, "what it says it has left"
-        assert (await program.ask(Kind.LOOK, (0, 1301))).used_bytes == 1000 * MIB, "and looking takes nothing"
-        assert (await program.ask(Kind.HELLO, (ONLY_CARD, 1), (0, 2))).used_bytes == 3 * MIB
+        assert (await program.ask(MessageKind.LOOK, (0, 1301))).used_bytes == 1301 * MIB
+        assert (await program.ask(MessageKind.LOOK, (0, 1000))).used_bytes == 1000 * MIB, "what it says it has left"
+        assert (await program.ask(MessageKind.LOOK, (0, 1301))).used_bytes == 1000 * MIB, "and looking takes nothing"
+        assert (await program.ask(MessageKind.HELLO, (ONLY_CARD, 1), (0, 2))).used_bytes == 3 * MIB
         assert used_mib(back_end) == 3

@@ -10,23 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vrampack.agent.limits.preload import files, wire
-from vrampack.agent.limits.preload.errors import WireError
-from vrampack.agent.limits.preload.wire import Answer, Holding, Kind, Question, Verdict
+from vrampack.agent.limits.preload.errors import LibraryProtocolError
+from vrampack.agent.limits.preload.wire import CardHolding, LibraryAnswer, LibraryQuestion, LibraryVerdict, MessageKind
 
 ROOT = Path(__file__).parents[4]
 HEADER = ROOT / "shim" / "preload" / "protocol.h"
 
 minors = st.integers(0, 0xFFFFFFFF)
-sizes = st.integers(0, wire.MOST_BYTES)
+sizes = st.integers(0, wire.MAX_BYTES)
 sequences = st.integers(0, 0xFFFFFFFF)
 hellos = st.builds(
-    lambda sequence, held: Question(Kind.HELLO, sequence, tuple(Holding(*each) for each in held.items())),
+    lambda sequence, held: LibraryQuestion(
+        MessageKind.HELLO, sequence, tuple(CardHolding(*each) for each in held.items())
+    ),
     sequences,
-    st.dictionaries(minors, sizes, max_size=wire.CARDS),
+    st.dictionaries(minors, sizes, max_size=wire.MAX_HOLDINGS),
 )
 others = st.builds(
-    lambda kind, sequence, minor, size: Question(kind, sequence, (Holding(minor, size),)),
-    st.sampled_from([Kind.HOLD, Kind.GIVE, Kind.LOOK]),
+    lambda kind, sequence, minor, size: LibraryQuestion(kind, sequence, (CardHolding(minor, size),)),
+    st.sampled_from([MessageKind.HOLD, MessageKind.GIVE, MessageKind.LOOK]),
     sequences,
     minors,
     sizes,
@@ -34,7 +36,7 @@ others = st.builds(
 
 
 @given(hellos | others)
-def test_a_question_is_read_as_it_was_written(question: Question) -> None:
+def test_a_question_is_read_as_it_was_written(question: LibraryQuestion) -> None:
     assert wire.read_question(wire.write_question(question)) == question
 
 
@@ -42,24 +44,26 @@ def test_a_question_is_read_as_it_was_written(question: Question) -> None:
 def test_any_bytes_are_a_question_or_an_error_of_ours(packet: bytes) -> None:
     try:
         question = wire.read_question(packet)
-    except WireError:
+    except LibraryProtocolError:
         return
     assert wire.write_question(question) == packet
 
 
 def test_a_size_beyond_any_card_is_no_figure() -> None:
-    packet = wire.write_question(Question(Kind.HOLD, 1, (Holding(0, wire.MOST_BYTES + 1),)))
-    with pytest.raises(WireError):
+    packet = wire.write_question(LibraryQuestion(MessageKind.HOLD, 1, (CardHolding(0, wire.MAX_BYTES + 1),)))
+    with pytest.raises(LibraryProtocolError):
         wire.read_question(packet)
 
 
 def test_a_card_that_stands_twice_is_not_understood() -> None:
-    with pytest.raises(WireError, match="twice"):
-        wire.read_question(wire.write_question(Question(Kind.HELLO, 1, (Holding(0, 1), Holding(0, 2)))))
+    with pytest.raises(LibraryProtocolError, match="twice"):
+        wire.read_question(
+            wire.write_question(LibraryQuestion(MessageKind.HELLO, 1, (CardHolding(0, 1), CardHolding(0, 2))))
+        )
 
 
 def test_an_answer_in_bytes() -> None:
-    answer = Answer(Verdict.NO, 7, 2, 4301 << 20, 3193 << 20, "580.95.05")
+    answer = LibraryAnswer(LibraryVerdict.NO, 7, 2, 4301 << 20, 3193 << 20, "580.95.05")
     packet = wire.write_answer(answer)
     assert packet == (
         b"\1\0\1\0\7\0\0\0\2\0\0\0\0\0\0\0" + (4301 << 20).to_bytes(8, "little") + (3193 << 20).to_bytes(8, "little")
@@ -68,18 +72,21 @@ def test_an_answer_in_bytes() -> None:
 
 
 def test_a_long_version_ends_with_a_zero_all_the_same() -> None:
-    assert wire.write_answer(Answer(Verdict.YES, 1, driver_version="9" * 99))[-1:] == b"\0"
+    assert wire.write_answer(LibraryAnswer(LibraryVerdict.YES, 1, driver_version="9" * 99))[-1:] == b"\0"
 
 
 def test_the_header_says_the_same() -> None:
     text = HEADER.read_text()
     defined = dict(re.findall(r"^#define (PROTOCOL_\w+)\s+(\S+)", text, re.MULTILINE))
-    assert defined["PROTOCOL_SOCKET"] == f'"{wire.SOCKET}"' == f'"{files.FOLDER / files.SOCKET}"'
+    assert defined["PROTOCOL_SOCKET"] == f'"{wire.SOCKET_PATH}"' == f'"{files.HOST_FOLDER / files.SOCKET_NAME}"'
     assert int(defined["PROTOCOL_VERSION"]) == wire.VERSION
-    assert int(defined["PROTOCOL_CARDS"]) == wire.CARDS
+    assert int(defined["PROTOCOL_CARDS"]) == wire.MAX_HOLDINGS
     assert int(defined["PROTOCOL_ONLY_CARD"].rstrip("u"), 16) == wire.ONLY_CARD
     values = {name: int(value) for name, value in re.findall(r"\bPROTOCOL_([A-Z_]+) = (\d+)", text)}
-    assert values == {**{kind.name: kind.value for kind in Kind}, **{each.name: each.value for each in Verdict}}
+    assert values == {
+        **{kind.name: kind.value for kind in MessageKind},
+        **{each.name: each.value for each in LibraryVerdict},
+    }
     assert {name: size_of(text, name) for name in ("question", "holding", "answer")} == {
         "question": wire.QUESTION.size,
         "holding": wire.HOLDING.size,

@@ -23,151 +23,164 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vrampack.agent.limits.books import ProcessUse, Tally
-from vrampack.agent.limits.cgroups import Cgroups
-from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.kmod.errors import ModuleError
-from vrampack.agent.limits.kmod.identity import PROC, cgroup_id, pid_namespace
-from vrampack.agent.limits.kmod.nodes import Instance, Nodes, State, Whose
-from vrampack.agent.limits.kmod.presence import amiss
+from vrampack.agent.limits.kmod.identity import PROC, find_pid_namespace, read_cgroup_id
+from vrampack.agent.limits.kmod.nodes import BudgetOwner, KmodBudget, KmodClient, ModuleState
+from vrampack.agent.limits.kmod.presence import find_module_problem
 
 log = logging.getLogger(__name__)
 
-WORD = "kmod"
+MODE = "kmod"
 SURVIVES = "restarts and upgrades of the agent; a module that is loaded anew is told anew by the agent"
-MODULES_OWN, MOST_INSTANCES = 16, 25
+DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
 """Of one card: what the module begins with, and the most that it takes. A pod counts as one, of several containers as more."""
-_OURS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+_OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
 """A pod's uid or a tenant's key; other names are those of people, and left alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredBudget:
     """Somebody of whom the module ought to have an instance."""
 
     uid: str
     """The pod's, or the key of a host's container."""
     limits_mib: Mapping[str, int]
     """By uuid of the card."""
-    folder: Callable[[], Path | None]
+    find_cgroup: Callable[[], Path | None]
     """Its cgroup, where it has one yet."""
     container: str = ""
     """Empty: the whole pod."""
-    shown: str = ""
+    reported_container: str = ""
     """The container that its figures are shown of: a pod's only one, too."""
     weight: int = 1
-    is_refinement: bool = False
+    is_added_by_hook: bool = False
     """Made by the hook before the first process, or not at all: a late one would give its processes a second budget."""
 
     @property
-    def name(self) -> str:
-        return name_of(self.uid, self.container)
+    def budget_name(self) -> str:
+        return make_budget_name(self.uid, self.container)
 
 
-def name_of(uid: str, container: str) -> str:
+def make_budget_name(uid: str, container: str) -> str:
     """Of an instance."""
     return f"{uid}.{container}" if container else uid
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ModuleSnapshot:
     """What the last look showed."""
 
-    state: State | None = None
-    instances: tuple[tuple[Instance, Wanted], ...] = ()
+    module_state: ModuleState | None = None
+    budgets: tuple[tuple[KmodBudget, DesiredBudget], ...] = ()
 
 
-Minors: TypeAlias = Callable[[], Mapping[str, int]]
+GetMinors: TypeAlias = Callable[[], Mapping[str, int]]
 
 
-class Kmod:
+class KmodBackEnd:
     """The driver's control file is limited below every library: static programs too."""
 
-    word = WORD
+    mode = MODE
     traits = Traits(Scope.CONTAINER, "from the first process on, by the kernel module", SURVIVES)
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
-        nodes: Nodes,
-        cgroups: Cgroups,
+        client: KmodClient,
+        cgroups: CgroupTree,
         *,
-        wanted: Callable[[], Iterable[Wanted]],
-        is_gone: Callable[[str], bool],
-        minors: Minors,
+        list_desired: Callable[[], Iterable[DesiredBudget]],
+        is_owner_gone: Callable[[str], bool],
+        get_minors: GetMinors,
         driver_version: Callable[[], str],
-        names: Callable[[Identity], str] = lambda identity: name_of(identity.pod_uid, identity.container),
+        name_budget: Callable[[LimitTarget], str] = lambda identity: make_budget_name(
+            identity.pod_uid, identity.container
+        ),
         proc: Path = PROC,
     ) -> None:
         """`is_gone(uid)`: whether no process of that pod or tenant can be left. `names`: of the instance of a container."""
-        self._nodes = nodes
+        self._client = client
         self._cgroups = cgroups
-        self._wanted = wanted
-        self._is_gone = is_gone
-        self._minors = minors
+        self._list_desired = list_desired
+        self._is_owner_gone = is_owner_gone
+        self._get_minors = get_minors
         self._driver_version = driver_version
-        self._names = names
+        self._name_budget = name_budget
         self._proc = proc
         self._lock = asyncio.Lock()
-        self._cards: Mapping[str, int] = {}
+        self._minor_by_uuid: Mapping[str, int] = {}
         """The minors as they were when the last work began: it is done in a thread."""
-        self._seen = Seen()
+        self._snapshot = ModuleSnapshot()
         self._failures: dict[str, str] = {}
         """By name, as they were said."""
 
     @property
-    def state(self) -> State | None:
+    def module_state(self) -> ModuleState | None:
         """The module as the last look showed it."""
-        return self._seen.state
+        return self._snapshot.module_state
 
-    async def look(self) -> str:
+    async def reconcile(self) -> str:
         """Compare, and set right what differs. Why nobody new can be held now; empty when all is well."""
         async with self._lock:
-            return await asyncio.to_thread(self._look, self._begin())
+            return await asyncio.to_thread(self._reconcile, self._read_inputs())
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:
         if scope is Scope.POD and not self._is_unified:
-            return Applied(Standing.DEFERRED, "in force at container start, by the createRuntime hook")
+            return Applied(AppliedState.DEFERRED, "in force at container start, by the createRuntime hook")
         if not limits:
-            return Applied(Standing.DEFERRED, "it has no limit")
+            return Applied(AppliedState.DEFERRED, "it has no limit")
         async with self._lock:
-            return await asyncio.to_thread(self._apply, scope, identity, limits, self._begin())
+            return await asyncio.to_thread(self._apply, scope, target, limits, self._read_inputs())
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """No new file is bound to it; those that are open elsewhere stay limited."""
         async with self._lock:
-            await asyncio.to_thread(self._remove, self._names(identity))
+            await asyncio.to_thread(self._remove_budget, self._name_budget(target))
 
-    async def usage(self) -> tuple[Usage, ...]:
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return tuple(
-            Usage(uid, container, uuid, tally.used_bytes) for (uid, container, uuid), tally in self.tallies().items()
+            ContainerUsage(uid, container, uuid, tally.used_bytes)
+            for (uid, container, uuid), tally in self.list_usage_totals().items()
         )
 
-    def tallies(self) -> Mapping[tuple[str, str, str], Tally]:
+    def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
         """Of pods with several containers those that the hook made no instance of count together, without a name."""
-        found: dict[tuple[str, str, str], Tally] = {}
-        for instance, whose in self._seen.instances:
+        found: dict[tuple[str, str, str], UsageTotals] = {}
+        for instance, whose in self._snapshot.budgets:
             for minor, card in sorted(instance.cards.items()):
-                if whose.shown or card.peak_bytes or card.refused:
-                    key = whose.uid, whose.shown, self._uuid(minor, whose)
-                    found[key] = _sum(found.get(key), Tally(card.used_bytes, card.peak_bytes, card.refused))
+                if whose.reported_container or card.peak_bytes or card.refused:
+                    key = whose.uid, whose.reported_container, self._find_card_uuid(minor, whose)
+                    found[key] = _add_totals(
+                        found.get(key), UsageTotals(card.used_bytes, card.peak_bytes, card.refused)
+                    )
         return found
 
-    def connected(self) -> Mapping[tuple[str, str], int]:
+    def count_processes(self) -> Mapping[tuple[str, str], int]:
         """Processes that hold something."""
         found: Counter[tuple[str, str]] = Counter()
-        for instance, whose in self._seen.instances:
-            found[whose.uid, whose.shown] += len({each.pid for each in instance.processes})
+        for instance, whose in self._snapshot.budgets:
+            found[whose.uid, whose.reported_container] += len({each.pid for each in instance.processes})
         return +found
 
     @property
-    def connections(self) -> int:
-        return sum(self.connected().values())
+    def process_count(self) -> int:
+        return sum(self.count_processes().values())
 
-    def processes(self) -> tuple[ProcessUse, ...]:
+    def list_processes(self) -> tuple[ProcessUsage, ...]:
         return tuple(
-            ProcessUse(each.pid, whose.uid, "", whose.shown, self._uuid(each.minor, whose), each.used_bytes, 0)
-            for instance, whose in self._seen.instances
+            ProcessUsage(
+                each.pid,
+                whose.uid,
+                "",
+                whose.reported_container,
+                self._find_card_uuid(each.minor, whose),
+                each.used_bytes,
+                0,
+            )
+            for instance, whose in self._snapshot.budgets
             for each in instance.processes
         )
 
@@ -175,119 +188,133 @@ class Kmod:
     def _is_unified(self) -> bool:
         return self._cgroups.version == 2  # noqa: PLR2004
 
-    def _begin(self) -> Mapping[str, Wanted]:
+    def _read_inputs(self) -> Mapping[str, DesiredBudget]:
         """What a thread may not look at: the agent's own, which changes."""
-        self._cards = dict(self._minors())
-        return {each.name: each for each in self._wanted()}
+        self._minor_by_uuid = dict(self._get_minors())
+        return {each.budget_name: each for each in self._list_desired()}
 
-    def _make_room(self) -> None:
+    def _reserve_budgets(self) -> None:
         """Folders for all cards, and as many instances as a card can have, where nobody chose another number."""
-        minors = sorted({*self._cards.values()})
+        minors = sorted({*self._minor_by_uuid.values()})
         if minors:
-            self._nodes.cards(minors)
+            self._client.add_cards(minors)
         for minor in minors:
-            if self._nodes.most_instances(minor) == MODULES_OWN:
-                self._nodes.allow_instances(minor, MOST_INSTANCES)
+            if self._client.read_max_budgets(minor) == DEFAULT_BUDGETS:
+                self._client.set_max_budgets(minor, MAX_BUDGETS)
 
-    def _look(self, wanted: Mapping[str, Wanted]) -> str:
+    def _reconcile(self, desired: Mapping[str, DesiredBudget]) -> str:
         try:
-            state = self._nodes.state()
+            state = self._client.read_state()
             if state is None:
-                self._seen = Seen()
-                return amiss(None, "")
-            problem = amiss(state, self._driver_version())
-            self._settle(wanted, may_add=not problem)
-            before = {instance.name: whose for instance, whose in self._seen.instances}
-            self._seen = Seen(
-                self._nodes.state(),
-                tuple((each, _whose(each.name, wanted, before)) for each in self._nodes.instances()),
+                self._snapshot = ModuleSnapshot()
+                return find_module_problem(None, "")
+            problem = find_module_problem(state, self._driver_version())
+            self._apply_desired(desired, may_add=not problem)
+            before = {instance.name: whose for instance, whose in self._snapshot.budgets}
+            self._snapshot = ModuleSnapshot(
+                self._client.read_state(),
+                tuple((each, _find_desired(each.name, desired, before)) for each in self._client.list_budgets()),
             )
         except ModuleError as error:
             return str(error)
         return problem
 
-    def _settle(self, wanted: Mapping[str, Wanted], *, may_add: bool) -> None:
-        listed = {each.name: each for each in self._nodes.instances() if not each.is_removed}
+    def _apply_desired(self, desired: Mapping[str, DesiredBudget], *, may_add: bool) -> None:
+        listed = {each.name: each for each in self._client.list_budgets() if not each.is_removed}
         uids = {name.partition(".")[0] for name in listed}
-        if may_add and (self._seen.state is None or (wanted and not listed)):
-            self._make_room()
-        for name, each in wanted.items():
+        if may_add and (self._snapshot.module_state is None or (desired and not listed)):
+            self._reserve_budgets()
+        for name, each in desired.items():
             if name in listed:
-                self._try(name, partial(self._resize, listed[name], each))
-            elif may_add and not (each.is_refinement and each.uid in uids):
-                self._try(name, partial(self._add_again, each))
-        for name in listed.keys() - wanted.keys():
+                self._attempt(name, partial(self._resize_budget, listed[name], each))
+            elif may_add and not (each.is_added_by_hook and each.uid in uids):
+                self._attempt(name, partial(self._restore_budget, each))
+        for name in listed.keys() - desired.keys():
             uid = name.partition(".")[0]
-            if _OURS.fullmatch(uid) and not listed[name].files and self._is_gone(uid):
-                self._try(name, partial(self._remove, name))
+            if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._is_owner_gone(uid):
+                self._attempt(name, partial(self._remove_budget, name))
 
-    def _try(self, name: str, do: Callable[[], None]) -> None:
+    def _attempt(self, name: str, action: Callable[[], None]) -> None:
         """One that fails keeps no other from being held, and is said once."""
         try:
-            do()
+            action()
         except LimitError as error:
             if self._failures.get(name) != str(error):
-                log.error("not held instance=%s why=%s", name, error)  # noqa: TRY400 - said, not traced
+                log.error("budget not applied budget=%s reason=%s", name, error)  # noqa: TRY400 - said, not traced
             self._failures[name] = str(error)
         else:
             self._failures.pop(name, None)
 
-    def _resize(self, listed: Instance, each: Wanted) -> None:
-        for minor, size_bytes in self._bytes(each.uid, each.limits_mib).items():
+    def _resize_budget(self, listed: KmodBudget, desired: DesiredBudget) -> None:
+        for minor, size_bytes in self._limit_bytes_by_minor(desired.uid, desired.limits_mib).items():
             if minor in listed.cards and listed.cards[minor].limit_bytes != size_bytes:
-                self._nodes.resize(minor, listed.name, size_bytes)
-                log.info("resized instance=%s card=%s bytes=%s", listed.name, minor, size_bytes)
+                self._client.resize_budget(minor, listed.name, size_bytes)
+                log.info("budget resized budget=%s card=%s bytes=%s", listed.name, minor, size_bytes)
 
-    def _add_again(self, each: Wanted) -> None:
+    def _restore_budget(self, desired: DesiredBudget) -> None:
         """Somebody who runs and of whom the module knows nothing."""
-        folder = each.folder()
-        if folder is None or not each.limits_mib:
+        folder = desired.find_cgroup()
+        if folder is None or not desired.limits_mib:
             return
-        self._nodes.add(each.name, self._whose(folder), self._bytes(each.uid, each.limits_mib), weight=each.weight)
-        log.info("goes on instance=%s mib=%s", each.name, ",".join(map(str, each.limits_mib.values())))
-
-    def _apply(
-        self, scope: Scope, identity: Identity, limits: Mapping[str, int], wanted: Mapping[str, Wanted]
-    ) -> Applied:
-        problem = amiss(self._nodes.state(), self._driver_version())
-        if problem:
-            raise ModuleError(problem)
-        folder = identity.cgroup or (self._cgroups.pod(identity.pod_uid) if scope is Scope.POD else None)
-        if folder is None:
-            raise LimitError(f"{identity}: its cgroup is not there: has kubelet made one for each pod (cgroupsPerQOS)?")
-        if scope is Scope.CONTAINER and self._is_held_as_pod(identity, wanted):
-            return Applied(Standing.IN_FORCE, "the kernel module, for its pod: it is the only container with a card")
-        whose = self._whose(folder, identity.pid)
-        self._nodes.add(self._names(identity), whose, self._bytes(str(identity), limits), weight=identity.weight)
-        return Applied(Standing.IN_FORCE, "the kernel module")
-
-    def _is_held_as_pod(self, identity: Identity, wanted: Mapping[str, Wanted]) -> bool:
-        """A second instance would hold nothing more, and a card has only so many."""
-        pod = wanted.get(identity.pod_uid)
-        if pod is None or pod.container or pod.shown != identity.container or not self._is_unified:
-            return False
-        folder = self._cgroups.pod(identity.pod_uid)
-        if folder is None:
-            return False
-        number = cgroup_id(folder).number
-        limits = self._bytes(pod.uid, pod.limits_mib)
-        return any(
-            each.name == pod.uid and each.cgroup == number and each.limits == limits and not each.is_removed
-            for each in self._nodes.instances()
+        self._client.add_budget(
+            desired.budget_name,
+            self._find_budget_owner(folder),
+            self._limit_bytes_by_minor(desired.uid, desired.limits_mib),
+            weight=desired.weight,
+        )
+        log.info(
+            "budget restored budget=%s mib=%s", desired.budget_name, ",".join(map(str, desired.limits_mib.values()))
         )
 
-    def _remove(self, name: str) -> None:
-        if any(each.name == name and not each.is_removed for each in self._nodes.instances()):
-            self._nodes.remove(name)
+    def _apply(
+        self, scope: Scope, target: LimitTarget, limits: Mapping[str, int], desired: Mapping[str, DesiredBudget]
+    ) -> Applied:
+        problem = find_module_problem(self._client.read_state(), self._driver_version())
+        if problem:
+            raise ModuleError(problem)
+        folder = target.cgroup or (self._cgroups.find_pod_cgroup(target.pod_uid) if scope is Scope.POD else None)
+        if folder is None:
+            raise LimitError(f"{target}: its cgroup is not there: has kubelet made one for each pod (cgroupsPerQOS)?")
+        if scope is Scope.CONTAINER and self._is_held_as_pod(target, desired):
+            return Applied(
+                AppliedState.IN_FORCE, "the kernel module, for its pod: it is the only container with a card"
+            )
+        whose = self._find_budget_owner(folder, target.pid)
+        self._client.add_budget(
+            self._name_budget(target), whose, self._limit_bytes_by_minor(str(target), limits), weight=target.weight
+        )
+        return Applied(AppliedState.IN_FORCE, "the kernel module")
 
-    def _whose(self, folder: Path, pid: int = 0) -> Whose:
-        return cgroup_id(folder) if self._is_unified else pid_namespace(folder, pid, self._proc)
+    def _is_held_as_pod(self, target: LimitTarget, desired: Mapping[str, DesiredBudget]) -> bool:
+        """A second instance would hold nothing more, and a card has only so many."""
+        pod = desired.get(target.pod_uid)
+        if pod is None or pod.container or pod.reported_container != target.container or not self._is_unified:
+            return False
+        folder = self._cgroups.find_pod_cgroup(target.pod_uid)
+        if folder is None:
+            return False
+        number = read_cgroup_id(folder).number
+        limits = self._limit_bytes_by_minor(pod.uid, pod.limits_mib)
+        return any(
+            each.name == pod.uid
+            and each.cgroup == number
+            and each.limit_bytes_by_minor == limits
+            and not each.is_removed
+            for each in self._client.list_budgets()
+        )
 
-    def _bytes(self, who: str, limits: Mapping[str, int]) -> dict[int, int]:
+    def _remove_budget(self, name: str) -> None:
+        if any(each.name == name and not each.is_removed for each in self._client.list_budgets()):
+            self._client.remove_budget(name)
+
+    def _find_budget_owner(self, folder: Path, pid: int = 0) -> BudgetOwner:
+        return read_cgroup_id(folder) if self._is_unified else find_pid_namespace(folder, pid, self._proc)
+
+    def _limit_bytes_by_minor(self, who: str, limits: Mapping[str, int]) -> dict[int, int]:
         """By minor."""
         found: dict[int, int] = {}
         for uuid, mib in limits.items():
-            minor = self._cards.get(uuid)
+            minor = self._minor_by_uuid.get(uuid)
             if minor is None:
                 raise LimitError(f"{who}: the driver does not show card {uuid}")
             if minor in found:
@@ -295,22 +322,26 @@ class Kmod:
             found[minor] = mib << 20
         return found
 
-    def _uuid(self, minor: int, whose: Wanted) -> str:
+    def _find_card_uuid(self, minor: int, desired: DesiredBudget) -> str:
         """The card that is meant; its number where nobody knows."""
-        meant = [uuid for uuid in (*whose.limits_mib, *sorted(self._cards)) if self._cards.get(uuid) == minor]
+        meant = [
+            uuid
+            for uuid in (*desired.limits_mib, *sorted(self._minor_by_uuid))
+            if self._minor_by_uuid.get(uuid) == minor
+        ]
         return meant[0] if meant else str(minor)
 
 
-def _sum(before: Tally | None, more: Tally) -> Tally:
+def _add_totals(before: UsageTotals | None, more: UsageTotals) -> UsageTotals:
     if before is None:
         return more
-    return Tally(
+    return UsageTotals(
         before.used_bytes + more.used_bytes, max(before.peak_bytes, more.peak_bytes), before.refused + more.refused
     )
 
 
-def _whose(name: str, *known: Mapping[str, Wanted]) -> Wanted:
+def _find_desired(name: str, *known: Mapping[str, DesiredBudget]) -> DesiredBudget:
     """As it is wanted now, or was when somebody wanted it: files may outlive their pod."""
     uid, _, container = name.partition(".")
     found = (each[name] for each in known if name in each)
-    return next(found, Wanted(uid, {}, lambda: None, container, container))
+    return next(found, DesiredBudget(uid, {}, lambda: None, container, container))

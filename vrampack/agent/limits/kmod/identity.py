@@ -18,7 +18,7 @@ _INITIAL_PIDS = "pid:[4026531836]"
 """The initial PID namespace has the same number in every kernel (PROC_PID_INIT_INO)."""
 
 
-def cgroup_id(folder: Path) -> CgroupId:
+def read_cgroup_id(folder: Path) -> CgroupId:
     """Raises `LimitError` when the folder is gone."""
     try:
         return CgroupId(folder.stat().st_ino)
@@ -26,18 +26,20 @@ def cgroup_id(folder: Path) -> CgroupId:
         raise LimitError(f"cgroup {folder}: {error.strerror}") from error
 
 
-def pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace:
+def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace:
     """Of the container in this cgroup: that of `pid`, or of its first process where none is said.
 
     Raises `LimitError` for a container that has none of its own, since it could not be told from others.
     """
-    there = sorted(_pids(folder))
+    there = sorted(_list_pids(folder))
     if not there:
         raise LimitError(f"cgroup {folder} has no process: a container of cgroup v1 is known by its first one")
     if pid and pid not in there:
         raise LimitError(f"process {pid} is not in cgroup {folder}: hook and agent see other process ids (hostPID?)")
     first = sorted(
-        (len(inner), each) for each in ([pid] if pid else there) if (inner := _inner(each, proc))[-1:] == [1]
+        (len(inner), each)
+        for each in ([pid] if pid else there)
+        if (inner := _read_namespace_pids(each, proc))[-1:] == [1]
     )
     if not first or first[0][0] == 1:
         raise LimitError(
@@ -47,12 +49,12 @@ def pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace
     return PidNamespace(first[0][1])
 
 
-def has_initial_pids(proc: Path = PROC) -> bool:
+def is_initial_pid_namespace(proc: Path = PROC) -> bool:
     """Whether process numbers here are those of the node's own kernel."""
     return str((proc / "self/ns/pid").readlink()) == _INITIAL_PIDS
 
 
-def _pids(folder: Path) -> Iterator[int]:
+def _list_pids(folder: Path) -> Iterator[int]:
     for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
         try:
             yield from map(int, (path / "cgroup.procs").read_text().split())
@@ -60,7 +62,7 @@ def _pids(folder: Path) -> Iterator[int]:
             continue  # cgroups go while they are looked at
 
 
-def _inner(pid: int, proc: Path) -> list[int]:
+def _read_namespace_pids(pid: int, proc: Path) -> list[int]:
     """The numbers of a process, in the namespaces from this one inwards; nothing of one that is gone."""
     try:
         text = (proc / str(pid) / "status").read_text(errors="replace")

@@ -6,33 +6,33 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-FOLDER = Path("/proc/cgpu_km")
+PROC_FOLDER = Path("/proc/cgpu_km")
 
 
-class Files(Protocol):
+class ModuleFiles(Protocol):
     """A folder of the kernel's. All raise `OSError`."""
 
-    def read(self, node: str) -> str: ...
-    def write(self, node: str, text: str) -> None: ...
-    def try_to_open(self, node: str) -> None:
+    def read_file(self, file_name: str) -> str: ...
+    def write_file(self, file_name: str, text: str) -> None: ...
+    def check_writable(self, file_name: str) -> None:
         """For writing, without doing it: profiles of the node may forbid what capabilities allow."""
 
 
-class Procfs:
+class ProcfsModuleFiles:
     """The real one."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = PROC_FOLDER) -> None:
         self._folder = folder
 
-    def read(self, node: str) -> str:
-        return (self._folder / node).read_text()
+    def read_file(self, file_name: str) -> str:
+        return (self._folder / file_name).read_text()
 
-    def write(self, node: str, text: str) -> None:
-        opened = os.open(self._folder / node, os.O_WRONLY)
+    def write_file(self, file_name: str, text: str) -> None:
+        opened = os.open(self._folder / file_name, os.O_WRONLY)
         try:
             os.write(opened, text.encode())
         finally:
             os.close(opened)
 
-    def try_to_open(self, node: str) -> None:
-        os.close(os.open(self._folder / node, os.O_WRONLY))
+    def check_writable(self, file_name: str) -> None:
+        os.close(os.open(self._folder / file_name, os.O_WRONLY))

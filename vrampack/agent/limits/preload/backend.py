@@ -10,87 +10,93 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.agent.limits.books import ProcessUse, Tally
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.contract import Applied, Identity, Scope, Standing, Traits, Usage
+from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.preload import files, peers
-from vrampack.agent.limits.preload.answers import Answers, Minors, Unnamed
-from vrampack.agent.limits.preload.errors import JournalTakenError
+from vrampack.agent.limits.preload.answers import AllocationDecisions, GetMinors, Unresolved
+from vrampack.agent.limits.preload.errors import JournalLockedError
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.ledger import Ledger, Part, Process
-from vrampack.agent.limits.preload.server import Pace, PreloadServer
+from vrampack.agent.limits.preload.ledger import CardPart, ProcessKey, UsageLedger
+from vrampack.agent.limits.preload.server import PreloadServer, RateLimits
 from vrampack.agent.limits.preload.wire import ONLY_CARD
 
 log = logging.getLogger(__name__)
 
-WORD = "preload"
+MODE = "preload"
 SURVIVES = "restarts and upgrades of the agent: what processes hold is in a file of the node until its next boot"
-BOOKS = Path("/run/vrampack/preload.books")
-DESCRIPTORS = 65_536
+JOURNAL_PATH = Path("/run/vrampack/preload.books")
+MAX_DESCRIPTORS = 65_536
 """More processes than any node has on its cards."""
-TAKEN_SECONDS = 0.1
+JOURNAL_RETRY_SECONDS = 0.1
 """Between two tries at a file that another agent still writes; it ends within its own 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ResolvedContainer:
     """A container of which limits can be said."""
 
-    name: str
+    container: str
     limits_mib: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class PreloadPaths:
     """Where things are on the node; a test has them elsewhere."""
 
-    folder: Path = files.FOLDER
-    shipped: Path = files.SHIPPED
-    books: Path = BOOKS
+    folder: Path = files.HOST_FOLDER
+    shipped: Path = files.SHIPPED_LIBRARY
+    journal: Path = JOURNAL_PATH
 
 
-class Preload:
+class PreloadBackEnd:
     """The library in the container asks at each allocation; a program that goes past libc is not held. Cooperative."""
 
-    word = WORD
+    mode = MODE
     traits = Traits(Scope.CONTAINER, "at each allocation, by the library in the container; cooperative", SURVIVES)
 
     def __init__(
         self,
-        paths: Paths,
+        paths: PreloadPaths,
         *,
-        name_of: Callable[[Owner | None], Named | Unnamed],
-        minors: Minors,
+        resolve_container: Callable[[CgroupOwner | None], ResolvedContainer | Unresolved],
+        get_minors: GetMinors,
         driver_version: Callable[[], str],
-        owner_of: peers.OwnerOf,
-        pace: Pace | None = None,
+        find_owner: peers.FindPeerOwner,
+        rate_limits: RateLimits | None = None,
     ) -> None:
         self._paths = paths
-        self._name_of = name_of
-        self._owner_of = owner_of
-        self._pace = pace
-        self._names: dict[Owner, str] = {}
+        self._resolve_container = resolve_container
+        self._find_owner = find_owner
+        self._rate_limits = rate_limits
+        self._container_names: dict[CgroupOwner, str] = {}
         """As they were when somebody asked: the status forgets a container when the next one is made."""
         self._journal: Journal | None = None
         self._server: PreloadServer | None = None
-        self._ledger = Ledger(self._note)
-        self._answers = Answers(self._ledger, whose=self._whose, minors=minors, driver_version=driver_version)
+        self._ledger = UsageLedger(self._record_holding)
+        self._decisions = AllocationDecisions(
+            self._ledger, find_limits=self._find_limits, get_minors=get_minors, driver_version=driver_version
+        )
 
     async def start(self) -> None:
         """Put the files in place, take the books over, listen. Raises `OSError`."""
-        _allow_connections()
-        await asyncio.to_thread(files.install, self._paths.shipped, self._paths.folder)
-        self._journal = await self._taken()
-        held: dict[tuple[Process, Owner], dict[Part, int]] = {}
+        _raise_descriptor_limit()
+        await asyncio.to_thread(files.install_files, self._paths.shipped, self._paths.folder)
+        self._journal = await self._open_journal()
+        held: dict[tuple[ProcessKey, CgroupOwner], dict[CardPart, int]] = {}
         for entry in self._journal.entries:
             held.setdefault((entry.process, entry.owner), {})[entry.uuid, ONLY_CARD] = entry.held_bytes
         for (process, owner), parts in held.items():
-            self._ledger.hello(process, owner, parts)
+            self._ledger.set_holdings(process, owner, parts)
         self._server = PreloadServer(
-            self._paths.folder / files.SOCKET, self._ledger, self._answers, owner_of=self._owner_of, pace=self._pace
+            self._paths.folder / files.SOCKET_NAME,
+            self._ledger,
+            self._decisions,
+            find_owner=self._find_owner,
+            rate_limits=self._rate_limits,
         )
         self._server.start([process for process, _ in held])
-        log.info("the library is answered socket=%s known=%s", self._paths.folder / files.SOCKET, len(held))
+        log.info("preload server started socket=%s known=%s", self._paths.folder / files.SOCKET_NAME, len(held))
 
     def stop(self) -> None:
         """Let the next agent have socket and books."""
@@ -100,94 +106,97 @@ class Preload:
             self._journal.close()
         self._server = self._journal = None
 
-    async def apply(self, scope: Scope, identity: Identity, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
         """The record is looked up at each question, so there is nothing to put anywhere."""
-        return Applied(Standing.DEFERRED, "the library in the container asks at each allocation; cooperative")
+        return Applied(AppliedState.DEFERRED, "the library in the container asks at each allocation; cooperative")
 
-    async def release(self, identity: Identity) -> None:
+    async def release(self, target: LimitTarget) -> None:
         """Nothing more is said of this pod once its processes have ended."""
-        self.forget(identity.pod_uid)
+        self.forget_pod(target.pod_uid)
 
-    def forget(self, pod_uid: str) -> None:
+    def forget_pod(self, pod_uid: str) -> None:
         """The pod is gone."""
-        self._ledger.forget(pod_uid)
-        for owner in [owner for owner in self._names if owner.pod_uid == pod_uid]:
-            del self._names[owner]
+        self._ledger.forget_pod(pod_uid)
+        for owner in [owner for owner in self._container_names if owner.pod_uid == pod_uid]:
+            del self._container_names[owner]
 
-    async def usage(self) -> tuple[Usage, ...]:
-        tallies = sorted(self._ledger.tallies().items(), key=lambda item: (item[0][0].pod_uid, item[0][0].container_id))
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
+        tallies = sorted(
+            self._ledger.list_usage_totals().items(), key=lambda item: (item[0][0].pod_uid, item[0][0].container_id)
+        )
         return tuple(
-            Usage(owner.pod_uid, owner.container_id, uuid, tally.used_bytes) for (owner, uuid), tally in tallies
+            ContainerUsage(owner.pod_uid, owner.container_id, uuid, tally.used_bytes)
+            for (owner, uuid), tally in tallies
         )
 
-    def tallies(self) -> Mapping[tuple[str, str, str], Tally]:
+    def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
         """By pod uid, container name and card; several containers of one name, one after the other, are one."""
-        found: dict[tuple[str, str, str], Tally] = {}
-        for (owner, uuid), tally in self._ledger.tallies().items():
-            key = owner.pod_uid, self._names.get(owner, ""), uuid
-            before = found.get(key, Tally(0, 0, 0))
-            found[key] = Tally(
+        found: dict[tuple[str, str, str], UsageTotals] = {}
+        for (owner, uuid), tally in self._ledger.list_usage_totals().items():
+            key = owner.pod_uid, self._container_names.get(owner, ""), uuid
+            before = found.get(key, UsageTotals(0, 0, 0))
+            found[key] = UsageTotals(
                 before.used_bytes + tally.used_bytes,
                 max(before.peak_bytes, tally.peak_bytes),
                 before.refused + tally.refused,
             )
         return found
 
-    def connected(self) -> Mapping[tuple[str, str], int]:
+    def count_processes(self) -> Mapping[tuple[str, str], int]:
         """Processes by pod uid and container name; those of nobody's pods are left out."""
         found: Counter[tuple[str, str]] = Counter()
-        for owner, count in (self._server.connected() if self._server is not None else Counter()).items():
-            if owner is not None and owner in self._names:
-                found[owner.pod_uid, self._names[owner]] += count
+        for owner, count in (self._server.count_connections() if self._server is not None else Counter()).items():
+            if owner is not None and owner in self._container_names:
+                found[owner.pod_uid, self._container_names[owner]] += count
         return found
 
     @property
-    def connections(self) -> int:
+    def process_count(self) -> int:
         """Processes that are connected now, whoever's they are."""
-        return sum(self._server.connected().values()) if self._server is not None else 0
+        return sum(self._server.count_connections().values()) if self._server is not None else 0
 
-    def processes(self) -> tuple[ProcessUse, ...]:
+    def list_processes(self) -> tuple[ProcessUsage, ...]:
         """Who holds what, process by process."""
         return tuple(
-            ProcessUse(
+            ProcessUsage(
                 row.process.pid,
                 row.owner.pod_uid,
                 row.owner.container_id,
-                self._names.get(row.owner, ""),
+                self._container_names.get(row.owner, ""),
                 row.uuid,
                 row.held_bytes,
                 row.refused,
             )
-            for row in self._ledger.rows()
+            for row in self._ledger.list_holdings()
         )
 
-    def _note(self, process: Process, owner: Owner, uuid: str, held_bytes: int) -> bool:
-        return self._journal is not None and self._journal.write(process, owner, uuid, held_bytes)
+    def _record_holding(self, process: ProcessKey, owner: CgroupOwner, uuid: str, held_bytes: int) -> bool:
+        return self._journal is not None and self._journal.write_holding(process, owner, uuid, held_bytes)
 
-    def _whose(self, owner: Owner | None) -> Mapping[str, int] | Unnamed:
-        named = self._name_of(owner)
-        if isinstance(named, Unnamed) or owner is None:
-            return named if isinstance(named, Unnamed) else Unnamed.STRANGER
-        self._names[owner] = named.name
+    def _find_limits(self, owner: CgroupOwner | None) -> Mapping[str, int] | Unresolved:
+        named = self._resolve_container(owner)
+        if isinstance(named, Unresolved) or owner is None:
+            return named if isinstance(named, Unresolved) else Unresolved.UNKNOWN_OWNER
+        self._container_names[owner] = named.container
         return {uuid: mib << 20 for uuid, mib in named.limits_mib.items()}
 
-    async def _taken(self) -> Journal:
+    async def _open_journal(self) -> Journal:
         """The books, as soon as the agent before this one has let go of them."""
-        self._paths.books.parent.mkdir(parents=True, exist_ok=True)
+        self._paths.journal.parent.mkdir(parents=True, exist_ok=True)
         is_said = False
         while True:
             try:
-                return Journal(self._paths.books, boot_id=peers.boot_id())
-            except JournalTakenError as error:
+                return Journal(self._paths.journal, boot_id=peers.read_boot_id())
+            except JournalLockedError as error:
                 if not is_said:
-                    log.warning("waiting for the books of the agent before this one why=%s", error)
+                    log.warning("waiting for the journal reason=%s", error)
                 is_said = True
-                await asyncio.sleep(TAKEN_SECONDS)
+                await asyncio.sleep(JOURNAL_RETRY_SECONDS)
 
 
-def _allow_connections() -> None:
+def _raise_descriptor_limit() -> None:
     """A descriptor for each process: the usual soft limit of 1,024 is a few containers' worth."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -7,36 +7,36 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     tokens: float
-    at: float
+    filled_at: float
 
 
-class Buckets:
+class RateLimiter:
     """One bucket for each key. A full one is forgotten: it is as good as new."""
 
-    def __init__(self, *, per_second: float, most: float, clock: Callable[[], float]) -> None:
+    def __init__(self, *, per_second: float, capacity: float, clock: Callable[[], float]) -> None:
         self._per_second = per_second
-        self._most = most
+        self._capacity = capacity
         self._clock = clock
-        self._buckets: dict[Hashable, _Bucket] = {}
+        self._buckets: dict[Hashable, _TokenBucket] = {}
 
-    def take(self, key: Hashable, tokens: float = 1.0) -> float:
+    def take_tokens(self, key: Hashable, tokens: float = 1.0) -> float:
         """Take them, and say how many seconds to wait before the next: 0 unless the bucket is overdrawn."""
-        bucket = self._filled(key)
+        bucket = self._refill(key)
         bucket.tokens = max(
-            bucket.tokens - tokens, -self._most
+            bucket.tokens - tokens, -self._capacity
         )  # whoever overdraws wildly pays for a bucketful at most
         return max(0.0, -bucket.tokens / self._per_second)
 
-    def forget(self, key: Hashable) -> None:
+    def forget_key(self, key: Hashable) -> None:
         """Nobody of this key is left; what it overdrew is remembered until it is paid."""
-        if self._filled(key).tokens >= self._most:
+        if self._refill(key).tokens >= self._capacity:
             del self._buckets[key]
 
-    def _filled(self, key: Hashable) -> _Bucket:
+    def _refill(self, key: Hashable) -> _TokenBucket:
         now = self._clock()
-        bucket = self._buckets.setdefault(key, _Bucket(self._most, now))
-        bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._per_second)
-        bucket.at = now
+        bucket = self._buckets.setdefault(key, _TokenBucket(self._capacity, now))
+        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.filled_at) * self._per_second)
+        bucket.filled_at = now
         return bucket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class WireError(ValueError):
+class LibraryProtocolError(ValueError):
     """A message that is none of the protocol's. Nobody is held to it; whoever sent it is hung up on."""
 
     def __init__(self, text: str, *, sequence: int = 0) -> None:
@@ -12,5 +12,5 @@ class WireError(ValueError):
         """What the answer carries back, as far as it could be read."""
 
 
-class JournalTakenError(Exception):
+class JournalLockedError(Exception):
     """Another agent of this node still writes the file."""

@@ -9,32 +9,32 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FOLDER = Path("/var/lib/vrampack/preload")
+HOST_FOLDER = Path("/var/lib/vrampack/preload")
 """On the node, in the agent's pod and in containers: one path, so that the loader's file can name it. Not below /run, which
 is mounted noexec on some nodes."""
 LIBRARY = "libvrampack.so"
 LOADER_FILE = "ld.so.preload"
-SOCKET = "agent.sock"
-IN_CONTAINER = "/etc/ld.so.preload"
-SHIPPED = Path("/opt/vrampack/lib/vrampack") / LIBRARY
+SOCKET_NAME = "agent.sock"
+CONTAINER_LOADER_FILE = "/etc/ld.so.preload"
+SHIPPED_LIBRARY = Path("/opt/vrampack/lib/vrampack") / LIBRARY
 """In the image."""
 
 
-def install(shipped: Path, folder: Path) -> None:
+def install_files(shipped: Path, folder: Path) -> None:
     """Put library and loader file there, unless they are. A library that did not come leaves the one there. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     if shipped.is_file():
-        _put(folder / LIBRARY, shipped.read_bytes(), 0o755)
-    _put(folder / LOADER_FILE, f"{FOLDER / LIBRARY}\n".encode(), 0o644)
+        _write_file(folder / LIBRARY, shipped.read_bytes(), 0o755)
+    _write_file(folder / LOADER_FILE, f"{HOST_FOLDER / LIBRARY}\n".encode(), 0o644)
 
 
-def mounts() -> dict[str, str]:
+def list_mounts() -> dict[str, str]:
     """What a container is shown, all of it read-only: path on the node by path inside."""
-    return {str(FOLDER): str(FOLDER), IN_CONTAINER: str(FOLDER / LOADER_FILE)}
+    return {str(HOST_FOLDER): str(HOST_FOLDER), CONTAINER_LOADER_FILE: str(HOST_FOLDER / LOADER_FILE)}
 
 
-def _put(path: Path, content: bytes, mode: int) -> None:
+def _write_file(path: Path, content: bytes, mode: int) -> None:
     if path.is_file() and path.read_bytes() == content:
         path.chmod(mode)
         return

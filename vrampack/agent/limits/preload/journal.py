@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.errors import JournalTakenError
-from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.errors import JournalLockedError
+from vrampack.agent.limits.preload.ledger import ProcessKey
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ _WORD = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    process: Process
-    owner: Owner
+class JournalEntry:
+    process: ProcessKey
+    owner: CgroupOwner
     uuid: str
     held_bytes: int
 
@@ -54,21 +54,21 @@ class Journal:
         self._path = path
         self._boot_id = boot_id.encode()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._slots: dict[tuple[Process, str], int] = {}
+        self._slots: dict[tuple[ProcessKey, str], int] = {}
         self._free: list[int] = []
         try:
             self._lock()
             found = self._read()
-            self._allot(max(FIRST_RECORDS, len(found)))
+            self._allocate(max(FIRST_RECORDS, len(found)))
         except BaseException:
             os.close(self._file)
             raise
         self._map()
-        self._take_over(found)
+        self._adopt_entries(found)
         taken = set(self._slots.values())
         self.entries = tuple(entry for slot, entry in enumerate(found) if entry is not None and slot in taken)
 
-    def write(self, process: Process, owner: Owner, uuid: str, held_bytes: int) -> bool:
+    def write_holding(self, process: ProcessKey, owner: CgroupOwner, uuid: str, held_bytes: int) -> bool:
         """Remember it; False when there is no room to, and then the file says what it said before."""
         key = process, uuid
         slot = self._slots.get(key)
@@ -78,7 +78,7 @@ class Journal:
                 self._free.append(self._slots.pop(key))
             return True
         if slot is None:
-            identity = _identity(process, owner, uuid)
+            identity = _pack_record(process, owner, uuid)
             if identity is None or not (self._free or self._grow()):
                 return False
             slot = self._slots[key] = self._free.pop()
@@ -95,29 +95,29 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise JournalTakenError(f"{self._path} is another agent's") from error
+            raise JournalLockedError(f"{self._path} is another agent's") from error
 
-    def _read(self) -> list[Entry | None]:
+    def _read(self) -> list[JournalEntry | None]:
         """By place; None for a record that is free or torn."""
-        content = b"".join(_pieces(self._file))
+        content = b"".join(_read_chunks(self._file))
         if not content:
             return []
-        problem = self._unknown(content[: HEAD.size])
+        problem = self._find_header_problem(content[: HEAD.size])
         if problem:
-            log.warning("books begun anew path=%s why=%s", self._path, problem)
+            log.warning("journal reset path=%s reason=%s", self._path, problem)
             return []
-        found: list[Entry | None] = []
+        found: list[JournalEntry | None] = []
         torn = int((len(content) - HEAD.size) % RECORD.size > 0)
         for at in range(HEAD.size, len(content) - RECORD.size + 1, RECORD.size):
             record = content[at : at + RECORD.size]
-            entry = _entry(record)
+            entry = _unpack_record(record)
             torn += entry is None and record[:_WORD] != bytes(_WORD)
             found.append(entry)
         if torn:
-            log.warning("torn records dropped path=%s records=%s", self._path, torn)
+            log.warning("journal records dropped path=%s records=%s", self._path, torn)
         return found
 
-    def _unknown(self, head: bytes) -> str:
+    def _find_header_problem(self, head: bytes) -> str:
         if len(head) < HEAD.size:
             return "no whole head"
         magic, version, size, boot_id = HEAD.unpack(head)
@@ -127,7 +127,7 @@ class Journal:
             return f"format {version} with records of {size} bytes, this agent writes {FORMAT} with {RECORD.size}"
         return "" if boot_id.rstrip(b"\0") == self._boot_id else "of another boot"
 
-    def _take_over(self, found: list[Entry | None]) -> None:
+    def _adopt_entries(self, found: list[JournalEntry | None]) -> None:
         """Free what is not known, write the head: from here on the file is ours and says what `found` says."""
         for slot in range(len(self._words) * _WORD // RECORD.size):
             entry = found[slot] if slot < len(found) else None
@@ -142,16 +142,16 @@ class Journal:
     def _grow(self) -> bool:
         have = len(self._words) * _WORD // RECORD.size
         try:
-            self._allot(2 * have)
+            self._allocate(2 * have)
         except OSError as error:
-            log.error("no room for the books path=%s error=%s", self._path, error)  # noqa: TRY400 - a full file system, no fault
+            log.error("journal not grown path=%s error=%s", self._path, error)  # noqa: TRY400 - a full file system, no fault
             return False
         self._unmap()
         self._map()
         self._free.extend(range(2 * have - 1, have - 1, -1))
         return True
 
-    def _allot(self, records: int) -> None:
+    def _allocate(self, records: int) -> None:
         """Real room, not a hole: a store into a hole of a full file system kills the process."""
         size = HEAD.size + records * RECORD.size
         os.posix_fallocate(self._file, 0, size)
@@ -168,14 +168,14 @@ class Journal:
         self._mapped.close()
 
 
-def _pieces(file: int) -> Iterator[bytes]:
+def _read_chunks(file: int) -> Iterator[bytes]:
     at = 0
     while piece := os.pread(file, 1 << 20, at):
         at += len(piece)
         yield piece
 
 
-def _identity(process: Process, owner: Owner, uuid: str) -> bytes | None:
+def _pack_record(process: ProcessKey, owner: CgroupOwner, uuid: str) -> bytes | None:
     """A record that is free still; None for names that do not fit into one."""
     names = owner.pod_uid.encode(), owner.container_id.encode(), uuid.encode()
     if any(len(name) > room for name, room in zip(names, (40, 64, 112), strict=True)):
@@ -184,9 +184,9 @@ def _identity(process: Process, owner: Owner, uuid: str) -> bytes | None:
     return RECORD.pack(0, process.pid, check, process.started_ticks, *names)
 
 
-def _entry(record: bytes) -> Entry | None:
+def _unpack_record(record: bytes) -> JournalEntry | None:
     held_bytes, pid, check, started_ticks, *names = RECORD.unpack(record)
     if not held_bytes or zlib.crc32(IDENTITY.pack(started_ticks, *names), pid) != check:
         return None
     pod_uid, container_id, uuid = (name.rstrip(b"\0").decode() for name in names)
-    return Entry(Process(pid, started_ticks), Owner(pod_uid, container_id), uuid, held_bytes)
+    return JournalEntry(ProcessKey(pid, started_ticks), CgroupOwner(pod_uid, container_id), uuid, held_bytes)

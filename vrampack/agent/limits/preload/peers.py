@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vrampack.agent.limits import doors
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.ledger import ProcessKey
 
-OwnerOf: TypeAlias = Callable[[int], Owner | None]
+FindPeerOwner: TypeAlias = Callable[[int], CgroupOwner | None]
 
 SO_PEERPIDFD = 77
 """Linux 6.5: the process that connected and no other, whoever has its number now."""
@@ -31,77 +31,77 @@ _STARTED = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    process: Process
-    owner: Owner | None
+class PeerProcess:
+    process: ProcessKey
+    owner: CgroupOwner | None
     """None for a process that is in no pod."""
 
 
-def peer_of(connection: socket.socket, owner_of: OwnerOf) -> Peer | None:
+def identify_peer(connection: socket.socket, find_owner: FindPeerOwner) -> PeerProcess | None:
     """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
-    pid = doors.peer(connection).pid
+    pid = doors.read_peer_credentials(connection).pid
     if pid <= 0:
         return None
-    pidfd = _pidfd_of(connection, pid)
+    pidfd = _get_peer_pidfd(connection, pid)
     if pidfd is None:
         return None
     try:
-        started_ticks = started(pid)
-        owner = owner_of(pid)
+        started_ticks = read_start_ticks(pid)
+        owner = find_owner(pid)
         if started_ticks is None or has_ended(pidfd) or is_hung_up(connection):
             return None
-        return Peer(Process(pid, started_ticks), owner)
+        return PeerProcess(ProcessKey(pid, started_ticks), owner)
     finally:
         os.close(pidfd)
 
 
-def watched(process: Process) -> int | None:
+def open_pidfd(process: ProcessKey) -> int | None:
     """A descriptor that becomes readable when this process ends; None when it has ended."""
-    pidfd = _open(process.pid)
+    pidfd = _try_open_pidfd(process.pid)
     if pidfd is None:
         return None
-    if started(process.pid) != process.started_ticks or has_ended(pidfd):
+    if read_start_ticks(process.pid) != process.started_ticks or has_ended(pidfd):
         os.close(pidfd)
         return None
     return pidfd
 
 
-def started(pid: int, proc: Path = Path("/proc")) -> int | None:
+def read_start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
     """When the process started, in ticks since boot; None when there is none."""
-    fields = _fields(pid, proc)
+    fields = _read_stat_fields(pid, proc)
     return None if fields is None else int(fields[_STARTED])
 
 
-def is_ending(process: Process, proc: Path = Path("/proc")) -> bool:
+def is_ending(process: ProcessKey, proc: Path = Path("/proc")) -> bool:
     """Whether it has begun to end, or has ended: it runs nothing of its own any more, and its files are being closed."""
-    fields = _fields(process.pid, proc)
+    fields = _read_stat_fields(process.pid, proc)
     return fields is None or int(fields[_STARTED]) != process.started_ticks or bool(int(fields[_FLAGS]) & PF_EXITING)
 
 
 def has_ended(pidfd: int) -> bool:
     """A zombie has ended: its files are closed."""
-    return _shows(pidfd, select.POLLIN)
+    return _has_event(pidfd, select.POLLIN)
 
 
 def is_hung_up(connection: socket.socket) -> bool:
     """Whether nobody can say anything more."""
-    return _shows(connection.fileno(), select.POLLHUP | select.POLLRDHUP)
+    return _has_event(connection.fileno(), select.POLLHUP | select.POLLRDHUP)
 
 
-def boot_id(proc: Path = Path("/proc")) -> str:
+def read_boot_id(proc: Path = Path("/proc")) -> str:
     """Another one after each boot."""
     return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def _pidfd_of(connection: socket.socket, pid: int) -> int | None:
+def _get_peer_pidfd(connection: socket.socket, pid: int) -> int | None:
     try:
         return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError as error:
         # An older kernel: that the connection still stands says afterwards that it was the right one. Else it is gone.
-        return _open(pid) if error.errno == errno.ENOPROTOOPT else None
+        return _try_open_pidfd(pid) if error.errno == errno.ENOPROTOOPT else None
 
 
-def _fields(pid: int, proc: Path) -> list[str] | None:
+def _read_stat_fields(pid: int, proc: Path) -> list[str] | None:
     """Of /proc/PID/stat, those behind the name; None when there is no such process."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
@@ -110,14 +110,14 @@ def _fields(pid: int, proc: Path) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
-def _open(pid: int) -> int | None:
+def _try_open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None
 
 
-def _shows(descriptor: int, events: int) -> bool:
+def _has_event(descriptor: int, events: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, events)
     return bool(poll.poll(0))

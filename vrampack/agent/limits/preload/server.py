@@ -22,65 +22,65 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vrampack.agent.limits.cgroups import Owner
-from vrampack.agent.limits.doors import Door
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.doors import UnixListener
 from vrampack.agent.limits.preload import peers
-from vrampack.agent.limits.preload.answers import Answers, Unnamed
-from vrampack.agent.limits.preload.buckets import Buckets
-from vrampack.agent.limits.preload.errors import WireError
-from vrampack.agent.limits.preload.ledger import Ledger, Process
+from vrampack.agent.limits.preload.answers import AllocationDecisions, Unresolved
+from vrampack.agent.limits.preload.buckets import RateLimiter
+from vrampack.agent.limits.preload.errors import LibraryProtocolError
+from vrampack.agent.limits.preload.ledger import ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import (
-    MOST_QUESTION_BYTES,
-    Answer,
-    Kind,
-    Question,
-    Verdict,
+    MAX_QUESTION_BYTES,
+    LibraryAnswer,
+    LibraryQuestion,
+    LibraryVerdict,
+    MessageKind,
     read_question,
     write_answer,
 )
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
+BATCH_SIZE = 8
 """Messages of one connection, or new connections, in one turn of the loop: some 0.3 ms."""
-LEAVING_SECONDS = 0.005
+EXIT_POLL_SECONDS = 0.005
 """Between two looks whether a process has ended: most take less than a millisecond, one with much memory of a card longer."""
-AGAIN_SECONDS = 0.1
+NAME_POLL_SECONDS = 0.1
 """Between two looks for a container's name, which is kubelet's to report."""
-FULL_SECONDS = 1.0
+ACCEPT_PAUSE_SECONDS = 1.0
 """How long nobody new is let in when there is no descriptor left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RateLimits:
     """What one container may do. Measured: a message costs the agent some 20 us, a connection some 150."""
 
     messages_per_second: float = 5000
     burst: float = 5000
-    connection_costs: float = 5
+    connection_cost: float = 5
     """In messages."""
-    connections: int = 1024
+    max_connections: int = 1024
     """Processes of one container that are connected at once."""
-    name_seconds: float = 15.0
+    name_timeout_seconds: float = 15.0
     """How long a question waits for the pod's status; kubelet reports a container within a few seconds. Or for memory that
     a process of its container has while it ends."""
 
 
-Paused: TypeAlias = asyncio.TimerHandle | None
+ReadPause: TypeAlias = asyncio.TimerHandle | None
 
 
-class Connection:
+class LibraryConnection:
     """One process that is connected."""
 
     __slots__ = ("deadline", "has_greeted", "open", "owner", "paused", "process", "socket")
 
-    def __init__(self, connected: socket.socket, peer: peers.Peer) -> None:
+    def __init__(self, connected: socket.socket, peer: peers.PeerProcess) -> None:
         self.socket = connected
         self.process = peer.process
         self.owner = peer.owner
         self.has_greeted = False
         self.open = True
-        self.paused: Paused = None
+        self.paused: ReadPause = None
         """Set while it is not read."""
         self.deadline: float | None = None
         """Until when its questions may wait for a name; None while none has to."""
@@ -90,51 +90,59 @@ class PreloadServer:
     """Serves one ledger."""
 
     def __init__(
-        self, path: Path, ledger: Ledger, answers: Answers, *, owner_of: peers.OwnerOf, pace: Pace | None = None
+        self,
+        path: Path,
+        ledger: UsageLedger,
+        decisions: AllocationDecisions,
+        *,
+        find_owner: peers.FindPeerOwner,
+        rate_limits: RateLimits | None = None,
     ) -> None:
-        self._door = Door(path)
+        self._listener = UnixListener(path)
         self._ledger = ledger
-        self._answers = answers
-        self._owner_of = owner_of
-        self._pace = pace or Pace()
+        self._decisions = decisions
+        self._find_owner = find_owner
+        self._rate_limits = rate_limits or RateLimits()
         self._loop = asyncio.get_running_loop()
-        self._buckets = Buckets(per_second=self._pace.messages_per_second, most=self._pace.burst, clock=self._loop.time)
+        self._rate_limiter = RateLimiter(
+            per_second=self._rate_limits.messages_per_second, capacity=self._rate_limits.burst, clock=self._loop.time
+        )
         self._listening: socket.socket | None = None
-        self._connections: dict[Process, Connection] = {}
-        self._connected: Counter[Owner | None] = Counter()
-        self._watched: dict[Process, int] = {}
+        self._connections: dict[ProcessKey, LibraryConnection] = {}
+        self._connection_counts: Counter[CgroupOwner | None] = Counter()
+        self._pidfds: dict[ProcessKey, int] = {}
         """Who is known and not connected, with the descriptor that says its end."""
-        self._leaving: dict[Process, Owner | None] = {}
+        self._exiting: dict[ProcessKey, CgroupOwner | None] = {}
         """Of those, who has begun to end."""
 
-    def connected(self) -> Counter[Owner | None]:
+    def count_connections(self) -> Counter[CgroupOwner | None]:
         """Processes by container."""
-        return +self._connected
+        return +self._connection_counts
 
-    def start(self, known: Iterable[Process] = ()) -> None:
+    def start(self, known_processes: Iterable[ProcessKey] = ()) -> None:
         """Watch those who are known from before, listen, then take the name from whoever had it."""
-        for process in known:
-            self._watch(process)
-        self._listening = self._door.make(socket.SOCK_SEQPACKET, mode=0o666)
+        for process in known_processes:
+            self._watch_exit(process)
+        self._listening = self._listener.bind_socket(socket.SOCK_SEQPACKET, mode=0o666)
         self._listening.listen(socket.SOMAXCONN)
-        self._door.take()
-        self._loop.add_reader(self._listening, self._accept)
+        self._listener.publish_socket()
+        self._loop.add_reader(self._listening, self._accept_connections)
 
     def stop(self) -> None:
         """Give nothing back: who holds something holds it on, and says so to the next agent."""
         if self._listening is not None:
             self._loop.remove_reader(self._listening)
             self._listening.close()
-            self._door.leave()
+            self._listener.remove_socket()
         for connection in list(self._connections.values()):
-            self._close(connection)
-        for process in list(self._watched):
-            self._unwatch(process)
+            self._close_connection(connection)
+        for process in list(self._pidfds):
+            self._unwatch_exit(process)
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         if self._listening is None:
             return
-        for _ in range(AT_ONCE):
+        for _ in range(BATCH_SIZE):
             try:
                 connected, _ = self._listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -142,133 +150,135 @@ class PreloadServer:
             except OSError as error:
                 if error.errno not in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
                     raise
-                log.error("nobody new is let in for a moment error=%s", error)  # noqa: TRY400 - said, not traced
+                log.error("connections paused error=%s", error)  # noqa: TRY400 - said, not traced
                 self._loop.remove_reader(self._listening)
-                self._loop.call_later(FULL_SECONDS, self._accept_again)
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume_accepting)
                 return
             connected.settimeout(0)
-            self._welcome(connected)
+            self._admit_connection(connected)
 
-    def _accept_again(self) -> None:
+    def _resume_accepting(self) -> None:
         if self._listening is not None and self._listening.fileno() >= 0:
-            self._loop.add_reader(self._listening, self._accept)
+            self._loop.add_reader(self._listening, self._accept_connections)
 
-    def _welcome(self, connected: socket.socket) -> None:
-        peer = peers.peer_of(connected, self._owner_of)
-        if peer is None or self._connected[peer.owner] >= self._pace.connections:
-            log.debug("not let in peer=%s", peer)
+    def _admit_connection(self, connected: socket.socket) -> None:
+        peer = peers.identify_peer(connected, self._find_owner)
+        if peer is None or self._connection_counts[peer.owner] >= self._rate_limits.max_connections:
+            log.debug("connection refused peer=%s", peer)
             connected.close()
             return
-        connection = Connection(connected, peer)
+        connection = LibraryConnection(connected, peer)
         former = self._connections.get(peer.process)
         if former is not None:  # it speaks anew: its next HELLO says what it holds
-            self._close(former)
-        self._unwatch(peer.process)
+            self._close_connection(former)
+        self._unwatch_exit(peer.process)
         self._connections[peer.process] = connection
-        self._connected[peer.owner] += 1
-        self._loop.add_reader(connected, self._read, connection)
-        self._slow_down(connection, self._pace.connection_costs)
+        self._connection_counts[peer.owner] += 1
+        self._loop.add_reader(connected, self._read_packets, connection)
+        self._throttle(connection, self._rate_limits.connection_cost)
 
-    def _read(self, connection: Connection) -> None:
-        for _ in range(AT_ONCE):
+    def _read_packets(self, connection: LibraryConnection) -> None:
+        for _ in range(BATCH_SIZE):
             try:
-                packet = connection.socket.recv(MOST_QUESTION_BYTES + 1)
+                packet = connection.socket.recv(MAX_QUESTION_BYTES + 1)
             except BlockingIOError:
                 return
             except OSError:
-                self._ended(connection)
+                self._on_disconnect(connection)
                 return
             if not packet and peers.is_hung_up(connection.socket):
-                self._ended(connection)
+                self._on_disconnect(connection)
                 return
-            self._hear(connection, packet)
+            self._handle_packet(connection, packet)
             if not connection.open or connection.paused is not None:
                 return
 
-    def _hear(self, connection: Connection, packet: bytes) -> None:
+    def _handle_packet(self, connection: LibraryConnection, packet: bytes) -> None:
         try:
-            question = _in_order(read_question(packet), connection)
-        except WireError as error:
-            log.warning("hung up on a process pid=%s why=%s", connection.process.pid, error)
-            self._say(connection, Answer(Verdict.NOT_UNDERSTOOD, error.sequence))
-            self._cut(connection)
+            question = _check_order(read_question(packet), connection)
+        except LibraryProtocolError as error:
+            log.warning("process disconnected pid=%s reason=%s", connection.process.pid, error)
+            self._send_answer(connection, LibraryAnswer(LibraryVerdict.NOT_UNDERSTOOD, error.sequence))
+            self._disconnect(connection)
             return
-        self._ask(connection, question)
-        self._slow_down(connection, 1)
+        self._answer_or_wait(connection, question)
+        self._throttle(connection, 1)
 
-    def _ask(self, connection: Connection, question: Question) -> None:
+    def _answer_or_wait(self, connection: LibraryConnection, question: LibraryQuestion) -> None:
         """Answer it, or let its connection wait until that can be done."""
-        is_hopeful = connection.owner in self._leaving.values() and not self._was_late(connection)
-        answer = self._answers.answer(connection.process, connection.owner, question, is_somebody_leaving=is_hopeful)
-        if not isinstance(answer, Unnamed):
+        is_hopeful = connection.owner in self._exiting.values() and not self._was_past_deadline(connection)
+        answer = self._decisions.decide(connection.process, connection.owner, question, is_memory_returning=is_hopeful)
+        if not isinstance(answer, Unresolved):
             connection.deadline = None
-            self._answer(connection, question, answer)
-        elif self._is_late(connection):
-            log.warning("refused pid=%s owner=%s why=%s", connection.process.pid, connection.owner, answer.value)
-            self._answer(connection, question, Answer(Verdict.NO, question.sequence))
+            self._send_decision(connection, question, answer)
+        elif self._is_past_deadline(connection):
+            log.warning(
+                "allocation refused pid=%s owner=%s reason=%s", connection.process.pid, connection.owner, answer.value
+            )
+            self._send_decision(connection, question, LibraryAnswer(LibraryVerdict.NO, question.sequence))
         else:
-            seconds = LEAVING_SECONDS if answer is Unnamed.LEAVING else AGAIN_SECONDS
-            self._pause(connection, seconds, lambda: self._ask(connection, question))
+            seconds = EXIT_POLL_SECONDS if answer is Unresolved.MEMORY_RETURNING else NAME_POLL_SECONDS
+            self._pause_reading(connection, seconds, lambda: self._answer_or_wait(connection, question))
 
-    def _is_late(self, connection: Connection) -> bool:
+    def _is_past_deadline(self, connection: LibraryConnection) -> bool:
         """Whether its questions waited long enough, this one or those before."""
         if connection.deadline is None:
-            connection.deadline = self._loop.time() + self._pace.name_seconds
-        return self._was_late(connection)
+            connection.deadline = self._loop.time() + self._rate_limits.name_timeout_seconds
+        return self._was_past_deadline(connection)
 
-    def _was_late(self, connection: Connection) -> bool:
+    def _was_past_deadline(self, connection: LibraryConnection) -> bool:
         return connection.deadline is not None and self._loop.time() >= connection.deadline
 
-    def _answer(self, connection: Connection, question: Question, answer: Answer) -> None:
+    def _send_decision(self, connection: LibraryConnection, question: LibraryQuestion, answer: LibraryAnswer) -> None:
         connection.has_greeted = True
-        if question.kind is not Kind.GIVE:
-            self._say(connection, answer)
+        if question.kind is not MessageKind.GIVE:
+            self._send_answer(connection, answer)
 
-    def _say(self, connection: Connection, answer: Answer) -> None:
+    def _send_answer(self, connection: LibraryConnection, answer: LibraryAnswer) -> None:
         try:
             connection.socket.send(write_answer(answer))
         except OSError as error:  # gone, which its next read says too; or it does not listen
-            log.debug("not answered pid=%s error=%s", connection.process.pid, error)
+            log.debug("answer not sent pid=%s error=%s", connection.process.pid, error)
 
-    def _slow_down(self, connection: Connection, cost: float) -> None:
-        seconds = self._buckets.take(connection.owner, cost)
+    def _throttle(self, connection: LibraryConnection, cost: float) -> None:
+        seconds = self._rate_limiter.take_tokens(connection.owner, cost)
         if seconds and connection.open and connection.paused is None:
-            self._pause(connection, seconds, lambda: None)
+            self._pause_reading(connection, seconds, lambda: None)
 
-    def _pause(self, connection: Connection, seconds: float, then: Callable[[], None]) -> None:
+    def _pause_reading(self, connection: LibraryConnection, seconds: float, then: Callable[[], None]) -> None:
         """Do not read it for so long; then do that, and read on unless it paused again."""
         if connection.paused is None:
             self._loop.remove_reader(connection.socket)
 
         def go_on() -> None:
             connection.paused = None
-            self._loop.add_reader(connection.socket, self._read, connection)
+            self._loop.add_reader(connection.socket, self._read_packets, connection)
             then()
 
         connection.paused = self._loop.call_later(seconds, go_on)
 
-    def _ended(self, connection: Connection) -> None:
+    def _on_disconnect(self, connection: LibraryConnection) -> None:
         """The process closed it, mostly by ending: what it held comes back. Without a HELLO that was not said on this one.
 
         The kernel closes what a dying process opened last first: this connection before the driver's files. Until it has
         ended, what it holds may not be given to another.
         """
-        self._close(connection)
+        self._close_connection(connection)
         if not connection.has_greeted:
-            self._watch(connection.process)
+            self._watch_exit(connection.process)
         elif peers.is_ending(connection.process):
-            self._watch(connection.process)
-            if connection.process in self._watched:
-                self._leaving[connection.process] = connection.owner
+            self._watch_exit(connection.process)
+            if connection.process in self._pidfds:
+                self._exiting[connection.process] = connection.owner
         else:
-            self._ledger.ended(connection.process)
+            self._ledger.remove_process(connection.process)
 
-    def _cut(self, connection: Connection) -> None:
+    def _disconnect(self, connection: LibraryConnection) -> None:
         """We close it: the process lives, and holds what it holds."""
-        self._close(connection)
-        self._watch(connection.process)
+        self._close_connection(connection)
+        self._watch_exit(connection.process)
 
-    def _close(self, connection: Connection) -> None:
+    def _close_connection(self, connection: LibraryConnection) -> None:
         if connection.paused is not None:
             connection.paused.cancel()
         else:
@@ -277,36 +287,36 @@ class PreloadServer:
         connection.socket.close()
         if self._connections.get(connection.process) is connection:
             del self._connections[connection.process]
-        self._connected[connection.owner] -= 1
-        if self._connected[connection.owner] <= 0:
-            del self._connected[connection.owner]
-            self._buckets.forget(connection.owner)
+        self._connection_counts[connection.owner] -= 1
+        if self._connection_counts[connection.owner] <= 0:
+            del self._connection_counts[connection.owner]
+            self._rate_limiter.forget_key(connection.owner)
 
-    def _watch(self, process: Process) -> None:
+    def _watch_exit(self, process: ProcessKey) -> None:
         """Take back what it holds when it ends. One that holds nothing needs no watching."""
-        if not self._ledger.holds(process):
-            self._ledger.ended(process)
+        if not self._ledger.is_holding(process):
+            self._ledger.remove_process(process)
             return
-        pidfd = peers.watched(process)
+        pidfd = peers.open_pidfd(process)
         if pidfd is None:
-            self._ledger.ended(process)
+            self._ledger.remove_process(process)
             return
-        self._watched[process] = pidfd
-        self._loop.add_reader(pidfd, self._is_gone, process)
+        self._pidfds[process] = pidfd
+        self._loop.add_reader(pidfd, self._on_exit, process)
 
-    def _is_gone(self, process: Process) -> None:
-        self._unwatch(process)
-        self._ledger.ended(process)
+    def _on_exit(self, process: ProcessKey) -> None:
+        self._unwatch_exit(process)
+        self._ledger.remove_process(process)
 
-    def _unwatch(self, process: Process) -> None:
-        self._leaving.pop(process, None)
-        pidfd = self._watched.pop(process, None)
+    def _unwatch_exit(self, process: ProcessKey) -> None:
+        self._exiting.pop(process, None)
+        pidfd = self._pidfds.pop(process, None)
         if pidfd is not None:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)
 
 
-def _in_order(question: Question, connection: Connection) -> Question:
-    if not connection.has_greeted and question.kind is not Kind.HELLO:
-        raise WireError("a connection begins with HELLO", sequence=question.sequence)
+def _check_order(question: LibraryQuestion, connection: LibraryConnection) -> LibraryQuestion:
+    if not connection.has_greeted and question.kind is not MessageKind.HELLO:
+        raise LibraryProtocolError("a connection begins with HELLO", sequence=question.sequence)
     return question

@@ -10,24 +10,24 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from vrampack.agent.limits.preload.errors import WireError
+from vrampack.agent.limits.preload.errors import LibraryProtocolError
 
 VERSION = 1
-SOCKET = "/var/lib/vrampack/preload/agent.sock"
+SOCKET_PATH = "/var/lib/vrampack/preload/agent.sock"
 ONLY_CARD = 0xFFFFFFFF
 """In place of a minor: the one card that the container has."""
-CARDS = 32
+MAX_HOLDINGS = 32
 """Holdings in one message at most."""
-MOST_BYTES = 1 << 50
+MAX_BYTES = 1 << 50
 """No card has a pebibyte; sums of figures up to here fit an answer's 64 bits."""
 
 QUESTION = struct.Struct("<HHIII")
 HOLDING = struct.Struct("<IIQ")
 ANSWER = struct.Struct("<HHIIIQQ32s")
-MOST_QUESTION_BYTES = QUESTION.size + CARDS * HOLDING.size
+MAX_QUESTION_BYTES = QUESTION.size + MAX_HOLDINGS * HOLDING.size
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a process says."""
 
     HELLO = 1
@@ -36,7 +36,7 @@ class Kind(IntEnum):
     LOOK = 4
 
 
-class Verdict(IntEnum):
+class LibraryVerdict(IntEnum):
     """What it is answered."""
 
     YES = 0
@@ -47,7 +47,7 @@ class Verdict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CardHolding:
     """So much of one card, which is named by its minor."""
 
     minor: int
@@ -55,16 +55,16 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    kind: Kind
+class LibraryQuestion:
+    kind: MessageKind
     sequence: int
-    holdings: tuple[Holding, ...]
+    holdings: tuple[CardHolding, ...]
     """One; of a HELLO any number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    verdict: Verdict
+class LibraryAnswer:
+    verdict: LibraryVerdict
     sequence: int
     cards: int = 0
     limit_bytes: int = 0
@@ -72,33 +72,33 @@ class Answer:
     driver_version: str = ""
 
 
-def read_question(packet: bytes) -> Question:
+def read_question(packet: bytes) -> LibraryQuestion:
     """Raises `WireError`."""
     if len(packet) < QUESTION.size:
-        raise WireError(f"{len(packet)} bytes are no question")
+        raise LibraryProtocolError(f"{len(packet)} bytes are no question")
     version, kind, sequence, count, zero = QUESTION.unpack_from(packet)
     if version != VERSION:
-        raise WireError(f"the library speaks {version}, the agent {VERSION}", sequence=sequence)
-    if kind not in Kind.__members__.values() or zero:
-        raise WireError(f"kind {kind}, padding {zero}", sequence=sequence)
-    most = CARDS if kind == Kind.HELLO else 1
-    if count > most or (kind != Kind.HELLO and count != 1):
-        raise WireError(f"{count} holdings in a message of kind {kind}", sequence=sequence)
+        raise LibraryProtocolError(f"the library speaks {version}, the agent {VERSION}", sequence=sequence)
+    if kind not in MessageKind.__members__.values() or zero:
+        raise LibraryProtocolError(f"kind {kind}, padding {zero}", sequence=sequence)
+    most = MAX_HOLDINGS if kind == MessageKind.HELLO else 1
+    if count > most or (kind != MessageKind.HELLO and count != 1):
+        raise LibraryProtocolError(f"{count} holdings in a message of kind {kind}", sequence=sequence)
     if len(packet) != QUESTION.size + count * HOLDING.size:
-        raise WireError(f"{len(packet)} bytes with {count} holdings", sequence=sequence)
-    holdings = tuple(_holding(each, sequence) for each in HOLDING.iter_unpack(packet[QUESTION.size :]))
+        raise LibraryProtocolError(f"{len(packet)} bytes with {count} holdings", sequence=sequence)
+    holdings = tuple(_parse_holding(each, sequence) for each in HOLDING.iter_unpack(packet[QUESTION.size :]))
     if len({each.minor for each in holdings}) != count:
-        raise WireError("a card stands twice", sequence=sequence)
-    return Question(Kind(kind), sequence, holdings)
+        raise LibraryProtocolError("a card stands twice", sequence=sequence)
+    return LibraryQuestion(MessageKind(kind), sequence, holdings)
 
 
-def write_question(question: Question) -> bytes:
+def write_question(question: LibraryQuestion) -> bytes:
     """As the library does it, for tests and benchmarks."""
     head = QUESTION.pack(VERSION, question.kind, question.sequence, len(question.holdings), 0)
     return head + b"".join(HOLDING.pack(each.minor, 0, each.held_bytes) for each in question.holdings)
 
 
-def write_answer(answer: Answer) -> bytes:
+def write_answer(answer: LibraryAnswer) -> bytes:
     return ANSWER.pack(
         VERSION,
         answer.verdict,
@@ -111,14 +111,16 @@ def write_answer(answer: Answer) -> bytes:
     )
 
 
-def read_answer(packet: bytes) -> Answer:
+def read_answer(packet: bytes) -> LibraryAnswer:
     """As the library does it, for tests and benchmarks."""
     _, verdict, sequence, cards, _, limit_bytes, used_bytes, driver = ANSWER.unpack(packet)
-    return Answer(Verdict(verdict), sequence, cards, limit_bytes, used_bytes, driver.rstrip(b"\0").decode())
+    return LibraryAnswer(
+        LibraryVerdict(verdict), sequence, cards, limit_bytes, used_bytes, driver.rstrip(b"\0").decode()
+    )
 
 
-def _holding(fields: tuple[int, int, int], sequence: int) -> Holding:
+def _parse_holding(fields: tuple[int, int, int], sequence: int) -> CardHolding:
     minor, zero, held_bytes = fields
-    if zero or held_bytes > MOST_BYTES:
-        raise WireError(f"{held_bytes} bytes of card {minor}, padding {zero}", sequence=sequence)
-    return Holding(minor, held_bytes)
+    if zero or held_bytes > MAX_BYTES:
+        raise LibraryProtocolError(f"{held_bytes} bytes of card {minor}, padding {zero}", sequence=sequence)
+    return CardHolding(minor, held_bytes)
