@@ -16,10 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from benchmarks.machine import load, machine
-from benchmarks.options import Options
-from benchmarks.rows import Row
-from benchmarks.table import EXPECTED, complaints, expected_keys, render
+from benchmarks.machine import describe_machine, format_load_average
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
+from benchmarks.table import EXPECTED_KEYS, find_complaints, list_expected_keys, render
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +36,17 @@ MODULES = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the groups that are named, or all."""
-    given = parser().parse_args(arguments)
-    groups = [group for group in EXPECTED if group in given.groups] if given.groups else list(EXPECTED)
-    options = Options(seed=given.seed, nodes=given.nodes, shrink=given.shrink)
-    facts = {**machine(), "seed": str(options.seed), "load before": load()}
+    given = build_parser().parse_args(arguments)
+    groups = [group for group in EXPECTED_KEYS if group in given.groups] if given.groups else list(EXPECTED_KEYS)
+    options = BenchmarkOptions(seed=given.seed, nodes=given.nodes, shrink=given.shrink)
+    facts = {**describe_machine(), "seed": str(options.seed), "load before": format_load_average()}
     started = time.monotonic()
-    rows: list[Row] = []
-    failed = [group for group in groups if not measure(group, options, rows)]
-    facts |= {"load after": load(), "seconds": f"{time.monotonic() - started:.0f}"}
+    rows: list[BenchmarkRow] = []
+    failed = [group for group in groups if not measure_group(group, options, rows)]
+    facts |= {"load after": format_load_average(), "seconds": f"{time.monotonic() - started:.0f}"}
     wrong = [f"{group}: failed, see above" for group in failed]
-    wrong += complaints(rows, expected_keys(groups, options.nodes))
-    _write(given.json, facts, rows, wrong)
+    wrong += find_complaints(rows, list_expected_keys(groups, options.nodes))
+    _write_report(given.json, facts, rows, wrong)
     sys.stdout.write("".join(f"{name + ':':<13}{text}\n" for name, text in facts.items()) + "\n" + render(rows))
     if options.shrink > 1:
         sys.stderr.write("with --shrink the figures say nothing\n")
@@ -54,11 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags."""
     made = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure what docs/benchmarks.md promises.")
     made.add_argument(
-        "groups", nargs="*", metavar="GROUP", choices=[[], *EXPECTED], help=f"of {', '.join(EXPECTED)}; all without one"
+        "groups",
+        nargs="*",
+        metavar="GROUP",
+        choices=[[], *EXPECTED_KEYS],
+        help=f"of {', '.join(EXPECTED_KEYS)}; all without one",
     )
     made.add_argument(
         "--nodes", type=int, choices=(1000, 5000, 15000), help="of the group verbs, the rows of this size alone"
@@ -75,20 +79,22 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def measure(group: str, options: Options, rows: list[Row]) -> bool:
+def measure_group(group: str, options: BenchmarkOptions, rows: list[BenchmarkRow]) -> bool:
     """Add the group's rows, as far as it gets. One that fails is said, and does not take the others with it."""
     sys.stderr.write(f"measuring {group}\n")
     try:
-        measured = cast("Callable[[Options], Iterator[Row]]", import_module(MODULES[group]).rows)  # each has one
+        measured = cast(
+            "Callable[[BenchmarkOptions], Iterator[BenchmarkRow]]", import_module(MODULES[group]).measure_rows
+        )  # each has one
         rows.extend(measured(options))
     except Exception:
         # The top of this group: the exit code tells of it.
-        log.exception("group failed group=%s", group)
+        log.exception("benchmark group failed group=%s", group)
         return False
     return True
 
 
-def _write(file: Path, facts: dict[str, str], rows: Sequence[Row], wrong: Sequence[str]) -> None:
+def _write_report(file: Path, facts: dict[str, str], rows: Sequence[BenchmarkRow], wrong: Sequence[str]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     told = [{**asdict(row), "verdict": row.verdict} for row in rows]
     file.write_text(json.dumps({"machine": facts, "rows": told, "complaints": wrong}, indent=2) + "\n")

@@ -1,6 +1,6 @@
 """What the agent costs a node: kubelet's time, memory, and a core's time while nothing happens.
 
-A real `vrampack agent` on a node of eight H200, which are 1,120 devices, with NVIDIA's library played in C, a kubelet that
+A real `vrampack agent` on a node of eight H200, which are 1,120 devices, with a simulated NVIDIA library in C, a kubelet that
 really speaks gRPC and an API server over loopback. It runs on every GPU node, all the time, beside what people pay for. It
 does not tell what the real driver takes for its answers.
 """
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.cpu import Meter
-from benchmarks.figures import percentile
-from benchmarks.options import Options
-from benchmarks.rows import Row
+from benchmarks.cpu import CpuMeter
+from benchmarks.figures import compute_percentile
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
 from tests.agent.process import NODE, AgentProcess, an_agent
 from tests.agent.world import recorded
 from tests.fakes.kubelet.pods import Pod, a_pod
@@ -29,15 +29,15 @@ from vrampack.cards.node import Card, Node, NodeFacts, build_node
 
 PROFILE = "h200x8"
 UNIT_MIB = 1024
-PODS = 100
-UNITS = 4
+POD_COUNT = 100
+UNITS_PER_POD = 4
 ALLOCATIONS = 1000
 IDLE_SECONDS = 25
 COMMAND = "python -m benchmarks agent"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _AgentFigures:
     allocate_ms: list[float]
     resident_mb: float
     idle_percent: float
@@ -45,65 +45,69 @@ class _Found:
     other_cores: float
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """One agent, from its start to its end."""
-    pods, calls = options.sized(PODS), options.sized(ALLOCATIONS, 10)
-    seconds = options.sized(IDLE_SECONDS, 1)
-    found = asyncio.run(_measured(pods, calls, seconds))
+    pods, calls = options.scale_count(POD_COUNT), options.scale_count(ALLOCATIONS, 10)
+    seconds = options.scale_count(IDLE_SECONDS, 1)
+    found = asyncio.run(_measure_agent(pods, calls, seconds))
     devices = sum(gpu.memory_mib // UNIT_MIB for gpu in PROFILES[PROFILE])
-    p50 = percentile(found.allocate_ms, 0.5)
+    p50 = compute_percentile(found.allocate_ms, 0.5)
     what = f"agent, {devices:,} devices"
-    figure = percentile(found.allocate_ms, 0.99)
-    yield Row("agent-allocate-p99", f"{what}, Allocate, p99", COMMAND, figure, "ms", 20, 30, note=f"p50 {p50:.2f} ms")
-    yield Row("agent-rss", f"{what}, {pods} pods, resident", COMMAND, found.resident_mb, "MB", 100, 150)
+    figure = compute_percentile(found.allocate_ms, 0.99)
+    yield BenchmarkRow(
+        "agent-allocate-p99", f"{what}, Allocate, p99", COMMAND, figure, "ms", 20, 30, note=f"p50 {p50:.2f} ms"
+    )
+    yield BenchmarkRow("agent-rss", f"{what}, {pods} pods, resident", COMMAND, found.resident_mb, "MB", 100, 150)
     note = f"over {seconds} s; the rest of the machine used {found.other_cores:.2f} cores"
-    yield Row("agent-idle", f"{what}, {pods} pods, idle", COMMAND, found.idle_percent, "%", 0.5, 0.75, note=note)
-    yield Row("agent-node-writes", f"{what}, writes of the Node", COMMAND, found.node_writes, "writes", 2, 2)
+    yield BenchmarkRow(
+        "agent-idle", f"{what}, {pods} pods, idle", COMMAND, found.idle_percent, "%", 0.5, 0.75, note=note
+    )
+    yield BenchmarkRow("agent-node-writes", f"{what}, writes of the Node", COMMAND, found.node_writes, "writes", 2, 2)
 
 
-async def _measured(pods: int, calls: int, seconds: int) -> _Found:
+async def _measure_agent(pods: int, calls: int, seconds: int) -> _AgentFigures:
     async with an_agent(PROFILES[PROFILE]) as agent:
         await agent.registered()
-        await _started(agent, pods)
-        allocate_ms = await _allocations(agent, calls)
+        await _start_pods(agent, pods)
+        allocate_ms = await _time_allocations(agent, calls)
         pid = agent.process.pid
-        meter = Meter({"agent": pid})
+        meter = CpuMeter({"agent": pid})
         await asyncio.sleep(seconds)
-        used = meter.read()
+        used = meter.read_usage()
         _, page = await agent.get("/metrics")
-        return _Found(
+        return _AgentFigures(
             allocate_ms=allocate_ms,
             resident_mb=_resident_mb(pid),
             # A figure of 0 would be taken for none: the kernel counts in steps of 10 ms.
-            idle_percent=max(0.01, used.seconds["agent"]) / used.wall_seconds * 100,
-            node_writes=_sample(page, "vrampack_agent_node_writes_total"),
+            idle_percent=max(0.01, used.seconds_by_process["agent"]) / used.wall_seconds * 100,
+            node_writes=_read_sample(page, "vrampack_agent_node_writes_total"),
             other_cores=used.other_cores,
         )
 
 
-async def _started(agent: AgentProcess, count: int) -> None:
+async def _start_pods(agent: AgentProcess, count: int) -> None:
     """Pods that the extender bound, one card after the other, and kubelet started."""
     gpus = PROFILES[PROFILE]
-    node = _node(gpus)
+    node = _build_node(gpus)
     for number in range(count):
-        pod = a_pod(f"p{number}", units=UNITS)
+        pod = a_pod(f"p{number}", units=UNITS_PER_POD)
         pod.spec["spec"]["nodeName"] = NODE
         pod.annotations.update(recorded(pod, node, [number % len(gpus)]))
         agent.api.restore({"apiVersion": "v1", "kind": "Pod", **pod.manifest()})
-        await _admitted(agent, pod)
+        await _admit_pod(agent, pod)
 
 
-async def _admitted(agent: AgentProcess, pod: Pod) -> None:
+async def _admit_pod(agent: AgentProcess, pod: Pod) -> None:
     if not await agent.kubelet.admit(pod):
         raise RuntimeError(f"{pod.name}: {pod.message}")
     await agent.kubelet.start(pod, "main")
     agent.api.patch("pods", pod.name, {"status": pod.manifest()["status"]}, is_status=True)
 
 
-async def _allocations(agent: AgentProcess, count: int) -> list[float]:
+async def _time_allocations(agent: AgentProcess, count: int) -> list[float]:
     """Milliseconds of each call, at a client of the plugin's own socket."""
     socket = agent.kubelet.plugins_folder / agent.kubelet.history.registrations[-1].endpoint
-    ids = [f"{PROFILES[PROFILE][0].uuid}::{number}" for number in range(UNITS)]
+    ids = [f"{PROFILES[PROFILE][0].uuid}::{number}" for number in range(UNITS_PER_POD)]
     request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
     taken = []
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
@@ -115,7 +119,7 @@ async def _allocations(agent: AgentProcess, count: int) -> list[float]:
     return taken
 
 
-def _node(gpus: tuple[StubGpu, ...]) -> Node:
+def _build_node(gpus: tuple[StubGpu, ...]) -> Node:
     cards = tuple(
         Card(index=index, units=gpu.memory_mib // UNIT_MIB, memory_mib=gpu.memory_mib, uuid=gpu.uuid, model=gpu.name)
         for index, gpu in enumerate(gpus)
@@ -130,5 +134,5 @@ def _resident_mb(pid: int) -> float:
     return int(kib) * 1024 / 1e6
 
 
-def _sample(page: str, name: str) -> int:
+def _read_sample(page: str, name: str) -> int:
     return int(float(next(line for line in page.splitlines() if line.startswith(f"{name} ")).rpartition(" ")[2]))

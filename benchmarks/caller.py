@@ -20,17 +20,17 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """One answer, and how it came."""
 
     body: bytes
     seconds: float
     """From before the first byte was sent until the last byte was here."""
-    reads: int
-    segments: int
+    read_count: int
+    segment_count: int
 
 
-class Caller:
+class HttpCaller:
     """One connection. `with Caller(port) as caller: caller.post(path, body)`."""
 
     def __init__(self, port: int) -> None:
@@ -44,10 +44,10 @@ class Caller:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def post(self, path: str, body: bytes) -> Reply:
+    def send_post(self, path: str, body: bytes) -> HttpReply:
         """One request and its whole answer. Raises `RuntimeError` for another status than 200."""
         request = _HEAD.format(path=path, length=len(body)).encode() + body
-        segments = self._segments()
+        segments = self._count_segments()
         started = time.perf_counter()
         self._socket.sendall(request)
         received = reads = 0
@@ -58,21 +58,21 @@ class Caller:
                 raise ConnectionError(f"{path}: cut after {received} bytes of the answer")
             received += count
             reads += 1
-            expected = expected or self._expected(received)
+            expected = expected or self._find_expected_bytes(received)
         seconds = time.perf_counter() - started
         answer = bytes(self._buffer[:received])
         if not answer.startswith(b"HTTP/1.1 200 "):
             raise RuntimeError(f"{path}: {answer[:300]!r}")
         body_at = answer.index(b"\r\n\r\n") + 4
-        return Reply(answer[body_at:], seconds, reads, self._segments() - segments)
+        return HttpReply(answer[body_at:], seconds, reads, self._count_segments() - segments)
 
-    def _expected(self, received: int) -> int | None:
+    def _find_expected_bytes(self, received: int) -> int | None:
         """Bytes of head and body, once the head is there."""
         head, end, _ = bytes(self._buffer[: min(received, 4096)]).partition(b"\r\n\r\n")
         length = _LENGTH.search(head)
         return len(head) + len(end) + int(length[1]) if end and length else None
 
-    def _segments(self) -> int:
+    def _count_segments(self) -> int:
         """TCP segments with data that this end has received; the kernel counts."""
         text = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         return int(struct.unpack_from("I", text, _DATA_SEGMENTS_IN)[0])

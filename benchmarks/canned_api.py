@@ -1,6 +1,6 @@
-"""An API server that thinks of nothing: it serves prebuilt bytes over loopback, and counts what it is asked.
+"""A canned API server: it serves prebuilt bytes over loopback, and counts the calls it gets.
 
-What a benchmark measures is then the extender. Lists come in pages, watches stay open and carry the lines that `push`
+What a benchmark measures is then the extender. Lists come in pages, watches stay open and carry the lines that `push_line`
 is given, every write is answered with success and changes nothing.
 """
 
@@ -25,18 +25,18 @@ _CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"
 _WATCH_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-class CannedApi:
+class CannedApiServer:
     """`with CannedApi({"pods": pages, "nodes": pages}) as api:`, in a thread of its own."""
 
     def __init__(self, pages: Mapping[str, Sequence[bytes]]) -> None:
-        self._pages = {resource: [_response(200, page) for page in given] for resource, given in pages.items()}
+        self._pages = {resource: [_encode_response(200, page) for page in given] for resource, given in pages.items()}
         self._watched = {resource: asyncio.Event() for resource in pages}
         self._watches: dict[str, asyncio.StreamWriter] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="canned-api")
         self.calls: Counter[str] = Counter()
         """Lists, watches and everything else by method and the last part of the path, e.g. `POST binding`."""
-        self.first_call = 0.0
+        self.first_call_at = 0.0
         """When the first call had arrived, `time.monotonic`."""
         self.url = ""
 
@@ -51,15 +51,15 @@ class CannedApi:
         self._thread.join()
         self._loop.close()
 
-    def push(self, resource: str, line: bytes) -> None:
+    def push_line(self, resource: str, line: bytes) -> None:
         """Send a line on the watch of the resource, once there is one; it is on its way when this returns."""
-        asyncio.run_coroutine_threadsafe(self._push(resource, line), self._loop).result(WATCH_SECONDS)
+        asyncio.run_coroutine_threadsafe(self._push_line(resource, line), self._loop).result(WATCH_SECONDS)
 
     async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0)
+        self._server = await asyncio.start_server(self._serve_connection, LOOPBACK, 0)
         host, port = self._server.sockets[0].getsockname()
         self.url = f"http://{host}:{port}"
-        self._bookmarks = asyncio.create_task(self._keep_alive())
+        self._bookmarks = asyncio.create_task(self._send_bookmarks())
 
     async def _stop(self) -> None:
         self._server.close()
@@ -68,21 +68,21 @@ class CannedApi:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _push(self, resource: str, line: bytes) -> None:
+    async def _push_line(self, resource: str, line: bytes) -> None:
         await self._watched[resource].wait()
         self._watches[resource].write(b"%x\r\n%b\r\n" % (len(line), line))
 
-    async def _keep_alive(self) -> None:
+    async def _send_bookmarks(self) -> None:
         while True:
             await asyncio.sleep(BOOKMARK_SECONDS)
             for resource in self._watches:
-                await self._push(resource, b'{"type":"BOOKMARK","object":{"metadata":{}}}\n')
+                await self._push_line(resource, b'{"type":"BOOKMARK","object":{"metadata":{}}}\n')
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                self.first_call = self.first_call or time.monotonic()
+                self.first_call_at = self.first_call_at or time.monotonic()
                 length = _LENGTH.search(head)
                 await reader.readexactly(int(length[1]) if length else 0)
                 method, target, _ = head.decode().split(" ", 2)
@@ -107,9 +107,9 @@ class CannedApi:
             writer.write(self._pages[resource][int(token[1]) if token else 0])
         else:
             self.calls[f"{method} {resource}"] += 1
-            writer.write(_response(201, _CREATED) if method == "POST" else _response(404, b"{}"))
+            writer.write(_encode_response(201, _CREATED) if method == "POST" else _encode_response(404, b"{}"))
 
 
-def _response(status: int, body: bytes) -> bytes:
+def _encode_response(status: int, body: bytes) -> bytes:
     head = b"HTTP/1.1 %d OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     return head % (status, len(body)) + body

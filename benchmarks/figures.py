@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 
-def percentile(values: Sequence[float], share: float) -> float:
+def compute_percentile(values: Sequence[float], fraction: float) -> float:
     """The smallest value that at least `share` of all do not exceed: the nearest rank, never between two values."""
     ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return ordered[max(0, math.ceil(fraction * len(ordered)) - 1)]
 
 
-def median(values: Sequence[float]) -> float:
-    return percentile(values, 0.5)
+def compute_median(values: Sequence[float]) -> float:
+    return compute_percentile(values, 0.5)

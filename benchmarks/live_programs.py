@@ -18,16 +18,16 @@ from tests.e2e.in_cluster import Extender
 from tests.e2e.processes import Process, free_ports
 
 GPU_SCHEDULER, PLAIN_SCHEDULER = "vrampack", "default-scheduler"
-PLAIN: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+PLAIN_CONFIGURATION: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 """A cluster's own scheduler that knows nothing of us."""
 
 
-def second_scheduler(cluster: Cluster) -> Json:
+def read_second_scheduler_config(cluster: Cluster) -> Json:
     """The configuration of the recommended install."""
     return yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.SCHEDULER))
 
 
-def own_scheduler() -> Json:
+def read_own_scheduler_config() -> Json:
     """The configuration for a cluster's own scheduler, as kubeadm's hosts get it.
 
     It stands in for that scheduler under our scheduler's name and account, so that the admission policies can stay.
@@ -38,27 +38,27 @@ def own_scheduler() -> Json:
 
 
 @contextmanager
-def our_extender(cluster: Cluster, *, decide: str = "prioritize") -> Iterator[Extender]:
+def run_our_extender(cluster: Cluster, *, decide: str = "prioritize") -> Iterator[Extender]:
     """As installed, except for `decide`."""
     shipped = yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.EXTENDER))
     (port,) = free_ports(1)
     made = in_cluster.start_extender(cluster, port=port, configuration=yaml.safe_dump(shipped | {"decide": decide}))
-    with _ended(made.process):
+    with _stop_afterwards(made.process):
         yield made
 
 
 @contextmanager
-def idle_extender(cluster: Cluster, *flags: str) -> Iterator[Extender]:
+def run_idle_extender(cluster: Cluster, *flags: str) -> Iterator[Extender]:
     """The extender that does nothing; its flags are in its source."""
     (program,) = binaries.locate(programs=(binaries.IDLE_EXTENDER,)).values()
     (port,) = free_ports(1)
     made = in_cluster.start_extender(cluster, port=port, command=(program, *flags))
-    with _ended(made.process):
+    with _stop_afterwards(made.process):
         yield made
 
 
 @contextmanager
-def scheduler(cluster: Cluster, configuration: Json, extender: Extender | None = None) -> Iterator[Process]:
+def run_scheduler(cluster: Cluster, configuration: Json, extender: Extender | None = None) -> Iterator[Process]:
     """A scheduler that is ready; without an extender it is told of none."""
     made = copy.deepcopy(configuration) | {"leaderElection": {"leaderElect": False}}
     if extender is None:
@@ -66,12 +66,12 @@ def scheduler(cluster: Cluster, configuration: Json, extender: Extender | None =
     else:
         made["extenders"][0]["urlPrefix"] = extender.url
     process = in_cluster.start_scheduler(cluster, configuration=yaml.safe_dump(made), verbosity=0)
-    with _ended(process):
+    with _stop_afterwards(process):
         yield process
 
 
 @contextmanager
-def _ended(process: Process) -> Iterator[None]:
+def _stop_afterwards(process: Process) -> Iterator[None]:
     """It ends with the block, and must not have ended before."""
     try:
         yield

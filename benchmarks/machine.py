@@ -1,4 +1,4 @@
-"""On what the figures were taken: they compare with nothing but figures of the same machine."""
+"""The machine the figures were taken on: they compare with figures of the same machine only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vrampack.cli.version import VERSION
 PACKAGES = ("fastapi", "uvicorn", "uvloop", "httptools", "msgspec", "kubernetes")
 
 
-def machine() -> dict[str, str]:
+def describe_machine() -> dict[str, str]:
     """Processor, memory, kernel and versions."""
     processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
@@ -26,6 +26,6 @@ def machine() -> dict[str, str]:
     }
 
 
-def load() -> str:
+def format_load_average() -> str:
     """The load average of one, five and fifteen minutes. What else runs here is in every figure."""
     return " ".join(f"{each:.2f}" for each in os.getloadavg())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BenchmarkOptions:
     """The same for every group; a group reads what concerns it."""
 
     seed: int = 1
@@ -16,6 +16,6 @@ class Options:
     shrink: int = 1
     """Divides every size and count. Above 1 the figures say nothing; the tests use it to see that everything runs."""
 
-    def sized(self, count: int, least: int = 4) -> int:
+    def scale_count(self, count: int, minimum: int = 4) -> int:
         """`count`, shrunk."""
-        return max(least, count // self.shrink) if self.shrink > 1 else count
+        return max(minimum, count // self.shrink) if self.shrink > 1 else count

@@ -15,39 +15,39 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.options import Options
-from benchmarks.rows import Row
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
 
-ROOM = Path(__file__).parents[1] / "shim" / "preload"
-PROGRAM = Path(__file__).with_suffix(".c")
+PRELOAD_FOLDER = Path(__file__).parents[1] / "shim" / "preload"
+PROGRAM_SOURCE = Path(__file__).with_suffix(".c")
 BATCHES = 401
 CALLS = 5000
 COMMAND = "python -m benchmarks preload"
 GOAL_NS, FLOOR_NS = 20, 30
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """An ioctl with a number that is not watched, and a control, as most calls of CUDA are."""
-    pairs = _measured(options.sized(BATCHES, 5), options.sized(CALLS, 10))
+    pairs = _measure_pairs(options.scale_count(BATCHES, 5), options.scale_count(CALLS, 10))
     for key, what, column in (("preload-ioctl", "unwatched ioctl", 0), ("preload-control", "passed control", 2)):
         added = sorted(pair[column] - pair[column + 1] for pair in pairs)
         plain = median(pair[column + 1] for pair in pairs)
         quarter = len(added) // 4
         half = f"middle half {added[quarter]:.1f} to {added[-quarter - 1]:.1f}"
         note = f"median of {len(pairs)} pairs, {half}; the call itself takes {plain:.0f} ns"
-        yield Row(key, f"preload, {what}, added", COMMAND, median(added), "ns", GOAL_NS, FLOOR_NS, note=note)
+        yield BenchmarkRow(key, f"preload, {what}, added", COMMAND, median(added), "ns", GOAL_NS, FLOOR_NS, note=note)
 
 
-def _measured(batches: int, calls: int) -> list[list[float]]:
+def _measure_pairs(batches: int, calls: int) -> list[list[float]]:
     with TemporaryDirectory() as folder:
         program = Path(folder) / "preload"
-        _said(["gcc", "-O2", "-D_GNU_SOURCE", "-o", str(program), str(PROGRAM)])
-        _said(["make", "--silent", "-C", str(ROOM), "preload", f"OUT={folder}"])
-        lines = _said([str(program), str(batches), str(calls)], LD_PRELOAD=f"{folder}/libvrampack.so")
+        _run_command(["gcc", "-O2", "-D_GNU_SOURCE", "-o", str(program), str(PROGRAM_SOURCE)])
+        _run_command(["make", "--silent", "-C", str(PRELOAD_FOLDER), "preload", f"OUT={folder}"])
+        lines = _run_command([str(program), str(batches), str(calls)], LD_PRELOAD=f"{folder}/libvrampack.so")
     return [[float(figure) for figure in line.split()] for line in lines.splitlines()]
 
 
-def _said(command: list[str], **environment: str) -> str:
+def _run_command(command: list[str], **environment: str) -> str:
     done = subprocess.run(  # noqa: S603 - all of it stands above
         command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True, timeout=300
     )

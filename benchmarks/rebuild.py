@@ -1,4 +1,4 @@
-"""How long a dead extender is missed: from nothing to ready, on a cluster of 50,000 pods.
+"""How long a restarted extender takes to become ready, on a cluster of 50,000 pods.
 
 Everything the extender knows is rebuilt from the API server at every start: 100 pages of 500 pods of 4.5 KB, two in five
 of them ours, and 5,000 nodes of 6 KB, all prebuilt bytes over loopback. Measured is the time from the first list call
@@ -11,21 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.figures import median
-from benchmarks.objects import Cluster
-from benchmarks.options import Options
-from benchmarks.rows import Row
-from benchmarks.subject import Pages, serving
+from benchmarks.figures import compute_median
+from benchmarks.objects import BenchmarkCluster
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
+from benchmarks.subject import ListPages, run_measured_extender
 
-NODES = 5000
-OURS = 20_000
-OTHERS = 30_000
-STARTS = 3
+NODE_COUNT = 5000
+OUR_POD_COUNT = 20_000
+OTHER_POD_COUNT = 30_000
+START_COUNT = 3
 COMMAND = "python -m benchmarks rebuild"
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class _StartFigures:
     listing_seconds: float
     whole_seconds: float
     cpu_seconds: float
@@ -33,54 +33,67 @@ class _Start:
     peak_mb: float
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """Time and memory of a start."""
-    cluster = Cluster(
-        options.sized(NODES), options.sized(OURS), others=options.sized(OTHERS), full_share=0.5, seed=options.seed
+    cluster = BenchmarkCluster(
+        options.scale_count(NODE_COUNT),
+        options.scale_count(OUR_POD_COUNT),
+        others=options.scale_count(OTHER_POD_COUNT),
+        full_share=0.5,
+        seed=options.seed,
     )
-    pages = Pages.of(cluster)
-    starts = [_start(pages) for _ in range(STARTS)]
+    pages = ListPages.from_cluster(cluster)
+    starts = [_measure_start(pages) for _ in range(START_COUNT)]
     seconds = [start.listing_seconds for start in starts]
-    cpu = median([start.cpu_seconds for start in starts])
-    note = f"{_all(seconds)} s; {cpu:.2f} s CPU, imports too"
+    cpu = compute_median([start.cpu_seconds for start in starts])
+    note = f"{_format_figures(seconds)} s; {cpu:.2f} s CPU, imports too"
     what = f"rebuild, {len(pages.pods)} pages of pods, {cluster.nodes:,} nodes"
-    yield Row("rebuild-seconds", f"{what}, first list to ready", COMMAND, median(seconds), "s", 2, 3, note=note)
+    yield BenchmarkRow(
+        "rebuild-seconds", f"{what}, first list to ready", COMMAND, compute_median(seconds), "s", 2, 3, note=note
+    )
     whole = [start.whole_seconds for start in starts]
-    yield Row(
+    yield BenchmarkRow(
         "rebuild-start-seconds",
         f"{what}, start to ready",
         COMMAND,
-        median(whole),
+        compute_median(whole),
         "s",
         None,
         None,
-        note=f"{_all(whole)} s",
+        note=f"{_format_figures(whole)} s",
     )
     resident = [start.resident_mb for start in starts]
-    yield Row(
-        "rebuild-rss", f"{what}, resident", COMMAND, median(resident), "MB", 200, 300, note=f"{_all(resident)} MB"
+    yield BenchmarkRow(
+        "rebuild-rss",
+        f"{what}, resident",
+        COMMAND,
+        compute_median(resident),
+        "MB",
+        200,
+        300,
+        note=f"{_format_figures(resident)} MB",
     )
-    yield Row(
+    yield BenchmarkRow(
         "rebuild-peak-rss",
         f"{what}, resident at most",
         COMMAND,
-        median([start.peak_mb for start in starts]),
+        compute_median([start.peak_mb for start in starts]),
         "MB",
         None,
         None,
     )
 
 
-def _start(pages: Pages) -> _Start:
-    with serving(pages) as subject:
-        return _Start(
-            listing_seconds=subject.ready_at - subject.api.first_call,
+def _measure_start(pages: ListPages) -> _StartFigures:
+    with run_measured_extender(pages) as subject:
+        return _StartFigures(
+            listing_seconds=subject.ready_at - subject.api.first_call_at,
             whole_seconds=subject.ready_at - subject.started_at,
-            cpu_seconds=subject.cpu_seconds(),
-            resident_mb=subject.memory_mb("VmRSS"),
-            peak_mb=subject.memory_mb("VmHWM"),
+            cpu_seconds=subject.read_cpu_seconds(),
+            resident_mb=subject.read_memory_mb("VmRSS"),
+            peak_mb=subject.read_memory_mb("VmHWM"),
         )
 
 
-def _all(figures: list[float]) -> str:
+def _format_figures(figures: list[float]) -> str:
     return ", ".join(f"{figure:.2f}" for figure in figures)

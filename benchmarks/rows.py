@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchmarkRow:
     """One figure beside what it has to meet."""
 
     key: str

@@ -18,11 +18,11 @@ from statistics import median
 
 from pydantic import ValidationError
 
-from benchmarks.cpu import Meter, Used
-from benchmarks.live_cluster import BoundWatch, add_nodes, delete_pods, pids, running, send
-from benchmarks.live_programs import idle_extender, our_extender, scheduler, second_scheduler
-from benchmarks.options import Options
-from benchmarks.rows import Row
+from benchmarks.cpu import CpuMeter, CpuUsage
+from benchmarks.live_cluster import BoundPodWatch, add_nodes, collect_pids, delete_pods, run_control_plane, send_calls
+from benchmarks.live_programs import read_second_scheduler_config, run_idle_extender, run_our_extender, run_scheduler
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
 from extender.settings import ExtenderConfiguration
 from tests.e2e.auditing import broken_promises
 from tests.e2e.cluster import Cluster, Json
@@ -40,126 +40,130 @@ StartExtender = Callable[[Cluster], AbstractContextManager[Extender]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SchedulerSetup:
     """One set-up that takes its turn."""
 
     key: str
-    what: str
-    start: StartExtender | None = None
+    description: str
+    start_extender: StartExtender | None = None
     decide: str = ""
     """Of our extender; empty where it is not ours."""
-    scores: bool = True
+    runs_score_plugins: bool = True
     """Whether the scheduler's own score plugins run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class PodBurst:
     """One burst, all of it bound."""
 
     pods_per_second: float
-    counted: int
+    counted_pods: int
     """Pods bound while CPU time was counted; none where a burst is over before that begins."""
-    used: Used
+    cpu_usage: CpuUsage
 
-    def milliseconds(self, program: str) -> float:
+    def cpu_ms_per_pod(self, program: str) -> float:
         """CPU time per counted pod."""
-        return 1000 * self.used.seconds.get(program, 0.0) / self.counted
+        return 1000 * self.cpu_usage.seconds_by_process.get(program, 0.0) / self.counted_pods
 
 
-def _ours(key: str, what: str, decide: str, *, scores: bool = True) -> Kind:
-    return Kind(key, what, partial(our_extender, decide=decide), decide, scores)
+def _build_our_setup(key: str, what: str, decide: str, *, runs_score_plugins: bool = True) -> SchedulerSetup:
+    return SchedulerSetup(key, what, partial(run_our_extender, decide=decide), decide, runs_score_plugins)
 
 
-KINDS = (
-    Kind("none", "no extender"),
-    Kind("idle", "an extender that does nothing", idle_extender),
-    _ours("prioritize", "decide: prioritize", "prioritize"),
-    _ours("filter", "decide: filter", "filter"),
-    _ours("auto", "decide: auto", "auto"),
-    _ours("no-scores", "decide: prioritize, score plugins off", "prioritize", scores=False),
+SETUPS = (
+    SchedulerSetup("none", "no extender"),
+    SchedulerSetup("idle", "an extender that does nothing", run_idle_extender),
+    _build_our_setup("prioritize", "decide: prioritize", "prioritize"),
+    _build_our_setup("filter", "decide: filter", "filter"),
+    _build_our_setup("auto", "decide: auto", "auto"),
+    _build_our_setup("no-scores", "decide: prioritize, score plugins off", "prioritize", runs_score_plugins=False),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class PaceRatio:
     """One kind beside another, and what their ratio must reach."""
 
-    kind: str
-    beside: str
+    setup_key: str
+    baseline_key: str
     goal: float
     floor: float
 
 
 RATIOS = (
-    Ratio("prioritize", "idle", goal=0.9, floor=0.75),
-    Ratio("filter", "idle", goal=1.2, floor=1.05),
-    Ratio("filter", "none", goal=0.8, floor=0.65),
+    PaceRatio("prioritize", "idle", goal=0.9, floor=0.75),
+    PaceRatio("filter", "idle", goal=1.2, floor=1.05),
+    PaceRatio("filter", "none", goal=0.8, floor=0.65),
 )
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """On a control plane of its own."""
-    with running() as cluster:
-        yield from rows_on(cluster, options)
+    with run_control_plane() as cluster:
+        yield from measure_rows_on(cluster, options)
 
 
-def rows_on(cluster: Cluster, options: Options) -> Iterator[Row]:
+def measure_rows_on(cluster: Cluster, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """Each kind's own pace, then the ratios. The cluster is empty at first."""
-    add_nodes(cluster, options.sized(NODES))
-    bursts = measure(cluster, pods=options.sized(PODS_IN_BURST), rounds=options.sized(ROUNDS, least=1))
-    for kind in KINDS:
-        yield _pace_row(kind, bursts[kind.key])
+    add_nodes(cluster, options.scale_count(NODES))
+    bursts = measure_bursts(
+        cluster, pods=options.scale_count(PODS_IN_BURST), rounds=options.scale_count(ROUNDS, minimum=1)
+    )
+    for kind in SETUPS:
+        yield _build_pace_row(kind, bursts[kind.key])
     for ratio in RATIOS:
-        yield _ratio_row(ratio, bursts)
+        yield _build_ratio_row(ratio, bursts)
 
 
-def measure(cluster: Cluster, *, pods: int, rounds: int) -> Mapping[str, Sequence[Burst]]:
+def measure_bursts(cluster: Cluster, *, pods: int, rounds: int) -> Mapping[str, Sequence[PodBurst]]:
     """By kind, one burst of each round. A kind that this version does not serve has none."""
-    bursts: dict[str, list[Burst]] = {kind.key: [] for kind in KINDS}
-    served = [kind for kind in KINDS if _is_served(kind.decide)]
+    bursts: dict[str, list[PodBurst]] = {kind.key: [] for kind in SETUPS}
+    served = [kind for kind in SETUPS if _is_served(kind.decide)]
     for kind in served * rounds:
-        bursts[kind.key].append(burst(cluster, kind, pods))
+        bursts[kind.key].append(run_burst(cluster, kind, pods))
     return bursts
 
 
-def burst(cluster: Cluster, kind: Kind, count: int) -> Burst:
+def run_burst(cluster: Cluster, setup: SchedulerSetup, count: int) -> PodBurst:
     """Make the pods, have them bound, see that it was done right, and take them away."""
-    send(cluster, [("POST", PODS, a_pod(f"p{number}", UNITS_PER_POD)) for number in range(count)])
+    send_calls(cluster, [("POST", PODS, a_pod(f"p{number}", UNITS_PER_POD)) for number in range(count)])
     with ExitStack() as stack:
-        extender = stack.enter_context(kind.start(cluster)) if kind.start else None
-        watch = stack.enter_context(BoundWatch(cluster))
-        process = stack.enter_context(scheduler(cluster, _configuration(cluster, kind), extender))
-        already = watch.count
-        meter = Meter(pids(cluster) | {"scheduler": process.pid} | _pid_of(extender))
-        cluster.wait(lambda: watch.count >= count, BURST_SECONDS, what=lambda: f"bound: {watch.count} of {count}")
-        made = Burst(_pace(watch), count - already, meter.read())
-    if kind.decide:
-        _check(cluster, kind)
+        extender = stack.enter_context(setup.start_extender(cluster)) if setup.start_extender else None
+        watch = stack.enter_context(BoundPodWatch(cluster))
+        process = stack.enter_context(run_scheduler(cluster, _build_configuration(cluster, setup), extender))
+        already = watch.bound_count
+        meter = CpuMeter(collect_pids(cluster) | {"scheduler": process.pid} | _list_extender_pid(extender))
+        cluster.wait(
+            lambda: watch.bound_count >= count, BURST_SECONDS, what=lambda: f"bound: {watch.bound_count} of {count}"
+        )
+        made = PodBurst(_compute_pace(watch), count - already, meter.read_usage())
+    if setup.decide:
+        _check_cluster(cluster, setup)
     delete_pods(cluster)
     return made
 
 
-def _pace(watch: BoundWatch) -> float:
+def _compute_pace(watch: BoundPodWatch) -> float:
     """The first pod bound starts the clock, so it does not count itself."""
-    times = sorted(watch.times().values())
+    times = sorted(watch.read_bind_times().values())
     return (len(times) - 1) / (times[-1] - times[0])
 
 
-def _configuration(cluster: Cluster, kind: Kind) -> Json:
-    made = second_scheduler(cluster)
-    if not kind.scores:
+def _build_configuration(cluster: Cluster, kind: SchedulerSetup) -> Json:
+    made = read_second_scheduler_config(cluster)
+    if not kind.runs_score_plugins:
         made["profiles"][0]["plugins"]["score"]["disabled"] = [{"name": "*"}]
     return made
 
 
-def _check(cluster: Cluster, kind: Kind) -> None:
+def _check_cluster(cluster: Cluster, kind: SchedulerSetup) -> None:
     """Fast and wrong is worth nothing: every pod has a record, no card is over."""
     broken = broken_promises(cluster, transcript=Path("none"))
     if broken:
         raise RuntimeError(f"{kind.key}: the auditor reports:\n{broken}")
 
 
-def _pid_of(extender: Extender | None) -> dict[str, int]:
+def _list_extender_pid(extender: Extender | None) -> dict[str, int]:
     return {"extender": extender.process.pid} if extender else {}
 
 
@@ -173,21 +177,23 @@ def _is_served(decide: str) -> bool:
     return True
 
 
-def _pace_row(kind: Kind, bursts: Sequence[Burst]) -> Row:
+def _build_pace_row(kind: SchedulerSetup, bursts: Sequence[PodBurst]) -> BenchmarkRow:
     figure = median(each.pods_per_second for each in bursts) if bursts else None
-    what = f"pods bound per second: {kind.what}"
-    note = _note(bursts) if bursts else NOT_SERVED
-    return Row(f"rate-{kind.key}", what, COMMAND, figure, "pods/s", None, None, larger_is_better=True, note=note)
+    what = f"pods bound per second: {kind.description}"
+    note = _format_note(bursts) if bursts else NOT_SERVED
+    return BenchmarkRow(
+        f"rate-{kind.key}", what, COMMAND, figure, "pods/s", None, None, larger_is_better=True, note=note
+    )
 
 
-def _ratio_row(ratio: Ratio, bursts: Mapping[str, Sequence[Burst]]) -> Row:
-    key = f"rate-{ratio.kind}-to-{ratio.beside}"
-    kinds = {kind.key: kind for kind in KINDS}
-    pairs = list(zip(bursts[ratio.kind], bursts[ratio.beside], strict=False))
+def _build_ratio_row(ratio: PaceRatio, bursts: Mapping[str, Sequence[PodBurst]]) -> BenchmarkRow:
+    key = f"rate-{ratio.setup_key}-to-{ratio.baseline_key}"
+    kinds = {kind.key: kind for kind in SETUPS}
+    pairs = list(zip(bursts[ratio.setup_key], bursts[ratio.baseline_key], strict=False))
     each = [ours.pods_per_second / theirs.pods_per_second for ours, theirs in pairs]
-    return Row(
+    return BenchmarkRow(
         key,
-        f"{kinds[ratio.kind].what}, beside {kinds[ratio.beside].what}",
+        f"{kinds[ratio.setup_key].description}, beside {kinds[ratio.baseline_key].description}",
         COMMAND,
         median(each) if each else None,
         "x",
@@ -198,12 +204,12 @@ def _ratio_row(ratio: Ratio, bursts: Mapping[str, Sequence[Burst]]) -> Row:
     )
 
 
-def _note(bursts: Sequence[Burst]) -> str:
-    counted = [each for each in bursts if each.counted]
+def _format_note(bursts: Sequence[PodBurst]) -> str:
+    counted = [each for each in bursts if each.counted_pods]
     if not counted:
         return "CPU time not counted: all pods were bound before that began"
     programs = ("scheduler", "extender", "kube-apiserver")
-    costs = {name: median(each.milliseconds(name) for each in counted) for name in programs}
+    costs = {name: median(each.cpu_ms_per_pod(name) for each in counted) for name in programs}
     shown = ", ".join(f"{name} {cost:.1f}" for name, cost in costs.items() if cost)
-    others = max(each.used.other_cores for each in bursts)
+    others = max(each.cpu_usage.other_cores for each in bursts)
     return f"CPU ms per pod: {shown}; others kept {others:.1f} cores busy"

@@ -27,7 +27,7 @@ from vrampack.cli.main import main
 
 
 @dataclass(slots=True)
-class Verb:
+class VerbTiming:
     """Moments in nanoseconds of one call, from its arrival on; and in how many pieces its answer went."""
 
     arrived: int = 0
@@ -38,10 +38,10 @@ class Verb:
     """Left in the transport after the last write."""
 
 
-class _Transport:
+class _TimedTransport:
     """A transport that notes when something is written to it."""
 
-    def __init__(self, inner: asyncio.Transport, connection: Stopwatch) -> None:
+    def __init__(self, inner: asyncio.Transport, connection: StopwatchProtocol) -> None:
         self._inner = inner
         self._connection = connection
 
@@ -51,57 +51,57 @@ class _Transport:
     def write(self, data: bytes) -> None:
         writing = time.perf_counter_ns()
         self._inner.write(data)
-        self._connection.note(writing, time.perf_counter_ns(), self._inner.get_write_buffer_size())
+        self._connection.record_write(writing, time.perf_counter_ns(), self._inner.get_write_buffer_size())
 
     def writelines(self, pieces: list[bytes]) -> None:
         writing = time.perf_counter_ns()
         self._inner.writelines(pieces)
-        self._connection.note(writing, time.perf_counter_ns(), self._inner.get_write_buffer_size())
+        self._connection.record_write(writing, time.perf_counter_ns(), self._inner.get_write_buffer_size())
 
 
-class Stopwatch(DeadlineProtocol):
+class StopwatchProtocol(DeadlineProtocol):
     """A connection that notes when verbs arrive and when their answers leave."""
 
-    seen: list[Verb]
+    timings: list[VerbTiming]
     """All of the service; `run` gives it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._verb: Verb | None = None
-        super().connection_made(_Transport(transport, self))  # type: ignore[arg-type]
+        self._timing: VerbTiming | None = None
+        super().connection_made(_TimedTransport(transport, self))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         """A call begins with its method; its last piece is when it has arrived."""
         if data.startswith((b"POST ", b"GET ")):
-            self._verb = Verb() if data.startswith(b"POST ") else None
-        if self._verb is not None:
-            self._verb.arrived = time.perf_counter_ns()
+            self._timing = VerbTiming() if data.startswith(b"POST ") else None
+        if self._timing is not None:
+            self._timing.arrived = time.perf_counter_ns()
         super().data_received(data)
 
-    def note(self, writing: int, written: int, unsent_bytes: int) -> None:
+    def record_write(self, writing: int, written: int, unsent_bytes: int) -> None:
         """A piece was written."""
-        verb = self._verb
+        verb = self._timing
         if verb is None:
             return
         if not verb.writes:
-            self.seen.append(verb)
+            self.timings.append(verb)
         verb.writing, verb.written = writing - verb.arrived, written - verb.arrived
         verb.writes += 1
         verb.unsent_bytes = unsent_bytes
 
 
-def run(arguments: list[str]) -> int:
+def run_service(arguments: list[str]) -> int:
     """Serve as `vrampack` does, then write down what was seen."""
     file, *command = arguments
 
-    class Noting(Stopwatch):
-        seen: list[Verb] = []  # noqa: RUF012 - of this one service
+    class RecordingProtocol(StopwatchProtocol):
+        timings: list[VerbTiming] = []  # noqa: RUF012 - of this one service
 
     # The service makes its connections of the class that stands there when it starts to listen.
-    setattr(extender.server, "DeadlineProtocol", Noting)  # noqa: B010 - not the type that it was
+    setattr(extender.server, "DeadlineProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
     code = main(command)
-    Path(file).write_text(json.dumps([asdict(verb) for verb in Noting.seen]))
+    Path(file).write_text(json.dumps([asdict(verb) for verb in RecordingProtocol.timings]))
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_service(sys.argv[1:]))

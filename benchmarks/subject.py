@@ -12,46 +12,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from benchmarks.canned_api import CannedApi
-from benchmarks.objects import Cluster
+from benchmarks.canned_api import CannedApiServer
+from benchmarks.objects import BenchmarkCluster
 from tests.e2e.processes import Process, free_ports
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
-PREFIX = "/gpushare-scheduler"
-SERVE = (sys.executable, "-m", "vrampack.cli")
+URL_PREFIX = "/gpushare-scheduler"
+SERVE_COMMAND = (sys.executable, "-m", "vrampack.cli")
 _CONFIGURATION = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
 _READY_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pages:
+class ListPages:
     """The lists of a cluster as bytes."""
 
     nodes: list[bytes]
     pods: list[bytes]
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Self:
-        return cls(cluster.node_pages(), cluster.pod_pages())
+    def from_cluster(cls, cluster: BenchmarkCluster) -> Self:
+        return cls(cluster.encode_node_pages(), cluster.encode_pod_pages())
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeasuredExtender:
     """A ready extender."""
 
-    api: CannedApi
+    api: CannedApiServer
     process: Process
     port: int
     started_at: float
     """`time.monotonic` of the start of the process, and of the moment it was ready."""
     ready_at: float
 
-    def cpu_seconds(self) -> float:
+    def read_cpu_seconds(self) -> float:
         """What the process has used so far, user and system; the kernel counts in steps of 10 ms."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def memory_mb(self, field: str) -> float:
+    def read_memory_mb(self, field: str) -> float:
         """`VmRSS` or `VmHWM` of the process, in millions of bytes."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         (kib,) = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
@@ -59,10 +59,10 @@ class Subject:
 
 
 @contextmanager
-def serving(pages: Pages, *, command: Sequence[str] = SERVE) -> Iterator[Subject]:
+def run_measured_extender(pages: ListPages, *, command: Sequence[str] = SERVE_COMMAND) -> Iterator[MeasuredExtender]:
     """`command serve ...` on a cluster of these lists, from its start to its clean end."""
     lists = {"nodes": pages.nodes, "pods": pages.pods}
-    with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name, CannedApi(lists) as api:
+    with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name, CannedApiServer(lists) as api:
         folder = Path(name)
         configuration = folder / "config.yaml"
         configuration.write_text(_CONFIGURATION)
@@ -74,6 +74,6 @@ def serving(pages: Pages, *, command: Sequence[str] = SERVE) -> Iterator[Subject
         process.start()
         try:
             process.wait_ready(f"http://127.0.0.1:{health_port}/readyz", timeout_seconds=_READY_SECONDS)
-            yield Subject(api, process, port, started, time.monotonic())
+            yield MeasuredExtender(api, process, port, started, time.monotonic())
         finally:
             process.stop()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from benchmarks.rows import Row
-from vrampack.cli.inspect.tables import aligned
+from benchmarks.rows import BenchmarkRow
+from vrampack.cli.inspect.tables import align_columns
 
-EXPECTED = {
+EXPECTED_KEYS = {
     "verbs": (
         "filter-1000-p50",
         "bind-calls",
@@ -51,51 +51,57 @@ EXPECTED = {
 }
 """Group: the keys of its rows. The order is the one in which groups run."""
 
-OF_SIZE = {1000: ("filter-1000-p50", "bind-calls"), 5000: EXPECTED["verbs"][2:6], 15000: EXPECTED["verbs"][6:]}
+KEYS_BY_NODE_COUNT = {
+    1000: ("filter-1000-p50", "bind-calls"),
+    5000: EXPECTED_KEYS["verbs"][2:6],
+    15000: EXPECTED_KEYS["verbs"][6:],
+}
 """The rows of the group `verbs` that belong to one number of nodes: `--nodes` leaves the others out."""
 
 
-def expected_keys(groups: Collection[str], nodes: int | None = None) -> list[str]:
+def list_expected_keys(groups: Collection[str], nodes: int | None = None) -> list[str]:
     """The rows that have to be there when these groups were asked for."""
-    keys = [key for group in groups for key in EXPECTED[group]]
-    left_out = {key for size, of_size in OF_SIZE.items() if nodes not in (None, size) for key in of_size}
+    keys = [key for group in groups for key in EXPECTED_KEYS[group]]
+    left_out = {key for size, of_size in KEYS_BY_NODE_COUNT.items() if nodes not in (None, size) for key in of_size}
     return [key for key in keys if key not in left_out]
 
 
-def complaints(rows: Sequence[Row], expected: Collection[str]) -> list[str]:
+def find_complaints(rows: Sequence[BenchmarkRow], expected: Collection[str]) -> list[str]:
     """Why this table is no success, one line each; none when every row is there and every floor is met."""
     present = {row.key for row in rows}
     found = [f"{key}: the row is missing" for key in expected if key not in present]
     found += [f"{row.key}: not measured" for row in rows if row.verdict == "MISSING"]
-    found += [f"{row.key}: {_figure(row.figure)} {row.unit} misses the floor" for row in rows if row.verdict == "FAIL"]
+    found += [
+        f"{row.key}: {_format_figure(row.figure)} {row.unit} misses the floor" for row in rows if row.verdict == "FAIL"
+    ]
     return found + [f"{key}: a row that is not in benchmarks/table.py" for key in sorted(present - set(expected))]
 
 
-def render(rows: Sequence[Row]) -> str:
+def render(rows: Sequence[BenchmarkRow]) -> str:
     """The table as people read it."""
     heading = ("WHAT", "FIGURE", "UNIT", "GOAL", "FLOOR", "VERDICT", "COMMAND")
     cells = [
         (
             row.what,
-            _figure(row.figure),
+            _format_figure(row.figure),
             row.unit,
-            _figure(row.goal),
-            _figure(row.floor),
+            _format_figure(row.goal),
+            _format_figure(row.floor),
             row.verdict,
             row.command,
         )
         for row in rows
     ]
-    return aligned([heading, *cells], right={1, 3, 4}) + _notes(rows)
+    return align_columns([heading, *cells], right_columns={1, 3, 4}) + _format_notes(rows)
 
 
-def _notes(rows: Sequence[Row]) -> str:
+def _format_notes(rows: Sequence[BenchmarkRow]) -> str:
     """Beside the figures: too long for a column."""
     notes = [f"{row.what}: {row.note}\n" for row in rows if row.note]
     return "".join(["\n", *notes] if notes else [])
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     """Three digits that matter; whole numbers as they are."""
     if value is None:
         return "-"

@@ -16,85 +16,127 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from benchmarks.caller import Caller
-from benchmarks.figures import percentile
-from benchmarks.load import Load, Times
-from benchmarks.objects import Cluster, encode, node_name
-from benchmarks.options import Options
-from benchmarks.rows import Row
-from benchmarks.subject import PREFIX, Pages, serving
+from benchmarks.caller import HttpCaller
+from benchmarks.figures import compute_percentile
+from benchmarks.load import PairTimes, SchedulerLoad
+from benchmarks.objects import BenchmarkCluster, encode_json, format_node_name
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
+from benchmarks.subject import URL_PREFIX, ListPages, run_measured_extender
 
-PODS = 20_000
-SAMPLED = 500
+POD_COUNT = 20_000
+SAMPLE_SIZE = 500
 """What a scheduler with default settings names on a cluster of 5,000 nodes."""
-BINDS = 50
+BIND_COUNT = 50
 _COMMAND = "python -m benchmarks verbs --nodes {nodes}"
 
 
-class _Bound(msgspec.Struct):
+class _BindReply(msgspec.Struct):
     error: str = msgspec.field(name="Error")
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """Every size, or the one that was asked for."""
     if options.nodes in (None, 1000):
-        yield from _thousand(options)
+        yield from _measure_1000_nodes(options)
     if options.nodes in (None, 5000):
-        yield from _five_thousand(options)
+        yield from _measure_5000_nodes(options)
     if options.nodes in (None, 15000):
-        yield from _fifteen_thousand(options)
+        yield from _measure_15000_nodes(options)
 
 
-def _thousand(options: Options) -> Iterator[Row]:
+def _measure_1000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     command = _COMMAND.format(nodes=1000)
-    cluster = _cluster(1000, options)
-    with serving(Pages.of(cluster)) as subject:
-        times = Load(subject, cluster, options).run()
+    cluster = _build_cluster(1000, options)
+    with run_measured_extender(ListPages.from_cluster(cluster)) as subject:
+        times = SchedulerLoad(subject, cluster, options).run_calls()
     what = "filter, 1,000 nodes, p50"
-    yield Row("filter-1000-p50", what, command, _ms(times.filter, 0.5), "ms", 1, 1.5, note=_cpu(times))
-    yield _calls_per_bind(options)
+    yield BenchmarkRow(
+        "filter-1000-p50",
+        what,
+        command,
+        _percentile_ms(times.filter_seconds, 0.5),
+        "ms",
+        1,
+        1.5,
+        note=_format_cpu(times),
+    )
+    yield _measure_calls_per_bind(options)
 
 
-def _five_thousand(options: Options) -> Iterator[Row]:
+def _measure_5000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     command = _COMMAND.format(nodes=5000)
-    cluster = _cluster(5000, options)
-    with serving(Pages.of(cluster)) as subject:
-        load = Load(subject, cluster, options)
-        times, sampled = load.run(), load.run(sampled=options.sized(SAMPLED))
+    cluster = _build_cluster(5000, options)
+    with run_measured_extender(ListPages.from_cluster(cluster)) as subject:
+        load = SchedulerLoad(subject, cluster, options)
+        times, sampled = load.run_calls(), load.run_calls(sample_size=options.scale_count(SAMPLE_SIZE))
     what = "filter + prioritize, 5,000 nodes"
-    yield Row("verbs-5000-p50", f"{what}, p50", command, _ms(times.both, 0.5), "ms", 2, 3, note=_cpu(times))
-    yield Row("verbs-5000-p99", f"{what}, p99", command, _ms(times.both, 0.99), "ms", 5, 7.5)
-    what += f", {SAMPLED} named"
-    note = _cpu(sampled)
-    yield Row("verbs-5000-sampled-p50", f"{what}, p50", command, _ms(sampled.both, 0.5), "ms", None, None, note=note)
-    yield Row("verbs-5000-sampled-p99", f"{what}, p99", command, _ms(sampled.both, 0.99), "ms", None, None)
+    yield BenchmarkRow(
+        "verbs-5000-p50",
+        f"{what}, p50",
+        command,
+        _percentile_ms(times.pair_seconds, 0.5),
+        "ms",
+        2,
+        3,
+        note=_format_cpu(times),
+    )
+    yield BenchmarkRow(
+        "verbs-5000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 5, 7.5
+    )
+    what += f", {SAMPLE_SIZE} named"
+    note = _format_cpu(sampled)
+    yield BenchmarkRow(
+        "verbs-5000-sampled-p50",
+        f"{what}, p50",
+        command,
+        _percentile_ms(sampled.pair_seconds, 0.5),
+        "ms",
+        None,
+        None,
+        note=note,
+    )
+    yield BenchmarkRow(
+        "verbs-5000-sampled-p99", f"{what}, p99", command, _percentile_ms(sampled.pair_seconds, 0.99), "ms", None, None
+    )
 
 
-def _fifteen_thousand(options: Options) -> Iterator[Row]:
+def _measure_15000_nodes(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     command = _COMMAND.format(nodes=15000)
-    cluster = _cluster(15000, options)
-    with serving(Pages.of(cluster)) as subject:
-        times = Load(subject, cluster, options).run()
+    cluster = _build_cluster(15000, options)
+    with run_measured_extender(ListPages.from_cluster(cluster)) as subject:
+        times = SchedulerLoad(subject, cluster, options).run_calls()
     what = "filter + prioritize, 15,000 nodes"
-    yield Row("verbs-15000-p50", f"{what}, p50", command, _ms(times.both, 0.5), "ms", None, None, note=_cpu(times))
-    yield Row("verbs-15000-p99", f"{what}, p99", command, _ms(times.both, 0.99), "ms", 15, 22.5)
+    yield BenchmarkRow(
+        "verbs-15000-p50",
+        f"{what}, p50",
+        command,
+        _percentile_ms(times.pair_seconds, 0.5),
+        "ms",
+        None,
+        None,
+        note=_format_cpu(times),
+    )
+    yield BenchmarkRow(
+        "verbs-15000-p99", f"{what}, p99", command, _percentile_ms(times.pair_seconds, 0.99), "ms", 15, 22.5
+    )
 
 
-def _cluster(nodes: int, options: Options) -> Cluster:
+def _build_cluster(nodes: int, options: BenchmarkOptions) -> BenchmarkCluster:
     """Nobody waits in it: what the extender does for those is not what is measured here."""
-    return Cluster(options.sized(nodes), options.sized(PODS), seed=options.seed)
+    return BenchmarkCluster(options.scale_count(nodes), options.scale_count(POD_COUNT), seed=options.seed)
 
 
-def _calls_per_bind(options: Options) -> Row:
+def _measure_calls_per_bind(options: BenchmarkOptions) -> BenchmarkRow:
     """Bind the pods that wait, one by one. Whatever the API server is asked counts, but for lists (pods, nodes, device classes), watches and events.
 
     Events are written in the background, at most so many a second and not one for each bind.
     """
-    cluster = Cluster(nodes=100, pods=400, pending=options.sized(BINDS), seed=options.seed)
-    with serving(Pages.of(cluster)) as subject:
-        with Caller(subject.port) as caller:
+    cluster = BenchmarkCluster(nodes=100, pods=400, pending=options.scale_count(BIND_COUNT), seed=options.seed)
+    with run_measured_extender(ListPages.from_cluster(cluster)) as subject:
+        with HttpCaller(subject.port) as caller:
             for number in range(cluster.pending):
-                _bind(caller, f"pending-{number}", node_name(cluster.nodes - 1 - number % 2))
+                _bind_pod(caller, f"pending-{number}", format_node_name(cluster.nodes - 1 - number % 2))
         calls = subject.api.calls
     for background in ("list", "watch", "GET deviceclasses"):
         del calls[background]
@@ -102,18 +144,20 @@ def _calls_per_bind(options: Options) -> Row:
     events = calls["POST events"]
     figure = (calls.total() - events) / cluster.pending
     note = f"{cluster.pending} binds; {events} events besides, in the background"
-    return Row("bind-calls", "bind, API calls of each", _COMMAND.format(nodes=1000), figure, "calls", 1, 1, note=note)
+    return BenchmarkRow(
+        "bind-calls", "bind, API calls of each", _COMMAND.format(nodes=1000), figure, "calls", 1, 1, note=note
+    )
 
 
-def _bind(caller: Caller, name: str, node: str) -> None:
+def _bind_pod(caller: HttpCaller, name: str, node: str) -> None:
     args = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-of-{name}", "Node": node}
-    bound = msgspec.json.decode(caller.post(f"{PREFIX}/bind", encode(args)).body, type=_Bound)
+    bound = msgspec.json.decode(caller.send_post(f"{URL_PREFIX}/bind", encode_json(args)).body, type=_BindReply)
     assert not bound.error, bound.error
 
 
-def _ms(seconds: Sequence[float], share: float) -> float:
-    return percentile(seconds, share) * 1000
+def _percentile_ms(seconds: Sequence[float], share: float) -> float:
+    return compute_percentile(seconds, share) * 1000
 
 
-def _cpu(times: Times) -> str:
-    return f"{times.cpu_per_pod * 1000:.2f} ms CPU of the extender for a pod"
+def _format_cpu(times: PairTimes) -> str:
+    return f"{times.cpu_seconds_per_pod * 1000:.2f} ms CPU of the extender for a pod"

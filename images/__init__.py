@@ -1,4 +1,4 @@
-"""The container image: how it is built from the Dockerfile, made small and looked into. Nothing of the program is here.
+"""The container image: how it is built from the Dockerfile, trimmed and inspected. Nothing of the program is here.
 
-`build` makes it, `trim.py` runs inside the build, `archive.py` reads the result and `container.py` runs it.
+`build` makes it, `environment_trim.py` runs inside the build, `archive.py` reads the result and `container.py` runs it.
 """

@@ -17,48 +17,51 @@ from typing import IO, Any
 LIMIT_MB = 70
 """What a node may have to fetch, in million bytes, compressed. Python and Debian are 42 of them, gRPC and cryptography 12."""
 
-WHITEOUT = ".wh."
+WHITEOUT_PREFIX = ".wh."
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ImageLayer:
     """One layer as it travels."""
 
     digest: str
-    bytes: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class ImageArchive:
     """What an image says about itself, and its layers, the base's first."""
 
     path: Path
     settings: Mapping[str, Any]  # JSON of the image specification, read by key
-    layers: tuple[Layer, ...]
+    layers: tuple[ImageLayer, ...]
 
     @property
-    def ours(self) -> Layer:
+    def own_layer(self) -> ImageLayer:
         """What the Dockerfile adds to its base: `images/build` makes one layer of it."""
         return self.layers[-1]
 
-    def names(self, layer: Layer) -> list[str]:
+    def list_paths(self, layer: ImageLayer) -> list[str]:
         """The paths in a layer, without a leading slash; `.wh.NAME` takes NAME of a lower layer away."""
-        with tarfile.open(self.path) as archive, tarfile.open(fileobj=_open(archive, layer), mode="r:*") as content:
+        with (
+            tarfile.open(self.path) as archive,
+            tarfile.open(fileobj=_open_layer(archive, layer), mode="r:*") as content,
+        ):
             return [str(PurePosixPath(name)) for name in content.getnames()]
 
-    def unpack(self, root: Path) -> None:
+    def unpack_layers(self, root: Path) -> None:
         """Lay the layers over one another, as a runtime does. Root's business: owners and rights are kept."""
         for layer in self.layers:
-            for name in map(PurePosixPath, self.names(layer)):
-                if name.name.startswith(WHITEOUT):
-                    _erase(root / name.with_name(name.name.removeprefix(WHITEOUT)))
+            for name in map(PurePosixPath, self.list_paths(layer)):
+                if name.name.startswith(WHITEOUT_PREFIX):
+                    _delete_tree(root / name.with_name(name.name.removeprefix(WHITEOUT_PREFIX)))
             # tar(1), because what Python's own calls and warns about differs from one 3.11 to the next.
-            command = ["tar", "-xz", "--numeric-owner", "-p", f"--exclude={WHITEOUT}*", "-C", str(root)]
+            command = ["tar", "-xz", "--numeric-owner", "-p", f"--exclude={WHITEOUT_PREFIX}*", "-C", str(root)]
             with tarfile.open(self.path) as archive:
-                subprocess.run(command, input=_open(archive, layer).read(), check=True)  # noqa: S603 - no shell
+                subprocess.run(command, input=_open_layer(archive, layer).read(), check=True)  # noqa: S603 - no shell
 
 
-def read(path: Path) -> Archive:
+def read_archive(path: Path) -> ImageArchive:
     """The one image of an OCI archive."""
     with tarfile.open(path) as archive:
 
@@ -66,38 +69,38 @@ def read(path: Path) -> Archive:
             return json.loads(archive.extractfile(name).read())  # type: ignore[union-attr]  # None: not a file
 
         (entry,) = load("index.json")["manifests"]
-        manifest = load(_blob(entry["digest"]))
-        image = load(_blob(manifest["config"]["digest"]))
-    layers = tuple(Layer(each["digest"], each["size"]) for each in manifest["layers"])
-    return Archive(path, image["config"], layers)
+        manifest = load(_build_blob_path(entry["digest"]))
+        image = load(_build_blob_path(manifest["config"]["digest"]))
+    layers = tuple(ImageLayer(each["digest"], each["size"]) for each in manifest["layers"])
+    return ImageArchive(path, image["config"], layers)
 
 
 def main(path: Path) -> int:
     """The exit code: 0 when the image is small enough."""
-    archive = read(path)
-    total = sum(layer.bytes for layer in archive.layers)
+    archive = read_archive(path)
+    total = sum(layer.size_bytes for layer in archive.layers)
     for layer in archive.layers:
-        origin = "vrampack" if layer is archive.ours else "base"
-        sys.stdout.write(f"{layer.bytes / 1e6:7.1f} MB  {origin:8}  {layer.digest[:19]}\n")
+        origin = "vrampack" if layer is archive.own_layer else "base"
+        sys.stdout.write(f"{layer.size_bytes / 1e6:7.1f} MB  {origin:8}  {layer.digest[:19]}\n")
     sys.stdout.write(f"{total / 1e6:7.1f} MB  compressed in total, at most {LIMIT_MB}\n")
     return 0 if total <= LIMIT_MB * 1e6 else 1
 
 
-def _blob(digest: str) -> str:
+def _build_blob_path(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
 
 
-def _open(archive: tarfile.TarFile, layer: Layer) -> IO[bytes]:
-    file = archive.extractfile(_blob(layer.digest))
+def _open_layer(archive: tarfile.TarFile, layer: ImageLayer) -> IO[bytes]:
+    file = archive.extractfile(_build_blob_path(layer.digest))
     if file is None:
         raise LookupError(f"{layer.digest} is not a file")
     return file
 
 
-def _erase(path: Path) -> None:
+def _delete_tree(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         for each in path.iterdir():
-            _erase(each)
+            _delete_tree(each)
         path.rmdir()
     else:
         path.unlink(missing_ok=True)

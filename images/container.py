@@ -13,9 +13,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.archive import Archive, read
+from images.archive import ImageArchive, read_archive
 
-SETUP = """
+SETUP_SCRIPT = """
 set -eu
 root=$1
 shift
@@ -35,13 +35,13 @@ exec env --ignore-environment --chdir=/ "$@"
 """Everything that can be written in there afterwards is /tmp."""
 
 
-class Container:
+class ImageContainer:
     """An image that lies unpacked in a folder, and can be run any number of times."""
 
-    def __init__(self, archive: Archive, root: Path) -> None:
+    def __init__(self, archive: ImageArchive, root: Path) -> None:
         self.root = root
         root.chmod(0o755)  # a temporary folder is closed to others, and the image's user is another
-        archive.unpack(root)
+        archive.unpack_layers(root)
         self._settings = archive.settings
 
     def run(
@@ -55,7 +55,7 @@ class Container:
         namespaces = ["unshare", "--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts"]
         return subprocess.run(  # noqa: S603 - no text of others in it
             [
-                *(*namespaces, "--fork", "--kill-child", "sh", "-c", SETUP, "sh", str(self.root)),
+                *(*namespaces, "--fork", "--kill-child", "sh", "-c", SETUP_SCRIPT, "sh", str(self.root)),
                 *self._settings["Env"],
                 *("setpriv", "--no-new-privs", "chroot", f"--userspec={user}", "--groups=", str(self.root)),
                 *command,
@@ -70,7 +70,7 @@ class Container:
 def main(path: Path, arguments: Sequence[str]) -> int:
     """The exit code of the command."""
     with tempfile.TemporaryDirectory() as folder:
-        done = Container(read(path), Path(folder)).run(*arguments)
+        done = ImageContainer(read_archive(path), Path(folder)).run(*arguments)
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     return done.returncode

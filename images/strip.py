@@ -10,23 +10,23 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-MAGIC = b"\x7fELF\x02\x01"
+ELF_MAGIC = b"\x7fELF\x02\x01"
 """ELF, 64 bits, little-endian: every machine we build for."""
 
 
-def strip(path: Path) -> int:
+def strip_symbols(path: Path) -> int:
     """Shorten the file if that is possible; returns the bytes it lost."""
     content = path.read_bytes()
-    if not content.startswith(MAGIC):
+    if not content.startswith(ELF_MAGIC):
         return 0
-    kept = bytearray(content[: _loaded_end(content)])
+    kept = bytearray(content[: _find_loaded_end(content)])
     struct.pack_into("<Q", kept, 40, 0)  # e_shoff: where the table of sections starts
     struct.pack_into("<HHH", kept, 58, 0, 0, 0)  # e_shentsize, e_shnum, e_shstrndx
     path.write_bytes(kept)
     return len(content) - len(kept)
 
 
-def _loaded_end(content: bytes) -> int:
+def _find_loaded_end(content: bytes) -> int:
     """Behind the last byte of the header, of the segment table and of every segment."""
     (table,) = struct.unpack_from("<Q", content, 32)
     size, count = struct.unpack_from("<HH", content, 54)

@@ -76,19 +76,19 @@ def test_every_annotation_is_documented() -> None:
 
 def test_every_flag_of_serve_is_documented() -> None:
     text = (DOCS / "configuration.md").read_text()
-    flags = {flag for action in serve.parser()._actions for flag in action.option_strings}
+    flags = {flag for action in serve.build_parser()._actions for flag in action.option_strings}
     assert {flag for flag in flags if flag.startswith("--") and flag not in text} == {"--help"}
 
 
 @pytest.mark.parametrize(
     ("parser", "page", "heading"),
     [
-        (agent.parser, "cli.md", "##"),
-        (card.parser, "cli.md", "##"),
-        (certificates.parser, "cli.md", "##"),
-        (demo.parser, "cli.md", "##"),
-        (shim.parser, "cli.md", "##"),
-        (explain.parser, "explain.md", "#"),
+        (agent.build_parser, "cli.md", "##"),
+        (card.build_parser, "cli.md", "##"),
+        (certificates.build_parser, "cli.md", "##"),
+        (demo.build_parser, "cli.md", "##"),
+        (shim.build_parser, "cli.md", "##"),
+        (explain.build_parser, "explain.md", "#"),
     ],
 )
 def test_every_flag_of_a_command_is_documented_and_no_other(

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-NUMBERS = "number"
+NUMBER_STRUCT = "number"
 """The `struct` of rows that are plain numbers: classes, functions, indices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class LayoutFact:
     """One offset (or size, where `member` is empty; or number, where `type` is), and the branches that have it so."""
 
     struct: str
     field: str
     type: str
     member: str
-    first: int
-    last: int
+    first_branch: int
+    last_branch: int
     value: int
 
     @property
@@ -34,23 +34,23 @@ class Fact:
             return self.member
         return f"offsetof({self.type}, {self.member})" if self.member else f"sizeof({self.type})"
 
-    def holds_in(self, branch: int) -> bool:
-        return self.first <= branch <= self.last
+    def is_valid_in(self, branch: int) -> bool:
+        return self.first_branch <= branch <= self.last_branch
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class DriverBranch:
     """A driver branch whose headers were compiled: all tags of it, the newest of which is named."""
 
     number: int
-    tags: int
-    newest: str
+    tag_count: int
+    newest_tag: str
 
 
-def facts() -> list[Fact]:
+def read_facts() -> list[LayoutFact]:
     with (FOLDER / "layouts.csv").open() as file:
         return [
-            Fact(
+            LayoutFact(
                 row["struct"],
                 row["field"],
                 row["type"],
@@ -61,6 +61,6 @@ def facts() -> list[Fact]:
         ]
 
 
-def branches() -> list[Branch]:
+def read_branches() -> list[DriverBranch]:
     with (FOLDER / "branches.csv").open() as file:
-        return [Branch(int(row["branch"]), int(row["tags"]), row["newest"]) for row in csv.DictReader(file)]
+        return [DriverBranch(int(row["branch"]), int(row["tags"]), row["newest"]) for row in csv.DictReader(file)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shim.core.facts import FOLDER, NUMBERS, Fact, branches, facts
+from shim.core.facts import FOLDER, NUMBER_STRUCT, LayoutFact, read_branches, read_facts
 
-TOP = """\
+FILE_HEADER = """\
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
  * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.generate`:
- * change those. check_headers.py compares them with NVIDIA's published headers.
+ * change those. header_check.py compares them with NVIDIA's published headers.
  */
 #ifndef LAYOUTS_H
 #define LAYOUTS_H
@@ -20,16 +20,16 @@ enum {
 """
 
 
-def layouts() -> str:
+def render_layouts() -> str:
     """The text of layouts.h."""
-    known = [branch.number for branch in branches()]
-    numbers = [fact for fact in facts() if fact.struct == NUMBERS]
-    fields = [fact for fact in facts() if fact.struct != NUMBERS]
+    known = [branch.number for branch in read_branches()]
+    numbers = [fact for fact in read_facts() if fact.struct == NUMBER_STRUCT]
+    fields = [fact for fact in read_facts() if fact.struct != NUMBER_STRUCT]
     names = list(dict.fromkeys(fact.name for fact in fields))
-    values = {name: {branch: _value(fields, name, branch) for branch in known} for name in names}
+    values = {name: {branch: _find_value(fields, name, branch) for branch in known} for name in names}
     shared = [name for name in names if len(set(values[name].values())) == 1]
     return (
-        TOP
+        FILE_HEADER
         + "".join(f"\t{fact.field} = {fact.value:#x},\n" for fact in numbers)
         + "".join(
             f"\t{name.upper()}_MOST = {max(values[name].values())},\n" for name in names if name.endswith("_bytes")
@@ -49,12 +49,12 @@ def layouts() -> str:
     )
 
 
-def _value(fields: list[Fact], name: str, branch: int) -> int:
-    found = [fact.value for fact in fields if fact.name == name and fact.holds_in(branch)]
+def _find_value(fields: list[LayoutFact], name: str, branch: int) -> int:
+    found = [fact.value for fact in fields if fact.name == name and fact.is_valid_in(branch)]
     if len(found) > 1:
         raise SystemExit(f"{name} has {len(found)} values in branch {branch}")
     return found[0] if found else 0
 
 
 if __name__ == "__main__":
-    (FOLDER / "layouts.h").write_text(layouts())
+    (FOLDER / "layouts.h").write_text(render_layouts())

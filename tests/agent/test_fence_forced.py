@@ -18,7 +18,7 @@ def is_terminating(world: World, name: str) -> bool:
 
 
 def events(world: World, reason: str) -> list[str]:
-    return [event["message"] for event in world.api.events() if event["reason"] == reason]
+    return [event["message"] for event in world.api.list_events() if event["reason"] == reason]
 
 
 async def test_on_a_node_of_one_card_kubelet_counts_the_units_already() -> None:

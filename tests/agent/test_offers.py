@@ -30,7 +30,7 @@ def node_writes(world: World) -> float:
 
 
 def reasons(world: World) -> list[str]:
-    return [event["reason"] for event in world.api.events()]
+    return [event["reason"] for event in world.api.list_events()]
 
 
 async def quiet(world: World) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import percentile
-from benchmarks.objects import FULL_LEAVES, MOST_ASKED, NODE_BYTES, PAGE, POD_BYTES, Cluster
+from benchmarks.figures import compute_percentile
+from benchmarks.objects import FULL_NODE_FREE_UNITS, MAX_ASKED_UNITS, NODE_BYTES, PAGE_SIZE, POD_BYTES, BenchmarkCluster
 from tests.wire.service import Extender
 
-CLUSTER = Cluster(nodes=50, pods=200, others=300, pending=2, seed=3)
+CLUSTER = BenchmarkCluster(nodes=50, pods=200, others=300, pending=2, seed=3)
 
 
 def items(pages: list[bytes]) -> list[Any]:
@@ -24,12 +24,12 @@ def size_of(item: Any) -> int:  # noqa: ANN401 - an API object
 
 @pytest.fixture(scope="module")
 def nodes() -> list[Any]:
-    return items(CLUSTER.node_pages())
+    return items(CLUSTER.encode_node_pages())
 
 
 @pytest.fixture(scope="module")
 def pods() -> list[Any]:
-    return items(CLUSTER.pod_pages())
+    return items(CLUSTER.encode_pod_pages())
 
 
 def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
@@ -42,11 +42,11 @@ def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_n
     nodes: list[Any], pods: list[Any]
 ) -> None:
     ledger = Extender(nodes, pods).ledger
-    for at, name in enumerate(CLUSTER.names()):
+    for at, name in enumerate(CLUSTER.list_node_names()):
         node = ledger.get_node(name)
         assert node is not None
         room = [card.free_units for card in node.cards]
-        assert max(room) <= FULL_LEAVES if at % 10 < 5 else min(room) >= MOST_ASKED
+        assert max(room) <= FULL_NODE_FREE_UNITS if at % 10 < 5 else min(room) >= MAX_ASKED_UNITS
 
 
 def test_sizes(nodes: list[Any], pods: list[Any]) -> None:
@@ -56,14 +56,17 @@ def test_sizes(nodes: list[Any], pods: list[Any]) -> None:
 
 
 def test_pages_lead_to_the_next_and_the_last_to_none() -> None:
-    pages = [json.loads(page) for page in CLUSTER.pod_pages()]
-    assert [len(page["items"]) for page in pages] == [PAGE, 2]
+    pages = [json.loads(page) for page in CLUSTER.encode_pod_pages()]
+    assert [len(page["items"]) for page in pages] == [PAGE_SIZE, 2]
     assert [page["metadata"].get("continue") for page in pages] == ["1", None]
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
-    assert CLUSTER.pod_pages() == CLUSTER.pod_pages()
-    assert Cluster(nodes=50, pods=200, seed=4).pod_pages() != Cluster(nodes=50, pods=200, seed=3).pod_pages()
+    assert CLUSTER.encode_pod_pages() == CLUSTER.encode_pod_pages()
+    assert (
+        BenchmarkCluster(nodes=50, pods=200, seed=4).encode_pod_pages()
+        != BenchmarkCluster(nodes=50, pods=200, seed=3).encode_pod_pages()
+    )
 
 
 RANKS = {
@@ -77,4 +80,4 @@ RANKS = {
 
 @pytest.mark.parametrize(("values", "share", "want"), RANKS.values(), ids=RANKS)
 def test_a_percentile_is_a_value_that_was_measured(values: list[float], share: float, want: float) -> None:
-    assert percentile(values, share) == want
+    assert compute_percentile(values, share) == want

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import scheduler_rate, storm
-from benchmarks.live_cluster import running
-from benchmarks.options import Options
-from benchmarks.rows import Row
+from benchmarks.live_cluster import run_control_plane
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
 from benchmarks.scheduler_rate import NOT_SERVED
-from benchmarks.table import EXPECTED
+from benchmarks.table import EXPECTED_KEYS
 from tests.benchmarks.test_groups import DOCS, documented_as
 from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.e2e
-GROUPS = {"scheduler": scheduler_rate.rows_on, "storm": storm.rows_on}
+GROUPS = {"scheduler": scheduler_rate.measure_rows_on, "storm": storm.measure_rows_on}
 
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[Cluster]:
-    with running() as made:
+    with run_control_plane() as made:
         yield made
 
 
@@ -34,9 +34,9 @@ def cluster(control_plane: Cluster) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_yields_its_rows(cluster: Cluster, group: str) -> None:
-    measure: Callable[[Cluster, Options], Iterator[Row]] = GROUPS[group]
-    found = list(measure(cluster, Options(shrink=40)))
+    measure: Callable[[Cluster, BenchmarkOptions], Iterator[BenchmarkRow]] = GROUPS[group]
+    found = list(measure(cluster, BenchmarkOptions(shrink=40)))
     measured = [row for row in found if row.note != NOT_SERVED]
-    assert [row.key for row in found] == list(EXPECTED[group])
+    assert [row.key for row in found] == list(EXPECTED_KEYS[group])
     assert [row.key for row in measured if not row.figure] == []
     assert [line for row in found if (line := documented_as(row)) not in DOCS] == []

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from benchmarks.storm import LATE_SECONDS, Stream, _wait_until
+from benchmarks.storm import LATE_SECONDS, CpuPodStream, _wait_until
 
 
 class SlowCaller:
     """An API server that takes long over every pod, of which it tells nobody."""
 
-    def call(self, *_: object) -> bytes:
+    def send_request(self, *_: object) -> bytes:
         _wait_until(time.monotonic() + LATE_SECONDS / 2)
         return b""
 
@@ -24,6 +24,6 @@ def test_a_pod_that_is_due_is_not_waited_for() -> None:
 
 
 def test_a_stream_that_falls_behind_is_an_error_and_not_a_smaller_load() -> None:
-    stream = Stream(None, SlowCaller(), None, "any")  # type: ignore[arg-type]  # it ends before it looks at the others
+    stream = CpuPodStream(None, SlowCaller(), None, "any")  # type: ignore[arg-type]  # it ends before it looks at the others
     with pytest.raises(TimeoutError, match=r"the stream of CPU pods is \d\.\d s behind"):
-        stream.run(lambda: False)
+        stream.run_stream(lambda: False)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import MODULES, main, parser
-from benchmarks.options import Options
-from benchmarks.rows import Row
-from benchmarks.table import EXPECTED, OF_SIZE, complaints, expected_keys, render
+from benchmarks.__main__ import MODULES, build_parser, main
+from benchmarks.options import BenchmarkOptions
+from benchmarks.rows import BenchmarkRow
+from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT, find_complaints, list_expected_keys, render
 
-A_ROW = Row("a", "an answer, p50", "python -m benchmarks a", 1.0, "ms", 2.0, 3.0)
-KEYS = EXPECTED["no"]
+A_ROW = BenchmarkRow("a", "an answer, p50", "python -m benchmarks a", 1.0, "ms", 2.0, 3.0)
+KEYS = EXPECTED_KEYS["no"]
 
 VERDICTS = {
     "under the goal": (replace(A_ROW, figure=1.0), "PASS"),
@@ -35,7 +35,7 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize(("row", "verdict"), VERDICTS.values(), ids=VERDICTS)
-def test_the_verdict_of_a_row(row: Row, verdict: str) -> None:
+def test_the_verdict_of_a_row(row: BenchmarkRow, verdict: str) -> None:
     assert row.verdict == verdict
 
 
@@ -51,12 +51,12 @@ COMPLAINTS = {
 
 
 @pytest.mark.parametrize(("rows", "expected", "wrong"), COMPLAINTS.values(), ids=COMPLAINTS)
-def test_what_is_wrong_with_a_table(rows: list[Row], expected: list[str], wrong: list[str]) -> None:
-    assert complaints(rows, expected) == wrong
+def test_what_is_wrong_with_a_table(rows: list[BenchmarkRow], expected: list[str], wrong: list[str]) -> None:
+    assert find_complaints(rows, expected) == wrong
 
 
 def test_the_table() -> None:
-    long = Row("b", "something", "python -m benchmarks b", 1234.5, "pods/s", None, None, note="and more")
+    long = BenchmarkRow("b", "something", "python -m benchmarks b", 1234.5, "pods/s", None, None, note="and more")
     assert render([A_ROW, long]) == (
         "WHAT            FIGURE  UNIT    GOAL  FLOOR  VERDICT  COMMAND\n"
         "an answer, p50       1  ms         2      3  PASS     python -m benchmarks a\n"
@@ -67,14 +67,16 @@ def test_the_table() -> None:
 
 
 def test_every_group_has_a_module_and_every_key_stands_once() -> None:
-    keys = [key for keys in EXPECTED.values() for key in keys]
-    assert list(MODULES) == list(EXPECTED)
+    keys = [key for keys in EXPECTED_KEYS.values() for key in keys]
+    assert list(MODULES) == list(EXPECTED_KEYS)
     assert len(set(keys)) == len(keys)
 
 
 def test_a_size_leaves_out_the_rows_of_the_other_sizes() -> None:
-    assert [key for nodes in OF_SIZE for key in expected_keys(["verbs"], nodes)] == list(EXPECTED["verbs"])
-    assert expected_keys(["no"], 5000) == list(EXPECTED["no"])
+    assert [key for nodes in KEYS_BY_NODE_COUNT for key in list_expected_keys(["verbs"], nodes)] == list(
+        EXPECTED_KEYS["verbs"]
+    )
+    assert list_expected_keys(["no"], 5000) == list(EXPECTED_KEYS["no"])
 
 
 def documented(pattern: str) -> list[str]:
@@ -83,15 +85,15 @@ def documented(pattern: str) -> list[str]:
 
 
 def test_every_row_is_documented_in_its_order_and_no_other() -> None:
-    assert documented(r"^\| `([a-z][^`]*)`") == [key for keys in EXPECTED.values() for key in keys]
+    assert documented(r"^\| `([a-z][^`]*)`") == [key for keys in EXPECTED_KEYS.values() for key in keys]
 
 
 def test_every_flag_is_documented_and_no_other() -> None:
-    flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    flags = {flag for action in build_parser()._actions for flag in action.option_strings if flag.startswith("--")}
     assert set(documented(r"^\| `(--[^`]+)`")) == flags - {"--help"}
 
 
-def rows(options: Options) -> Iterator[Row]:
+def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """A group, for which this module stands in: its figure is the seed, and with seed 9 a row gets lost."""
     for key in KEYS[: -1 if options.seed == 9 else None]:
         yield replace(A_ROW, key=key, figure=float(options.seed))
@@ -120,7 +122,7 @@ def test_a_group_that_fails_is_a_failure_even_with_nothing_expected_of_it(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MODULES, "no", module)
-    monkeypatch.setitem(EXPECTED, "no", ())
+    monkeypatch.setitem(EXPECTED_KEYS, "no", ())
     assert main(["no", "--json", str(tmp_path / "bench.json")]) == 1
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from vrampack.cli.certificates.main import FILES, look
-from vrampack.cli.certificates.pairs import Signed, ends, renewed
+from vrampack.cli.certificates.main import SECRET_KEYS, renew_certificate
+from vrampack.cli.certificates.pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.kube.client import Api
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import ObjectMeta, SecretObject
@@ -22,11 +22,11 @@ LIFE = timedelta(days=90)
 DAY = timedelta(days=1)
 
 
-def authorities(kept: Signed) -> list[x509.Certificate]:
+def authorities(kept: ServingCertificate) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(kept.authorities)
 
 
-def has_handshake(shown: Signed, trusted: bytes, folder: Path, name: str = NAMES[0]) -> bool:
+def has_handshake(shown: ServingCertificate, trusted: bytes, folder: Path, name: str = NAMES[0]) -> bool:
     """Whether a client that checks as Python 3.13 does accepts the server."""
     for file, content in (("crt", shown.certificate), ("key", shown.key)):
         (folder / file).write_bytes(content)
@@ -51,15 +51,15 @@ def has_handshake(shown: Signed, trusted: bytes, folder: Path, name: str = NAMES
 
 
 def test_a_strict_client_accepts_it_under_both_names_and_no_other(tmp_path: Path) -> None:
-    made = renewed(None, NAMES, LIFE, datetime.now(UTC))
+    made = renew_if_due(None, NAMES, LIFE, datetime.now(UTC))
     assert all(has_handshake(made, made.authorities, tmp_path, name) for name in NAMES)
     assert not has_handshake(made, made.authorities, tmp_path, "another.vrampack-system.svc")
-    another = renewed(None, NAMES, LIFE, datetime.now(UTC))
+    another = renew_if_due(None, NAMES, LIFE, datetime.now(UTC))
     assert not has_handshake(made, another.authorities, tmp_path)
 
 
 def test_its_extensions_are_those_that_strict_clients_ask_for() -> None:
-    made = renewed(None, NAMES, LIFE, NOW)
+    made = renew_if_due(None, NAMES, LIFE, NOW)
     (authority,) = authorities(made)
     leaf = x509.load_pem_x509_certificate(made.certificate)
     critical = {
@@ -72,37 +72,37 @@ def test_its_extensions_are_those_that_strict_clients_ask_for() -> None:
 
 
 def test_it_is_kept_until_a_third_of_its_life_is_left_and_the_authority_longer() -> None:
-    made = renewed(None, NAMES, LIFE, NOW)
-    assert ends(made) == NOW + LIFE
-    assert renewed(made, NAMES, LIFE, NOW + 59 * DAY) is made
-    later = renewed(made, NAMES, LIFE, NOW + 60 * DAY)
+    made = renew_if_due(None, NAMES, LIFE, NOW)
+    assert read_expiry(made) == NOW + LIFE
+    assert renew_if_due(made, NAMES, LIFE, NOW + 59 * DAY) is made
+    later = renew_if_due(made, NAMES, LIFE, NOW + 60 * DAY)
     assert (later.authorities, later.authority_key) == (made.authorities, made.authority_key)
     assert later.certificate != made.certificate
     assert later.key != made.key
-    assert ends(later) == NOW + 150 * DAY
+    assert read_expiry(later) == NOW + 150 * DAY
 
 
 def test_other_names_or_another_pair_are_made_anew_under_the_same_authority() -> None:
-    made, another = (renewed(None, NAMES, LIFE, NOW) for _ in range(2))
-    renamed = renewed(made, ["other.svc"], LIFE, NOW)
-    mixed = Signed(made.authorities, made.authority_key, another.certificate, another.key)
-    keyless = Signed(made.authorities, made.authority_key, made.certificate, another.key)
-    for fresh in (renamed, renewed(mixed, NAMES, LIFE, NOW), renewed(keyless, NAMES, LIFE, NOW)):
+    made, another = (renew_if_due(None, NAMES, LIFE, NOW) for _ in range(2))
+    renamed = renew_if_due(made, ["other.svc"], LIFE, NOW)
+    mixed = ServingCertificate(made.authorities, made.authority_key, another.certificate, another.key)
+    keyless = ServingCertificate(made.authorities, made.authority_key, made.certificate, another.key)
+    for fresh in (renamed, renew_if_due(mixed, NAMES, LIFE, NOW), renew_if_due(keyless, NAMES, LIFE, NOW)):
         assert fresh.authorities == made.authorities
         assert fresh.certificate != made.certificate
 
 
 def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
     """So that replicas which still show the old certificate are believed."""
-    made = renewed(None, NAMES, LIFE, NOW)
+    made = renew_if_due(None, NAMES, LIFE, NOW)
     late = NOW + timedelta(days=3650) - LIFE + DAY
-    fresh = renewed(made, NAMES, LIFE, late)
+    fresh = renew_if_due(made, NAMES, LIFE, late)
     first, second = authorities(fresh)
     assert second == authorities(made)[0]
     x509.load_pem_x509_certificate(fresh.certificate).verify_directly_issued_by(first)
-    assert renewed(fresh, NAMES, LIFE, late + DAY) is fresh
+    assert renew_if_due(fresh, NAMES, LIFE, late + DAY) is fresh
     # Ten years on, the first one has long ended.
-    third = renewed(fresh, NAMES, LIFE, late + timedelta(days=3650) - LIFE + DAY)
+    third = renew_if_due(fresh, NAMES, LIFE, late + timedelta(days=3650) - LIFE + DAY)
     assert authorities(third)[1:] == [first]
 
 
@@ -147,19 +147,19 @@ class Kept(Api):
 
 async def test_the_api_server_trusts_before_the_server_shows() -> None:
     api = Kept()
-    assert await look(api, "vrampack-system", LIFE, NOW) == "certificate made, good until 2026-04-01"
+    assert await renew_certificate(api, "vrampack-system", LIFE, NOW) == "certificate made, good until 2026-04-01"
     assert api.done == ["trust", "write"]
     assert api.data is not None
-    assert sorted(api.data) == sorted(FILES)
+    assert sorted(api.data) == sorted(SECRET_KEYS)
     assert api.trusted == api.data["ca.crt"]
 
 
 async def test_a_second_look_only_sees_to_it_that_the_authority_is_trusted() -> None:
     """A configuration that was deleted and applied again has lost it."""
     api = Kept()
-    await look(api, "vrampack-system", LIFE, NOW)
+    await renew_certificate(api, "vrampack-system", LIFE, NOW)
     kept, api.trusted = api.data, b""
-    assert "nothing to renew" in await look(api, "vrampack-system", LIFE, NOW + DAY)
+    assert "nothing to renew" in await renew_certificate(api, "vrampack-system", LIFE, NOW + DAY)
     assert api.done == ["trust", "write", "trust"]
     assert api.data is kept
     assert kept is not None
@@ -171,18 +171,18 @@ async def test_a_second_look_only_sees_to_it_that_the_authority_is_trusted() -> 
 )
 async def test_a_secret_that_cannot_be_read_is_left_as_it_is(spoiled: dict[str, bytes | None]) -> None:
     api = Kept()
-    await look(api, "vrampack-system", LIFE, NOW)
+    await renew_certificate(api, "vrampack-system", LIFE, NOW)
     data = {**(api.data or {}), **spoiled}
     api.data = {name: content for name, content in data.items() if content is not None}
     with pytest.raises(ValueError, match=r"."):
-        await look(api, "vrampack-system", LIFE, NOW)
+        await renew_certificate(api, "vrampack-system", LIFE, NOW)
     assert api.done == ["trust", "write"]
 
 
 async def test_an_authority_beside_anothers_key_is_not_used() -> None:
     api, other = Kept(), Kept()
     for each in (api, other):
-        await look(each, "vrampack-system", LIFE, NOW)
+        await renew_certificate(each, "vrampack-system", LIFE, NOW)
     api.data = {**(api.data or {}), "ca.key": (other.data or {})["ca.key"]}
     with pytest.raises(ValueError, match="another's"):
-        await look(api, "vrampack-system", LIFE, NOW)
+        await renew_certificate(api, "vrampack-system", LIFE, NOW)

@@ -21,7 +21,7 @@ import pytest
 from tests.contract.server import Server
 from tests.e2e.cluster import Cluster
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.workloads import Workloads
+from vrampack.simulator.workloads import WorkloadController
 
 REAL = "real"
 
@@ -52,7 +52,7 @@ async def _embedded() -> AsyncIterator[Server]:
         async def forget() -> None:
             api.compact()
 
-        controllers = asyncio.create_task(Workloads(api.store).run())
+        controllers = asyncio.create_task(WorkloadController(api.store).run())
         yield Server(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
         assert not controllers.done(), controllers.exception()
         controllers.cancel()

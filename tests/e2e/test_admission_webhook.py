@@ -20,7 +20,7 @@ from tests.e2e.refusals import NAMESPACE
 from tests.e2e.webhook import CONFIGURATION, PORT, Webhook, installed
 from tests.manifests.kustomization import MANIFESTS
 from tests.wire.listener import connected
-from vrampack.cli.certificates.pairs import Signed, renewed
+from vrampack.cli.certificates.pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
 OTHERS = {
@@ -128,8 +128,8 @@ def test_an_ended_certificate_is_refused_and_said(bench: Bench, webhook: Webhook
     """By the API server to whoever creates a pod, and by the extender in its log and metrics. The next good one helps."""
     good = webhook.secret()
     now = datetime.now(UTC)
-    kept = Signed(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
-    ended = renewed(kept, [NAME], timedelta(days=1), now - timedelta(days=2))
+    kept = ServingCertificate(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
+    ended = renew_if_due(kept, [NAME], timedelta(days=1), now - timedelta(days=2))
     webhook.mount({"tls.crt": ended.certificate, "tls.key": ended.key})
     webhook.extender.process.kill()  # a connection that stands is not asked again
     webhook.start(wait=False)

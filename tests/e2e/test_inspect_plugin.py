@@ -44,7 +44,7 @@ def inspector(cluster: Cluster) -> Iterator[Path]:
 @pytest.fixture
 def inspect(cluster: Cluster, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `kubectl inspect cgpu` with the built plugin on PATH."""
-    plugin.build(tmp_path / "bin" / "kubectl-inspect-cgpu")
+    plugin.build_plugin(tmp_path / "bin" / "kubectl-inspect-cgpu")
     folders = (tmp_path / "bin", cluster.binaries["kubectl"].parent, Path(sys.executable).parent)
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -130,7 +130,7 @@ def test_pages_and_selectors_of_the_real_server_lose_nothing(
     monkeypatch.setattr(kubectl, "PAGE_SIZE", 2)
     monkeypatch.setenv("HOME", str(cluster.directory))
     reader = kubectl.KubectlReader([f"--kubeconfig={inspector}"], str(cluster.binaries["kubectl"]))
-    pages = [json.loads(page)["items"] for page in reader.pages("pods")]
+    pages = [json.loads(page)["items"] for page in reader.read_pages("pods")]
     names = [pod["metadata"]["name"] for page in pages for pod in page]
     assert sorted(names) == ["p0", "p1", "p2", "p4", "p5", "p6", "p7"]
     assert [len(page) for page in pages] == [2, 2, 2, 1]

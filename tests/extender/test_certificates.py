@@ -18,7 +18,7 @@ from extender.routes import build_admission_app
 from extender.settings import AdmissionSettings
 from tests.wire.listener import Address, connected, read_reply, request, serving
 from tests.wire.service import CONFIGURATION
-from vrampack.cli.certificates.pairs import Signed, renewed
+from vrampack.cli.certificates.pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
 LIFE = timedelta(days=90)
@@ -32,7 +32,7 @@ class Files:
         self.settings = AdmissionSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
         self._written = 0
 
-    def write(self, made: Signed) -> None:
+    def write(self, made: ServingCertificate) -> None:
         self.put("tls.crt", made.certificate)
         self.put("tls.key", made.key)
 
@@ -57,19 +57,19 @@ def now() -> datetime:
 
 
 @pytest.fixture
-def pairs(now: datetime) -> tuple[Signed, Signed]:
+def pairs(now: datetime) -> tuple[ServingCertificate, ServingCertificate]:
     """The first one lies there at the start; the second is signed by the same authority."""
-    first = renewed(None, [NAME], LIFE, now)
-    return first, renewed(first, [NAME], 4 * LIFE, now)
+    first = renew_if_due(None, [NAME], LIFE, now)
+    return first, renew_if_due(first, [NAME], 4 * LIFE, now)
 
 
 @pytest.fixture
-def first(pairs: tuple[Signed, Signed]) -> Signed:
+def first(pairs: tuple[ServingCertificate, ServingCertificate]) -> ServingCertificate:
     return pairs[0]
 
 
 @pytest.fixture
-def files(tmp_path: Path, first: Signed) -> Files:
+def files(tmp_path: Path, first: ServingCertificate) -> Files:
     made = Files(tmp_path)
     made.write(first)
     return made
@@ -87,14 +87,14 @@ def address(certificates: CertWatcher, metrics: ExtenderMetrics) -> Iterator[Add
         yield at
 
 
-def wrapped(address: Address, trusted: Signed) -> ssl.SSLSocket:
+def wrapped(address: Address, trusted: ServingCertificate) -> ssl.SSLSocket:
     """A handshake as the API server makes it, by the name of the Service, and strictly."""
     context = ssl.create_default_context(cadata=trusted.authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context.wrap_socket(connected(address), server_hostname=NAME)
 
 
-def shown(address: Address, trusted: Signed) -> str:
+def shown(address: Address, trusted: ServingCertificate) -> str:
     with closing(wrapped(address, trusted)) as client:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
@@ -108,7 +108,7 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     certificates: CertWatcher,
     files: Files,
     metrics: ExtenderMetrics,
-    pairs: tuple[Signed, Signed],
+    pairs: tuple[ServingCertificate, ServingCertificate],
     now: datetime,
 ) -> None:
     first, second = pairs
@@ -130,7 +130,7 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     certificates: CertWatcher,
     files: Files,
     metrics: ExtenderMetrics,
-    pairs: tuple[Signed, Signed],
+    pairs: tuple[ServingCertificate, ServingCertificate],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first, second = pairs
@@ -148,7 +148,12 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
 
 @pytest.mark.parametrize("content", [b"", b"not PEM"])
 async def test_what_is_no_certificate_keeps_the_old_one(
-    address: Address, certificates: CertWatcher, files: Files, metrics: ExtenderMetrics, first: Signed, content: bytes
+    address: Address,
+    certificates: CertWatcher,
+    files: Files,
+    metrics: ExtenderMetrics,
+    first: ServingCertificate,
+    content: bytes,
 ) -> None:
     files.put("tls.crt", content)
     await certificates.reload_if_changed()

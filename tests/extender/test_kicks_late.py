@@ -23,7 +23,7 @@ from tests.e2e.objects import RESOURCE, a_card, a_pod, cards
 from tests.fakes.proxy import Proxy
 from vrampack.kube.client import Api
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.cluster import embedded_cluster
+from vrampack.simulator.cluster import run_embedded_cluster
 from vrampack.simulator.scheduler import SchedulerSettings
 
 KICK = r"/pods/[^/]+/status$"
@@ -76,7 +76,7 @@ async def town() -> AsyncIterator[Town]:
     async with Proxy(sockets["verbs"].getsockname()[1]) as front:
         url = f"{front.url}{SETTINGS.listen.url_prefix}"
         async with (
-            embedded_cluster(SchedulerSettings(url, ignored_resources=frozenset({RESOURCE}))) as server,
+            run_embedded_cluster(SchedulerSettings(url, ignored_resources=frozenset({RESOURCE}))) as server,
             Proxy(int(server.url.rpartition(":")[2])) as api,
         ):
             made = Town(server, api, front)

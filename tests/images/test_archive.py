@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from images.archive import LIMIT_MB, main, read
+from images.archive import LIMIT_MB, main, read_archive
 
 Files = Mapping[str, bytes]
 
@@ -47,14 +47,14 @@ def an_archive(path: Path, *layers: Files, claimed_bytes: int | None = None) -> 
 def test_a_later_layer_covers_and_takes_away(tmp_path: Path) -> None:
     base = {"etc/kept": b"1", "etc/changed": b"1", "lib/gone/a": b"1", "lib/gone/b": b"1", "lib/file": b"1"}
     ours = {"etc/changed": b"2", "lib/.wh.gone": b"", "lib/.wh.file": b"", "lib/new": b"2"}
-    archive = read(an_archive(tmp_path / "image.tar", base, ours))
+    archive = read_archive(an_archive(tmp_path / "image.tar", base, ours))
     root = tmp_path / "root"
     root.mkdir()
-    archive.unpack(root)
+    archive.unpack_layers(root)
     files = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
     assert files == {"etc/kept": "1", "etc/changed": "2", "lib/new": "2"}
     assert archive.settings == {"User": "1:1"}
-    assert archive.names(archive.ours) == list(ours)
+    assert archive.list_paths(archive.own_layer) == list(ours)
 
 
 @pytest.mark.parametrize(("extra", "want"), [(0, 0), (1, 1)])
@@ -62,7 +62,7 @@ def test_an_image_over_the_limit_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: int, want: int
 ) -> None:
     path = an_archive(tmp_path / "image.tar", {"a": b""}, {"b": b""})
-    base = read(path).layers[0].bytes
+    base = read_archive(path).layers[0].size_bytes
     path = an_archive(path, {"a": b""}, {"b": b""}, claimed_bytes=LIMIT_MB * 1_000_000 - base + extra)
     assert main(path) == want
     lines = capsys.readouterr().out.splitlines()

@@ -71,7 +71,7 @@ def test_the_final_stage_takes_one_folder() -> None:
 def test_the_builder_takes_what_the_program_is_made_of() -> None:
     copied = [source for name, text in stages()[1] if name == "COPY" for source in text.split()[:-1]]
     assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
-    assert list(trim.OURS) == ROOMS
+    assert list(trim.OWN_PACKAGES) == ROOMS
 
 
 def test_the_builder_is_shown_nothing_else() -> None:
@@ -87,9 +87,9 @@ def test_the_library_lies_where_the_agent_looks_for_it() -> None:
     assert copied == f"{LIBRARY} {SHIPPED_LIBRARY}"
 
 
-@pytest.mark.parametrize("pattern", trim.REMOVED)
+@pytest.mark.parametrize("pattern", trim.REMOVED_PATTERNS)
 def test_what_is_removed_is_there(pattern: str) -> None:
-    assert trim.found(SITE, pattern)
+    assert trim.find_removed_paths(SITE, pattern)
 
 
 def test_what_is_removed_is_never_loaded() -> None:
@@ -97,15 +97,15 @@ def test_what_is_removed_is_never_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     loaded = {Path(line) for line in done.stdout.splitlines()}
     assert SITE / "kubernetes/aio/client/api_client.py" in loaded
-    removed = [path for pattern in trim.REMOVED for path in trim.found(SITE, pattern)]
+    removed = [path for pattern in trim.REMOVED_PATTERNS for path in trim.find_removed_paths(SITE, pattern)]
     below = {each for path in removed if path.is_dir() for each in path.rglob("*.py")}
     assert loaded & (below | set(removed)) == set()
 
 
 LOADED = """
 import sys
-from images.trim import OURS, import_all
-for room in OURS:
-    import_all(room)
+from images.environment_trim import OWN_PACKAGES, import_modules
+for room in OWN_PACKAGES:
+    import_modules(room)
 print(*(module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)), sep="\\n")
 """

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from images.archive import WHITEOUT, Archive, read
-from images.container import Container
+from images.archive import WHITEOUT_PREFIX, ImageArchive, read_archive
+from images.container import ImageContainer
 from tests.images import probe
 from vrampack.cli.version import VERSION
 
@@ -23,24 +23,24 @@ pytestmark = pytest.mark.image
 
 
 @pytest.fixture(scope="module")
-def archive() -> Archive:
+def archive() -> ImageArchive:
     assert ARCHIVE.exists(), "images/build makes it; `make image` does both"
-    return read(ARCHIVE)
+    return read_archive(ARCHIVE)
 
 
 @pytest.fixture(scope="module")
-def container(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Container:
-    return Container(archive, tmp_path_factory.mktemp("root"))
+def container(archive: ImageArchive, tmp_path_factory: pytest.TempPathFactory) -> ImageContainer:
+    return ImageContainer(archive, tmp_path_factory.mktemp("root"))
 
 
-def ask(container: Container, *question: str) -> Any:  # noqa: ANN401 - JSON of the probe
+def ask(container: ImageContainer, *question: str) -> Any:  # noqa: ANN401 - JSON of the probe
     source = Path(probe.__file__).read_text(encoding="utf-8")
     done = container.run("-c", source, *question, entrypoint=["python3"], timeout_seconds=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_it_says_what_it_is_and_runs_as_nobody(archive: Archive) -> None:
+def test_it_says_what_it_is_and_runs_as_nobody(archive: ImageArchive) -> None:
     settings = archive.settings
     assert settings["User"] == f"{NOBODY}:{NOBODY}"
     assert (settings["Entrypoint"], settings["Cmd"]) == (["vrampack"], ["serve"])
@@ -51,18 +51,18 @@ PIP = r"usr/(local/)?(lib/python3[^/]*/(site-packages/[^/]*|ensurepip)|bin/pip[^
 BYTECODE = r"usr/(local/)?lib/python3.*\.pyc"
 
 
-def test_our_layer_is_one_folder(archive: Archive) -> None:
+def test_our_layer_is_one_folder(archive: ImageArchive) -> None:
     """No index address, certificate, cache or mount point of the build. Of the base, pip goes and bytecode comes."""
-    names = archive.names(archive.ours)
+    names = archive.list_paths(archive.own_layer)
     folders = {str(parent) for name in names for parent in PurePosixPath(name).parents} | {"run"}
     outside = [name for name in names if not name.startswith("opt/vrampack/") and name not in folders]
-    gone = [name.replace(WHITEOUT, "") for name in outside if WHITEOUT in name]
-    come = [name for name in outside if WHITEOUT not in name]
+    gone = [name.replace(WHITEOUT_PREFIX, "") for name in outside if WHITEOUT_PREFIX in name]
+    come = [name for name in outside if WHITEOUT_PREFIX not in name]
     assert [name for name in gone if not re.fullmatch(PIP, name)] == []
     assert [name for name in come if not re.fullmatch(BYTECODE, name)] == []
 
 
-def test_it_has_the_pinned_packages_and_no_others(container: Container) -> None:
+def test_it_has_the_pinned_packages_and_no_others(container: ImageContainer) -> None:
     python = ask(container, "python", "pip", "ensurepip", "setuptools", "wheel")
     here = {"python_full_version": python["version"], "python_version": python["version"].rpartition(".")[0]}
     pinned = {"vrampack": VERSION}
@@ -78,19 +78,19 @@ def test_it_has_the_pinned_packages_and_no_others(container: Container) -> None:
     assert python["commands"] == []
 
 
-def test_starting_compiles_nothing(container: Container) -> None:
+def test_starting_compiles_nothing(container: ImageContainer) -> None:
     """Bytecode that is missing would be made again at every start, and thrown away: the root is read-only."""
     assert ask(container, "python")["uncompiled"] == []
 
 
-def test_nothing_of_the_build_is_left(container: Container) -> None:
+def test_nothing_of_the_build_is_left(container: ImageContainer) -> None:
     left = {"*.whl", "*.a", "*.pyx", "*.deb", "pip.conf"}
     assert [path for pattern in left for path in container.root.rglob(pattern)] == []
     assert list((container.root / "tmp").iterdir()) == []
     assert not (container.root / "root/.cache").exists()
 
 
-def test_inside_it_is_nobody_without_rights(container: Container) -> None:
+def test_inside_it_is_nobody_without_rights(container: ImageContainer) -> None:
     assert ask(container, "user") == {
         "ids": [NOBODY] * 6,
         "groups": [],
@@ -99,7 +99,7 @@ def test_inside_it_is_nobody_without_rights(container: Container) -> None:
     }
 
 
-def test_inside_only_tmp_can_be_written(container: Container) -> None:
+def test_inside_only_tmp_can_be_written(container: ImageContainer) -> None:
     """And had the root been writable, nothing in it would belong to this user."""
     closed = ["/", "/opt/vrampack", "/opt/vrampack/bin", "/etc", "/var/tmp", "/run", "/dev"]
     assert ask(container, "writes", *closed, "/tmp") == dict.fromkeys(closed, "Read-only file system") | {
@@ -108,26 +108,26 @@ def test_inside_only_tmp_can_be_written(container: Container) -> None:
     assert [path for path in container.root.rglob("*") if path.lstat().st_uid == NOBODY] == []
 
 
-def test_the_version_is_the_version(container: Container) -> None:
+def test_the_version_is_the_version(container: ImageContainer) -> None:
     done = container.run("version", timeout_seconds=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"vrampack {VERSION}\n", "")
 
 
-def test_it_serves_and_stops(container: Container) -> None:
+def test_it_serves_and_stops(container: ImageContainer) -> None:
     """Alive at once, not ready while the API server is away, and gone when told."""
     seen = ask(container, "serve")
     assert (seen["healthz"], seen["readyz"], seen["exit_code"]) == (200, 503, 0), seen["log"]
     assert "Traceback" not in seen["log"]
 
 
-def test_without_arguments_it_serves(container: Container) -> None:
+def test_without_arguments_it_serves(container: ImageContainer) -> None:
     """Outside a cluster there is no service account: it says so, and what to do."""
     done = container.run(timeout_seconds=60)
     assert done.returncode == 1
     assert "service account of this pod" in done.stderr
 
 
-def test_the_demo_runs_in_it(container: Container) -> None:
+def test_the_demo_runs_in_it(container: ImageContainer) -> None:
     """The whole main job, with nothing but loopback and a /tmp of its own."""
     done = container.run("demo", timeout_seconds=100)
     assert done.returncode == 0, done.stderr

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import uvloop.loop
 
-from images.strip import strip
-from images.trim import follow, found
+from images.strip import strip_symbols
+from images.trim import find_removed_paths, follow_imports
 
 
 def test_a_pattern_without_a_file_stops_the_build(tmp_path: Path) -> None:
     (tmp_path / "kubernetes").mkdir()
     (tmp_path / "kubernetes/__init__.py").touch()
     with pytest.raises(LookupError, match="the package has changed"):
-        found(tmp_path, "kubernetes/*.py")
+        find_removed_paths(tmp_path, "kubernetes/*.py")
     (tmp_path / "kubernetes/v1_pod.py").touch()
-    assert found(tmp_path, "kubernetes/*.py") == [tmp_path / "kubernetes/v1_pod.py"]
+    assert find_removed_paths(tmp_path, "kubernetes/*.py") == [tmp_path / "kubernetes/v1_pod.py"]
 
 
 GOOD = {
@@ -42,13 +42,13 @@ BAD = {
 
 @pytest.mark.parametrize("source", GOOD.values(), ids=GOOD)
 def test_imports_that_work_are_followed(source: str) -> None:
-    follow("json", source)
+    follow_imports("json", source)
 
 
 @pytest.mark.parametrize("source", BAD.values(), ids=BAD)
 def test_an_import_of_something_removed_is_found(source: str) -> None:
     with pytest.raises(ImportError, match="gone"):
-        follow("json", source)
+        follow_imports("json", source)
 
 
 LOAD = """
@@ -64,7 +64,7 @@ def test_a_stripped_module_is_half_as_large_and_still_loads(tmp_path: Path) -> N
     path = tmp_path / "loop.so"
     shutil.copy(uvloop.loop.__file__, path)
     before = path.stat().st_size
-    lost = strip(path)
+    lost = strip_symbols(path)
     assert path.stat().st_size == before - lost < before / 2
     done = subprocess.run([sys.executable, "-c", LOAD, "uvloop.loop", path], check=True, capture_output=True, text=True)
     assert done.stdout == "<class 'uvloop.loop.Loop'>\n"
@@ -76,14 +76,14 @@ def test_stripping_twice_is_stripping_once(tmp_path: Path) -> None:
     assert spec is not None
     assert spec.origin is not None
     shutil.copy(spec.origin, path)
-    strip(path)
+    strip_symbols(path)
     once = path.read_bytes()
-    assert strip(path) == 0
+    assert strip_symbols(path) == 0
     assert path.read_bytes() == once
 
 
 def test_what_is_not_a_module_of_this_kind_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "linker.so"
     path.write_text("INPUT(libc.so.6)")
-    assert strip(path) == 0
+    assert strip_symbols(path) == 0
     assert path.read_text() == "INPUT(libc.so.6)"

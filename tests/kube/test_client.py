@@ -56,12 +56,12 @@ async def setting() -> AsyncIterator[Setting]:
 
 async def test_a_binding_writes_node_and_annotations_in_one_step(setting: Setting) -> None:
     """The answer is 201 with a Status of success, which is neither a Binding nor an error."""
-    before = setting.server.version
+    before = setting.server.resource_version
     await setting.bind()
     pod = setting.server.get("pods", "p")
     assert pod["spec"]["nodeName"] == "n"
     assert pod["metadata"]["annotations"] == ANNOTATIONS
-    assert setting.server.version == before + 1
+    assert setting.server.resource_version == before + 1
     assert setting.proxy.count("*", "") == 1
     assert setting.calls.made == [("create", "pods/binding", 201)]
 
@@ -253,12 +253,12 @@ async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: Setting) -
 async def test_an_event_is_created_in_its_namespace(setting: Setting) -> None:
     event = {"metadata": {"generateName": "p."}, "involvedObject": {"namespace": "default", "name": "p"}, "reason": "R"}
     await setting.api.create_event("default", event, timeout_seconds=SOON)
-    assert [each["reason"] for each in setting.server.events()] == ["R"]
+    assert [each["reason"] for each in setting.server.list_events()] == ["R"]
     assert setting.calls.made == [("create", "events", 201)]
 
 
 async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting: Setting) -> None:
-    since = str(setting.server.version)
+    since = str(setting.server.resource_version)
     async with setting.api.watch("pods", since, server_seconds=1, silence_seconds=SOON) as lines:
         setting.server.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})
         assert b'"type":"MODIFIED"' in await lines.readline()

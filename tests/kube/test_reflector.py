@@ -34,7 +34,7 @@ class Setting:
             self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "main"}]}})
 
     def label(self, name: str) -> None:
-        self.server.patch("pods", name, {"metadata": {"labels": {"at": str(self.server.version)}}})
+        self.server.patch("pods", name, {"metadata": {"labels": {"at": str(self.server.resource_version)}}})
 
     async def watching(self, *names: str) -> None:
         """Wait until these are listed, and a pod created afterwards (`open`) has come through the watch."""
@@ -82,7 +82,7 @@ async def test_a_list_of_many_comes_in_pages_of_500_and_the_watch_begins_at_its_
         await setting.proxy.seen("GET", WATCH)
     assert setting.sink.told == ["list start", "page 500", "page 500", "page 1", "list ends"]
     assert setting.proxy.count("GET", LIST) == 3
-    assert setting.since() == [setting.server.version]
+    assert setting.since() == [setting.server.resource_version]
 
 
 async def test_no_list_is_read_from_a_stale_cache(setting: Setting) -> None:
@@ -121,7 +121,7 @@ async def test_after_a_cut_it_goes_on_where_it_was(setting: Setting) -> None:
     setting.create("a")
     async with reflecting(setting.api, setting.sink):
         await setting.watching("a")
-        seen = setting.server.version
+        seen = setting.server.resource_version
         again = setting.proxy.when("GET", WATCH).hold(times=1)
         setting.server.cut_watches()
         await setting.proxy.reached(again)
@@ -142,7 +142,7 @@ async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Settin
             setting.label("a")
             if at % 5 == 0:
                 setting.server.cut_watches()
-            want = str(setting.server.version)
+            want = str(setting.server.resource_version)
             await setting.sink.until(lambda want=want: setting.sink.objects["a"].metadata.resource_version == want)  # type: ignore[misc]
     assert setting.sink.told.count("changed a") == 20
     assert setting.sink.lists == ["start"]
@@ -207,7 +207,7 @@ async def test_a_bookmark_is_a_word_and_advances_the_version(setting: Setting) -
         await setting.sink.until(lambda: setting.sink.words > words)
         setting.server.cut_watches()
         await setting.proxy.seen("GET", WATCH, 2)
-    assert setting.since()[1] == setting.server.version
+    assert setting.since()[1] == setting.server.resource_version
     assert setting.sink.told == told
 
 
@@ -229,7 +229,7 @@ async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: 
         await setting.watching("a")
         await setting.proxy.seen("GET", WATCH, 2)
     assert setting.sink.lists == ["start"]
-    assert setting.since()[1] == setting.server.version
+    assert setting.since()[1] == setting.server.resource_version
 
 
 async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: Setting) -> None:
@@ -237,7 +237,7 @@ async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: Sett
     setting.create("a", "b", "c", "d")
     async with reflecting(setting.api, setting.sink, silence_seconds=0.2):
         await setting.watching("a", "b", "c", "d")
-        seen = setting.server.version
+        seen = setting.server.resource_version
         await setting.proxy.close()
         async with ApiServer() as setting.server, Proxy(port_of(setting.server), port=setting.proxy.port) as restored:
             setting.create("a")

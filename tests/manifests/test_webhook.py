@@ -77,10 +77,18 @@ def test_program_configuration_service_and_role_mean_the_same_objects() -> None:
     (webhook,) = configuration["webhooks"]
     (port,) = service["spec"]["ports"]
     called = webhook["clientConfig"]["service"]
-    assert (configuration["metadata"]["name"], webhook["name"]) == (certificates.CONFIGURATION, certificates.WEBHOOK)
-    assert called == {"namespace": NAMESPACE, "name": certificates.SERVICE, "port": port["port"], "path": "/mutate"}
-    assert service["metadata"] == {"name": certificates.SERVICE, "namespace": NAMESPACE}
-    assert certificates.parser().get_default("namespace") == NAMESPACE
+    assert (configuration["metadata"]["name"], webhook["name"]) == (
+        certificates.WEBHOOK_CONFIGURATION_NAME,
+        certificates.WEBHOOK_NAME,
+    )
+    assert called == {
+        "namespace": NAMESPACE,
+        "name": certificates.SERVICE_NAME,
+        "port": port["port"],
+        "path": "/mutate",
+    }
+    assert service["metadata"] == {"name": certificates.SERVICE_NAME, "namespace": NAMESPACE}
+    assert certificates.build_parser().get_default("namespace") == NAMESPACE
     for shape in SHAPES:
         assert parse_address(settings(shape).listen.admission) == ("0.0.0.0", port["targetPort"])
 
@@ -91,7 +99,7 @@ def test_the_account_may_do_the_listed_things_and_nothing_else() -> None:
         {
             "apiGroups": [""],
             "resources": ["secrets"],
-            "resourceNames": [certificates.SECRET],
+            "resourceNames": [certificates.SECRET_NAME],
             "verbs": ["get", "update"],
         },
     ]
@@ -99,7 +107,7 @@ def test_the_account_may_do_the_listed_things_and_nothing_else() -> None:
         {
             "apiGroups": ["admissionregistration.k8s.io"],
             "resources": ["mutatingwebhookconfigurations"],
-            "resourceNames": [certificates.CONFIGURATION],
+            "resourceNames": [certificates.WEBHOOK_CONFIGURATION_NAME],
             "verbs": ["patch"],
         }
     ]
@@ -137,7 +145,7 @@ def test_the_extender_reads_the_certificate_where_it_is_mounted_and_no_other_key
     (mount,) = [step["value"] for step in steps if step["path"].endswith("/volumeMounts/-")]
     (volume,) = [step["value"] for step in steps if step["path"].endswith("/volumes/-")]
     secret, files = volume["secret"], settings(shape).admission
-    assert (secret["secretName"], mount["readOnly"]) == (certificates.SECRET, True)
+    assert (secret["secretName"], mount["readOnly"]) == (certificates.SECRET_NAME, True)
     assert [item["path"] for item in secret["items"]] == ["tls.crt", "tls.key"]
     assert [str(files.cert_file), str(files.key_file)] == [
         f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key")

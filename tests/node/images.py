@@ -70,7 +70,7 @@ def _build(stamp: Path) -> None:
 def _sources() -> str:
     """A hash of what the Dockerfile copies, and the file that was made of it."""
     digest = hashlib.sha256()
-    roots = [REPOSITORY / name for name in (*SOURCES, *trim.OURS)]
+    roots = [REPOSITORY / name for name in (*SOURCES, *trim.OWN_PACKAGES)]
     files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
     for path in files:
         if path.is_file() and "__pycache__" not in path.parts:

@@ -14,10 +14,10 @@ from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import PodObject
 from vrampack.simulator.errors import StatusError, expired
-from vrampack.simulator.kinds import KINDS, POD
-from vrampack.simulator.merge import merge
-from vrampack.simulator.paging import Token
-from vrampack.simulator.store import Store
+from vrampack.simulator.kinds import KINDS_BY_PLURAL, POD
+from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.paging import ContinueToken
+from vrampack.simulator.store import ObjectStore
 
 PAGE = 3
 """Objects per page: a list of ten pods is a list in four pages, with changes between them."""
@@ -27,7 +27,7 @@ LIST_SECONDS = 30.0
 class SimulatedApi(Api):
     """The methods that the extender calls, over the world's store."""
 
-    def __init__(self, name: str, store: Store, loop: Loop, network: Network, *, is_shuffled: bool) -> None:
+    def __init__(self, name: str, store: ObjectStore, loop: Loop, network: Network, *, is_shuffled: bool) -> None:
         self.name = name
         self._store = store
         self._loop = loop
@@ -39,10 +39,15 @@ class SimulatedApi(Api):
 
     async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
         def run() -> bytes:
-            page = self._store.page(KINDS[resource], None, limit=PAGE, token=Token.parse(token) if token else None)
+            page = self._store.read_page(
+                KINDS_BY_PLURAL[resource], None, limit=PAGE, token=ContinueToken.parse_text(token) if token else None
+            )
             if not token:
                 self.feeds[resource].begin(page.version)
-            metadata = {"resourceVersion": str(page.version), "continue": page.token.text() if page.token else ""}
+            metadata = {
+                "resourceVersion": str(page.version),
+                "continue": page.continue_token.encode_text() if page.continue_token else "",
+            }
             return encode({"metadata": metadata, "items": page.items})
 
         return bytes(await self._ask("list", resource, run, LIST_SECONDS))
@@ -110,7 +115,7 @@ class SimulatedApi(Api):
         patch = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
 
         def run() -> None:
-            self._store.patch(POD, namespace, name, patch, merge=merge, is_status=True)
+            self._store.patch(POD, namespace, name, patch, apply_patch=apply_merge_patch, is_status=True)
 
         await self._ask("patch", name, run, timeout_seconds)
 

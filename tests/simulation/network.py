@@ -18,8 +18,8 @@ from tests.simulation.loop import Loop
 from vrampack.kube.client import Resource
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import KINDS
-from vrampack.simulator.store import Change, Store
+from vrampack.simulator.kinds import KINDS_BY_PLURAL
+from vrampack.simulator.store import ObjectStore, StoreChange
 
 encode = msgspec.json.encode
 
@@ -74,14 +74,14 @@ def error_of(refusal: StatusError) -> Exception:
 class Feed:
     """The changes of one kind that one process has yet to be told, since its last list."""
 
-    def __init__(self, store: Store, resource: Resource, *, is_shuffled: bool) -> None:
+    def __init__(self, store: ObjectStore, resource: Resource, *, is_shuffled: bool) -> None:
         self._store = store
         self.is_shuffled = is_shuffled
         """Whether objects overtake one another. No server does that; then a watch resumes where this feed is."""
-        self._kind = KINDS[resource]
+        self._kind = KINDS_BY_PLURAL[resource]
         self._pulled = store.version
-        self._pending: list[Change] = []
-        self.last: Change | None = None
+        self._pending: list[StoreChange] = []
+        self.last: StoreChange | None = None
 
     def begin(self, version: int) -> None:
         """A list at `version` was executed: everything until then is told by it."""
@@ -92,13 +92,13 @@ class Feed:
         if not self.is_shuffled:
             self._pulled, self._pending, self.last = version, [], None
 
-    def pending(self) -> list[Change]:
+    def pending(self) -> list[StoreChange]:
         if self._pulled < self._store.version:
-            self._pending += self._store.changes_since(self._pulled, self._kind, None)
+            self._pending += self._store.read_changes_since(self._pulled, self._kind, None)
             self._pulled = self._store.version
         return self._pending
 
-    def take(self, at: int) -> Change:
+    def take(self, at: int) -> StoreChange:
         """The change at `at`, or the earliest one of the same object: an object's history is always in order."""
         pending = self.pending()
         if not self.is_shuffled:
@@ -108,7 +108,7 @@ class Feed:
         self.last = pending.pop(first)
         return self.last
 
-    def _key(self, change: Change) -> tuple[str, str]:
+    def _key(self, change: StoreChange) -> tuple[str, str]:
         metadata = change.item["metadata"]
         return metadata.get("namespace", ""), metadata["name"]
 
@@ -153,12 +153,12 @@ class Stream:
         self.lines.append(encode({"type": type_, "object": item}) + b"\n")
         self._wake()
 
-    def send_change(self, change: Change) -> None:
-        self.send(change.type, change.kind.tagged(change.item))
+    def send_change(self, change: StoreChange) -> None:
+        self.send(change.change_type, change.kind.add_type_meta(change.item))
 
-    def send_half(self, change: Change) -> None:
+    def send_half(self, change: StoreChange) -> None:
         """The line is cut: the rest, and everything after it, never comes."""
-        line = encode({"type": change.type, "object": change.kind.tagged(change.item)})
+        line = encode({"type": change.change_type, "object": change.kind.add_type_meta(change.item)})
         self.lines.append(line[: len(line) // 2])
         self.fail(NoAnswerError("cut"))
 

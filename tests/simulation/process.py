@@ -14,7 +14,7 @@ from extender.sync import DriftCheck, Freshness, ProblemReporter, build_reflecto
 from tests.builders import UNIT_MIB
 from tests.simulation.api import Network, SimulatedApi
 from tests.simulation.loop import Loop
-from vrampack.simulator.store import Store
+from vrampack.simulator.store import ObjectStore
 
 RESOURCE = "aliyun.com/gpu-mem"
 
@@ -26,7 +26,7 @@ class Process:
         self,
         name: str,
         *,
-        store: Store,
+        store: ObjectStore,
         network: Network,
         metrics: ExtenderMetrics,
         settings: ExtenderConfiguration,

@@ -16,7 +16,7 @@ from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, World
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.kinds import NODE, POD, Object
-from vrampack.simulator.merge import merge
+from vrampack.simulator.merge import apply_merge_patch
 
 MOST_PODS = 12
 WAITS = (0.05, 0.3, 1.0, 1.1, 2.0, 3.1)
@@ -113,13 +113,13 @@ def _finish(world: World, step: Step) -> str | None:
     if pod is None:
         return None
     phase = {"status": {"phase": "Succeeded" if step.how % 2 else "Failed"}}
-    world.store.patch(POD, NAMESPACE, _name(pod), phase, merge=merge, is_status=True)
+    world.store.patch(POD, NAMESPACE, _name(pod), phase, apply_patch=apply_merge_patch, is_status=True)
     return f"finish {_name(pod)}"
 
 
 def _annotate(world: World, name: str, notes: Mapping[str, str | None]) -> None:
     patch: Object = {"metadata": {"annotations": dict(notes)}}
-    world.store.patch(NODE, "", name, patch, merge=merge, is_status=False)
+    world.store.patch(NODE, "", name, patch, apply_patch=apply_merge_patch, is_status=False)
 
 
 def _health(world: World, step: Step) -> str | None:
@@ -189,7 +189,7 @@ def _forge(world: World, step: Step) -> str | None:
     notes: Mapping[str, str | None] = FOREIGN[step.how % len(FOREIGN)] or {"vrampack.dev/allocation": None}
     world.spoiled.add(pod["metadata"]["uid"])
     patch = {"metadata": {"annotations": dict(notes)}}
-    world.store.patch(POD, NAMESPACE, _name(pod), patch, merge=merge, is_status=False)
+    world.store.patch(POD, NAMESPACE, _name(pod), patch, apply_patch=apply_merge_patch, is_status=False)
     return f"forge on {_name(pod)}: {dict(notes)}"
 
 
@@ -301,7 +301,7 @@ def _deliver(world: World, step: Step) -> str | None:
         if stream.feed.pending():
             change = stream.feed.take(step.how % len(stream.feed.pending()))
             stream.send_change(change)
-            told.append(f"{change.type} {change.item['metadata']['name']} at {change.version}")
+            told.append(f"{change.change_type} {change.item['metadata']['name']} at {change.version}")
     return f"{stream.process} hears {', '.join(told)}"
 
 

@@ -29,7 +29,7 @@ from tests.simulation.objects import NODES, a_node, a_pod
 from tests.simulation.process import Process
 from vrampack.kube import reflector
 from vrampack.simulator.kinds import NODE, POD, Object
-from vrampack.simulator.store import Store
+from vrampack.simulator.store import ObjectStore
 
 NAMESPACE = "default"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -106,7 +106,7 @@ class World:
     """Told of every answer of filter."""
 
     def __post_init__(self) -> None:
-        self.store = Store(now=self.now, new_uid=self.new_uid)
+        self.store = ObjectStore(now=self.now, new_uid=self.new_uid)
         self.network = Network()
         for name in NODES:
             self.add_node(name)
@@ -182,10 +182,10 @@ class World:
         self.store.create(POD, NAMESPACE, a_pod(name, shape))
 
     def pods(self) -> list[Object]:
-        return list(self.store.page(POD, None).items)
+        return list(self.store.read_page(POD, None).items)
 
     def nodes(self) -> list[Object]:
-        return list(self.store.page(NODE, None).items)
+        return list(self.store.read_page(NODE, None).items)
 
     def pending(self) -> list[Object]:
         """What the scheduler would take up: unbound, not leaving, no bind of it under way."""
@@ -201,14 +201,14 @@ class World:
     def filter(self, process: Process, pod: Object) -> tuple[list[str], dict[str, Any]]:
         """One cycle's first half: the nodes that pass, best first, and the whole answer."""
         names = [node["metadata"]["name"] for node in self.nodes()]
-        body = encode({"Pod": POD.tagged(pod), "NodeNames": names})
+        body = encode({"Pod": POD.add_type_meta(pod), "NodeNames": names})
         answer = msgspec.json.decode(process.verbs.filter(body).body)
         for observe in self.on_filter:
             observe(process, pod, answer)
         passed = answer["NodeNames"]
         if not passed or answer["Error"]:
             return [], answer
-        scored = process.verbs.prioritize(encode({"Pod": POD.tagged(pod), "NodeNames": passed}))
+        scored = process.verbs.prioritize(encode({"Pod": POD.add_type_meta(pod), "NodeNames": passed}))
         scores = {each["Host"]: each["Score"] for each in msgspec.json.decode(scored.body)}
         return sorted(passed, key=lambda name: (-scores.get(name, 0), name)), answer
 

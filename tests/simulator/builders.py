@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime
 
-from vrampack.simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Kind, Object
-from vrampack.simulator.merge import merge
-from vrampack.simulator.store import Store
+from vrampack.simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Object, ResourceKind
+from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.store import ObjectStore
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 
-def a_store(*, log_length: int = 1000) -> Store:
+def a_store(*, log_length: int = 1000) -> ObjectStore:
     uids = (f"uid-{number:05}" for number in itertools.count(1))
-    return Store(now=lambda: NOON, new_uid=lambda: next(uids), log_length=log_length)
+    return ObjectStore(now=lambda: NOON, new_uid=lambda: next(uids), log_length=log_length)
 
 
 def a_workload(name: str, **spec: object) -> Object:
@@ -26,34 +26,34 @@ def a_workload(name: str, **spec: object) -> Object:
     }
 
 
-def pods(store: Store) -> list[Object]:
-    return list(store.page(POD, None).items)
+def pods(store: ObjectStore) -> list[Object]:
+    return list(store.read_page(POD, None).items)
 
 
-def names(store: Store) -> list[str]:
+def names(store: ObjectStore) -> list[str]:
     return [pod["metadata"]["name"] for pod in pods(store)]
 
 
-def bind(store: Store, name: str, node: str = "n") -> None:
+def bind(store: ObjectStore, name: str, node: str = "n") -> None:
     store.bind("default", name, {"metadata": {"name": name}, "target": {"name": node}})
 
 
-def a_node(store: Store, name: str = "n", **status: object) -> Object:
+def a_node(store: ObjectStore, name: str = "n", **status: object) -> Object:
     return store.create(NODE, "", {"metadata": {"name": name}, "status": status})
 
 
-def change(store: Store, kind: Kind, name: str, patch: Object, *, is_status: bool = False) -> Object:
-    return store.patch(kind, "default", name, patch, merge=merge, is_status=is_status)
+def change(store: ObjectStore, kind: ResourceKind, name: str, patch: Object, *, is_status: bool = False) -> Object:
+    return store.patch(kind, "default", name, patch, apply_patch=apply_merge_patch, is_status=is_status)
 
 
-def make_ready(store: Store, name: str) -> None:
+def make_ready(store: ObjectStore, name: str) -> None:
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     change(store, POD, name, {"status": status}, is_status=True)
 
 
-def a_stateful_set(store: Store, name: str, **spec: object) -> Object:
+def a_stateful_set(store: ObjectStore, name: str, **spec: object) -> Object:
     return store.create(STATEFUL_SET, "default", a_workload(name, **spec))
 
 
-def a_deployment(store: Store, name: str, **spec: object) -> Object:
+def a_deployment(store: ObjectStore, name: str, **spec: object) -> Object:
     return store.create(DEPLOYMENT, "default", a_workload(name, **spec))

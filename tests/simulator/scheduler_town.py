@@ -36,7 +36,7 @@ class Town:
 
     async def told(self, count: int) -> None:
         """So many events were written: a bind is over when its pod's is, not when the pod is bound."""
-        await until(lambda: len(self.api.events()) == count, f"{count} events")
+        await until(lambda: len(self.api.list_events()) == count, f"{count} events")
 
     async def asked(self, name: str, count: int) -> None:
         """Filter was called so often about the pod, and nothing is on its way."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from vrampack.simulator.ages import age
+from vrampack.simulator.ages import format_age
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
@@ -34,9 +34,9 @@ AGES = {
 
 @pytest.mark.parametrize(("seconds", "wanted"), AGES.values(), ids=AGES)
 def test_an_age_is_told(seconds: int, wanted: str) -> None:
-    assert age((NOON - timedelta(seconds=seconds)).isoformat(), NOON) == wanted
+    assert format_age((NOON - timedelta(seconds=seconds)).isoformat(), NOON) == wanted
 
 
 @pytest.mark.parametrize("moment", [None, ""])
 def test_no_time_has_no_age(moment: str | None) -> None:
-    assert age(moment, NOON) == "<unknown>"
+    assert format_age(moment, NOON) == "<unknown>"

@@ -34,7 +34,7 @@ def a_pod(name: str, **metadata: object) -> dict[str, Any]:
 
 
 def watch_pods(api: ApiServer, **query: object) -> str:
-    options = {"watch": "true", "resourceVersion": api.version, "allowWatchBookmarks": "true"} | query
+    options = {"watch": "true", "resourceVersion": api.resource_version, "allowWatchBookmarks": "true"} | query
     return f"{api.url}/api/v1/pods?" + "&".join(f"{key}={value}" for key, value in options.items())
 
 
@@ -60,7 +60,7 @@ def test_the_handle_takes_and_gives_copies() -> None:
 
     body["metadata"]["annotations"]["x"] = "2"
     made["metadata"]["annotations"]["x"] = "3"
-    api.pods()[0]["metadata"]["annotations"]["x"] = "4"
+    api.list_pods()[0]["metadata"]["annotations"]["x"] = "4"
 
     assert api.get("pods", "a")["metadata"]["annotations"] == {"x": "1"}
 
@@ -73,10 +73,10 @@ def test_the_handle_changes_what_clients_see() -> None:
     api.patch("pods", "a", {"status": {"phase": "Running"}}, namespace="ml", is_status=True)
     api.patch("nodes", "n", {"metadata": {"annotations": {"x": "1"}}})
 
-    assert [pod["status"]["phase"] for pod in api.pods()] == ["Running"]
-    assert [node["metadata"]["annotations"] for node in api.nodes()] == [{"x": "1"}]
+    assert [pod["status"]["phase"] for pod in api.list_pods()] == ["Running"]
+    assert [node["metadata"]["annotations"] for node in api.list_nodes()] == [{"x": "1"}]
     api.delete("pods", "a", namespace="ml")
-    assert api.pods() == []
+    assert api.list_pods() == []
 
 
 def test_a_restored_object_keeps_its_identity() -> None:
@@ -156,7 +156,7 @@ async def test_a_cut_watch_ends_in_the_middle_of_its_answer(api: ApiServer, clie
         with pytest.raises(aiohttp.ClientPayloadError):
             await watch.content.readline()
     api.create(a_pod("b"))
-    assert [pod["metadata"]["name"] for pod in api.pods()] == ["a", "b"]
+    assert [pod["metadata"]["name"] for pod in api.list_pods()] == ["a", "b"]
 
 
 async def test_a_watch_cut_with_a_line_on_its_way_is_no_error(
@@ -180,13 +180,13 @@ async def test_bookmarks_come_when_asked_for(api: ApiServer, client: aiohttp.Cli
         api.create({"kind": "Node", "metadata": {"name": "n"}})
         api.send_bookmarks()
 
-        assert await next_event(asked) == ("BOOKMARK", str(api.version))
+        assert await next_event(asked) == ("BOOKMARK", str(api.resource_version))
         assert await is_silent(plain)
 
 
 async def test_bookmarks_come_by_themselves(client: aiohttp.ClientSession) -> None:
     async with ApiServer(bookmark_seconds=0.05) as api, client.get(watch_pods(api)) as watch:
-        assert [await next_event(watch) for _ in range(2)] == [("BOOKMARK", str(api.version))] * 2
+        assert [await next_event(watch) for _ in range(2)] == [("BOOKMARK", str(api.resource_version))] * 2
 
 
 async def test_a_quiet_watch_does_not_fall_behind(client: aiohttp.ClientSession) -> None:
@@ -253,7 +253,7 @@ async def test_what_is_not_served_is_refused(
     async with client.request(method, api.url + path, data=b"{}" if form else None, headers=headers) as response:
         assert response.status == code
 
-    assert api.nodes() == [node]
+    assert api.list_nodes() == [node]
 
 
 async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
@@ -278,11 +278,11 @@ async def test_a_write_whose_answer_nobody_could_read_is_not_made(
         assert patched.status == 406
     async with client.delete(f"{pods}/there", headers=only) as deleted:
         assert deleted.status == 406
-    assert api.pods() == [before]
+    assert api.list_pods() == [before]
 
 
 def test_a_scale_tells_the_whole_selector() -> None:
     """One that selects by expressions alone does not select everything."""
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
     item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}
-    assert apps.scale(item)["status"]["selector"] == "app in (a,b)"
+    assert apps.build_scale(item)["status"]["selector"] == "app in (a,b)"

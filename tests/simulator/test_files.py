@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.simulator.files import FileError, read_objects
+from vrampack.simulator.files import ObjectFileError, read_objects
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n, creationTimestamp: 2026-01-02T03:04:05Z}\n"
 POD = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {nodeName: n}\n"
@@ -61,12 +61,12 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "problem"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, problem: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(FileError) as raised:
+    with pytest.raises(ObjectFileError) as raised:
         read_objects(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert problem in str(raised.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"none\.yaml: No such file"):
+    with pytest.raises(ObjectFileError, match=r"none\.yaml: No such file"):
         read_objects(tmp_path / "none.yaml")

@@ -16,8 +16,8 @@ import pytest
 
 from tests.e2e import binaries
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.kubelet import Kubelet
-from vrampack.simulator.workloads import Workloads
+from vrampack.simulator.kubelet import SimulatedKubelet
+from vrampack.simulator.workloads import WorkloadController
 
 pytestmark = pytest.mark.e2e
 
@@ -123,9 +123,9 @@ class Cluster:
         changed = asyncio.Event()
         self.api.store.subscribe(changed.set)
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            while any(pod["status"]["phase"] != "Running" for pod in self.api.pods()) or not self._is_complete():
+            while any(pod["status"]["phase"] != "Running" for pod in self.api.list_pods()) or not self._is_complete():
                 changed.clear()
-                for pod in self.api.pods():
+                for pod in self.api.list_pods():
                     if "nodeName" not in pod["spec"]:
                         self._bind(pod["metadata"]["name"])
                 await changed.wait()
@@ -146,7 +146,9 @@ def kubectl() -> Path:
 @pytest.fixture
 async def cluster(kubectl: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
     async with ApiServer() as api:
-        controllers = [asyncio.create_task(each.run()) for each in (Workloads(api.store), Kubelet(api.store))]
+        controllers = [
+            asyncio.create_task(each.run()) for each in (WorkloadController(api.store), SimulatedKubelet(api.store))
+        ]
         yield Cluster(api, kubectl, tmp_path)
         for controller in controllers:
             assert not controller.done(), controller.exception()
@@ -177,7 +179,7 @@ async def test_apply_may_run_dry(cluster: Cluster) -> None:
     done = await cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=MANIFEST)
 
     assert done.out.splitlines() == [f"{kind} created (server dry run)" for kind in KINDS]
-    assert cluster.api.pods() == cluster.api.nodes() == []
+    assert cluster.api.list_pods() == cluster.api.list_nodes() == []
 
 
 async def test_get_prints_tables(running: Cluster) -> None:
@@ -246,7 +248,7 @@ async def test_a_new_image_is_rolled_out(running: Cluster) -> None:
     await running.kubectl("rollout", "status", "deploy/several")
     await running.kubectl("rollout", "status", "sts/ordered")
 
-    images = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in running.api.pods()}
+    images = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in running.api.list_pods()}
     assert {image for name, image in images.items() if name.startswith("several")} == {"example.com/app:2"}
 
 
@@ -341,7 +343,7 @@ async def test_pods_may_be_orphaned_or_gone_first(running: Cluster) -> None:
     await running.kubectl("delete", "sts", "ordered", "--cascade=orphan")
     await running.kubectl("delete", "deploy", "several", "--cascade=foreground")
 
-    assert [pod["metadata"]["name"] for pod in running.api.pods()] == ["ordered-0", "ordered-1", "single"]
+    assert [pod["metadata"]["name"] for pod in running.api.list_pods()] == ["ordered-0", "ordered-1", "single"]
 
 
 async def test_wait_sees_a_condition_and_an_end(running: Cluster) -> None:

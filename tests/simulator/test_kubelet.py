@@ -9,18 +9,18 @@ import pytest
 
 from tests.simulator.builders import a_node, a_store, bind, change, names, pods
 from vrampack.simulator.kinds import POD, Object
-from vrampack.simulator.kubelet import Kubelet
-from vrampack.simulator.store import Store
+from vrampack.simulator.kubelet import SimulatedKubelet
+from vrampack.simulator.store import ObjectStore
 
 ADDRESS = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]
 
 
-def a_pod(store: Store, name: str, **spec: object) -> Object:
+def a_pod(store: ObjectStore, name: str, **spec: object) -> Object:
     body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "app:1"}], **spec}}
     return store.create(POD, "default", body)
 
 
-def status(store: Store, name: str) -> Object:
+def status(store: ObjectStore, name: str) -> Object:
     found: Object = store.get(POD, "default", name)["status"]
     return found
 
@@ -31,7 +31,7 @@ def test_a_bound_pod_runs() -> None:
     a_pod(store, "a")
     bind(store, "a")
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     now = "2026-01-02T12:00:00Z"
     told = status(store, "a")
@@ -50,7 +50,7 @@ def test_init_containers_have_passed_and_sidecars_run() -> None:
     a_pod(store, "a", initContainers=[{"name": "once"}, {"name": "side", "restartPolicy": "Always"}])
     bind(store, "a")
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     once, side = status(store, "a")["initContainerStatuses"]
     assert (once["name"], once["state"]["terminated"]["reason"]) == ("once", "Completed")
@@ -65,7 +65,7 @@ def test_what_a_pod_was_told_before_it_ran_stays() -> None:
     own = {"conditions": [*status(store, "a")["conditions"], {"type": "example.com/own", "status": "True"}]}
     change(store, POD, "a", {"status": own}, is_status=True)
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     assert "example.com/own" in [each["type"] for each in status(store, "a")["conditions"]]
 
@@ -73,11 +73,11 @@ def test_what_a_pod_was_told_before_it_ran_stays() -> None:
 def test_every_pod_has_an_address_of_its_own() -> None:
     store = a_store()
     a_node(store)
-    kubelet = Kubelet(store)
+    kubelet = SimulatedKubelet(store)
     for number in range(300):
         a_pod(store, f"p-{number:03}")
         bind(store, f"p-{number:03}")
-    kubelet.step()
+    kubelet.reconcile()
 
     addresses = [pod["status"]["podIP"] for pod in pods(store)]
 
@@ -95,7 +95,7 @@ def test_a_pod_that_has_lived_is_left_alone(phase: str) -> None:
     change(store, POD, "a", {"status": {"phase": phase}}, is_status=True)
     version = store.version
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     assert store.version == version
 
@@ -105,7 +105,7 @@ def test_an_unbound_pod_is_left_alone() -> None:
     a_node(store)
     a_pod(store, "a")
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     assert status(store, "a") == {"phase": "Pending"}
 
@@ -114,12 +114,12 @@ def test_a_pod_waits_for_its_node() -> None:
     store = a_store()
     a_pod(store, "a")
     bind(store, "a")
-    kubelet = Kubelet(store)
+    kubelet = SimulatedKubelet(store)
 
-    kubelet.step()
+    kubelet.reconcile()
     assert status(store, "a")["phase"] == "Pending"
     a_node(store)
-    kubelet.step()
+    kubelet.reconcile()
 
     assert status(store, "a")["phase"] == "Running"
 
@@ -130,11 +130,11 @@ def test_a_pod_that_is_told_to_go_is_gone() -> None:
     for name in ("a", "b"):
         a_pod(store, name)
         bind(store, name)
-    kubelet = Kubelet(store)
-    kubelet.step()
+    kubelet = SimulatedKubelet(store)
+    kubelet.reconcile()
 
     store.delete(POD, "default", "a", {})
-    kubelet.step()
+    kubelet.reconcile()
 
     assert names(store) == ["b"]
 
@@ -145,7 +145,7 @@ def test_a_pod_on_no_node_stays_when_told_to_go() -> None:
     bind(store, "a", node="nowhere")
     store.delete(POD, "default", "a", {})
 
-    Kubelet(store).step()
+    SimulatedKubelet(store).reconcile()
 
     assert names(store) == ["a"]
 
@@ -160,11 +160,11 @@ def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
     )
     bind(store, "a")
     store.delete(POD, "default", "a", {})
-    kubelet = Kubelet(store)
+    kubelet = SimulatedKubelet(store)
 
-    kubelet.step()
+    kubelet.reconcile()
     version = store.version
-    kubelet.step()
+    kubelet.reconcile()
 
     assert (names(store), store.version) == (["a"], version)
     change(store, POD, "a", {"metadata": {"finalizers": None}})
@@ -173,15 +173,15 @@ def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
 
 def test_a_kubelet_that_missed_everything_looks_again() -> None:
     store = a_store(log_length=4)
-    kubelet = Kubelet(store)
-    kubelet.step()
+    kubelet = SimulatedKubelet(store)
+    kubelet.reconcile()
     a_node(store)
     a_pod(store, "a")
     bind(store, "a")
     for number in range(9):
         a_node(store, f"other-{number}")
 
-    kubelet.step()
+    kubelet.reconcile()
 
     assert status(store, "a")["phase"] == "Running"
 
@@ -189,7 +189,7 @@ def test_a_kubelet_that_missed_everything_looks_again() -> None:
 async def test_changes_wake_it() -> None:
     store = a_store()
     running = asyncio.Event()
-    task = asyncio.create_task(Kubelet(store).run())
+    task = asyncio.create_task(SimulatedKubelet(store).run())
 
     def look() -> None:
         if any(pod["status"]["phase"] == "Running" for pod in pods(store)):

@@ -224,7 +224,7 @@ async def test_events_name_pod_and_scheduler_once_per_text(running: Town) -> Non
     running.node("n2")
     await running.bound("a")
     await running.told(2)
-    refused, scheduled = running.api.events()
+    refused, scheduled = running.api.list_events()
     uid = running.api.get("pods", "a")["metadata"]["uid"]
     assert refused["involvedObject"]["uid"] == scheduled["involvedObject"]["uid"] == uid
     assert (refused["type"], refused["reason"], refused["action"]) == ("Warning", "FailedScheduling", "Scheduling")

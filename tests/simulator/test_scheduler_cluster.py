@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vrampack.simulator.scheduling.cluster import ClusterState
+from vrampack.simulator.scheduling.cluster import SchedulerCache
 
 GPU = "example.com/gpu"
 
@@ -18,14 +18,14 @@ def a_pod(name: str, units: int, node: str = "n") -> dict[str, Any]:
     return {"metadata": {"uid": name, "name": name}, "spec": {"nodeName": node, "containers": [container]}}
 
 
-def a_cluster() -> ClusterState:
-    cluster = ClusterState()
+def a_cluster() -> SchedulerCache:
+    cluster = SchedulerCache()
     cluster.set_node(a_node())
     return cluster
 
 
-def free(cluster: ClusterState, node: str = "n") -> int:
-    return cluster.room(node).free(GPU)
+def free(cluster: SchedulerCache, node: str = "n") -> int:
+    return cluster.get_node_resources(node).free_amount(GPU)
 
 
 def test_bound_pods_hold_until_they_are_removed() -> None:
@@ -47,18 +47,18 @@ def test_a_bound_pod_shown_again_counts_as_it_is_now() -> None:
 
 def test_an_assumed_pod_holds_until_it_is_forgotten() -> None:
     cluster = a_cluster()
-    cluster.assume(a_pod("a", 4), "n")
+    cluster.assume_pod(a_pod("a", 4), "n")
     assert free(cluster) == 6
-    assert cluster.forget("a")
+    assert cluster.forget_pod("a")
     assert free(cluster) == 10
 
 
 def test_a_pod_that_the_api_shows_bound_is_not_forgotten() -> None:
     cluster = a_cluster()
     cluster.set_node(a_node("other"))
-    cluster.assume(a_pod("a", 4), "n")
+    cluster.assume_pod(a_pod("a", 4), "n")
     cluster.set_pod(a_pod("a", 4, "other"))
-    assert not cluster.forget("a")
+    assert not cluster.forget_pod("a")
     assert (free(cluster), free(cluster, "other")) == (10, 6)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vrampack.simulator.scheduling.queue import Entry, Queue
+from vrampack.simulator.scheduling.queue import QueuedPod, SchedulingQueue
 
 LONG_AGO, NOW = 0.0, 100.0
 
@@ -13,29 +13,29 @@ def a_pod(name: str, priority: int = 0) -> dict[str, Any]:
     return {"metadata": {"uid": name, "namespace": "default", "name": name}, "spec": {"priority": priority}}
 
 
-def a_queue(*pods: dict[str, Any]) -> Queue:
-    queue = Queue()
+def a_queue(*pods: dict[str, Any]) -> SchedulingQueue:
+    queue = SchedulingQueue()
     for pod in pods:
-        queue.put(pod)
+        queue.add_pod(pod)
     return queue
 
 
-def popped(queue: Queue, now: float = NOW) -> Entry:
-    entry = queue.pop(now)
+def popped(queue: SchedulingQueue, now: float = NOW) -> QueuedPod:
+    entry = queue.pop_pod(now)
     assert entry is not None
     return entry
 
 
-def order(queue: Queue, now: float = NOW) -> list[str]:
+def order(queue: SchedulingQueue, now: float = NOW) -> list[str]:
     names = []
-    while entry := queue.pop(now):
+    while entry := queue.pop_pod(now):
         names.append(entry.name)
     return names
 
 
-def refused(queue: Queue, *, at: float, count: int = 1) -> None:
+def refused(queue: SchedulingQueue, *, at: float, count: int = 1) -> None:
     for _ in range(count):
-        queue.refuse(popped(queue, at), at)
+        queue.requeue_unschedulable(popped(queue, at), at)
 
 
 def test_priority_goes_before_age() -> None:
@@ -46,36 +46,36 @@ def test_priority_goes_before_age() -> None:
 def test_a_refused_pod_waits_for_a_change() -> None:
     queue = a_queue(a_pod("a"))
     refused(queue, at=NOW)
-    assert queue.pop(NOW + 299) is None
-    assert queue.next_at() == NOW + 300
-    queue.wake_all()
+    assert queue.pop_pod(NOW + 299) is None
+    assert queue.next_attempt_at() == NOW + 300
+    queue.activate_all()
     assert order(queue, NOW) == ["a"]
 
 
 def test_a_woken_pod_stands_behind_those_that_have_not_just_failed() -> None:
     queue = a_queue(a_pod("a", 5))
     refused(queue, at=NOW)
-    queue.put(a_pod("new"))
-    queue.wake_all()
+    queue.add_pod(a_pod("new"))
+    queue.activate_all()
     assert order(queue, NOW) == ["new", "a"]
 
 
 def test_a_woken_pod_whose_back_off_is_over_has_its_rank_back() -> None:
     queue = a_queue(a_pod("a", 5))
     refused(queue, at=NOW)
-    queue.put(a_pod("new"))
-    queue.wake_all()
+    queue.add_pod(a_pod("new"))
+    queue.activate_all()
     assert order(queue, NOW + 1) == ["a", "new"]
 
 
 def test_among_woken_pods_priority_decides_within_a_second_of_back_off() -> None:
     queue = a_queue(a_pod("low"))
     refused(queue, at=NOW + 0.1)
-    queue.put(a_pod("high", 5))
+    queue.add_pod(a_pod("high", 5))
     refused(queue, at=NOW + 0.2)
-    queue.put(a_pod("highest", 9))
+    queue.add_pod(a_pod("highest", 9))
     refused(queue, at=NOW + 1.1)
-    queue.wake_all()
+    queue.activate_all()
     assert order(queue, NOW + 0.3) == ["high", "low", "highest"]
 
 
@@ -84,88 +84,88 @@ def test_back_off_after_refusals_doubles_up_to_ten_seconds() -> None:
     at = LONG_AGO
     for seconds in (1, 2, 4, 8, 10, 10):
         refused(queue, at=at)
-        queue.wake_all()
-        assert queue.next_at() == at + seconds
+        queue.activate_all()
+        assert queue.next_attempt_at() == at + seconds
         at += 1000
 
 
 def test_back_off_stays_at_ten_seconds_however_often_a_pod_is_refused() -> None:
     queue = a_queue(a_pod("a"))
     for _ in range(2000):
-        queue.wake_all()
+        queue.activate_all()
         refused(queue, at=NOW)
-    queue.wake_all()
-    assert queue.next_at() == NOW + 10
+    queue.activate_all()
+    assert queue.next_attempt_at() == NOW + 10
 
 
 def test_one_wake_up_is_enough_and_a_second_changes_nothing() -> None:
     queue = a_queue(a_pod("a"))
     refused(queue, at=NOW)
-    queue.wake_all()
-    queue.wake_all()
-    assert queue.next_at() == NOW + 1
+    queue.activate_all()
+    queue.activate_all()
+    assert queue.next_attempt_at() == NOW + 1
 
 
 def test_its_own_change_wakes_a_pod_alone() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
     refused(queue, at=NOW, count=2)
-    queue.put(a_pod("b"))
+    queue.add_pod(a_pod("b"))
     assert order(queue) == ["b"]
 
 
 def test_a_change_while_the_pod_is_tried_is_not_missed() -> None:
     queue = a_queue(a_pod("a"))
     entry = popped(queue)
-    queue.wake_all()
-    queue.refuse(entry, NOW)
+    queue.activate_all()
+    queue.requeue_unschedulable(entry, NOW)
     assert order(queue) == ["a"]
 
 
 def test_a_change_while_the_pod_is_tried_counts_once() -> None:
     queue = a_queue(a_pod("a"))
     entry = popped(queue)
-    queue.wake_all()
-    queue.refuse(entry, NOW)
+    queue.activate_all()
+    queue.requeue_unschedulable(entry, NOW)
     refused(queue, at=NOW)
-    assert queue.pop(NOW) is None
+    assert queue.pop_pod(NOW) is None
 
 
 def test_a_change_before_the_attempt_is_no_reason_for_another() -> None:
     queue = a_queue(a_pod("a"))
-    queue.put(a_pod("a"))
-    queue.wake_all()
+    queue.add_pod(a_pod("a"))
+    queue.activate_all()
     refused(queue, at=NOW)
-    assert queue.pop(NOW) is None
+    assert queue.pop_pod(NOW) is None
 
 
 def test_an_error_is_backed_off_whatever_changes() -> None:
     queue = a_queue(a_pod("a"))
-    queue.fail(popped(queue), NOW)
-    queue.wake_all()
-    queue.put(a_pod("a"))
-    assert queue.pop(NOW + 0.9) is None
+    queue.requeue_failed(popped(queue), NOW)
+    queue.activate_all()
+    queue.add_pod(a_pod("a"))
+    assert queue.pop_pod(NOW + 0.9) is None
     assert order(queue, NOW + 1) == ["a"]
 
 
 def test_a_refusal_ends_a_row_of_errors() -> None:
     queue = a_queue(a_pod("a"))
-    queue.fail(popped(queue), LONG_AGO)
-    queue.fail(popped(queue, LONG_AGO + 1), LONG_AGO + 1)
+    queue.requeue_failed(popped(queue), LONG_AGO)
+    queue.requeue_failed(popped(queue, LONG_AGO + 1), LONG_AGO + 1)
     refused(queue, at=LONG_AGO + 3)
-    queue.wake_all()
-    queue.fail(popped(queue), NOW)
-    assert queue.next_at() == NOW + 1
+    queue.activate_all()
+    queue.requeue_failed(popped(queue), NOW)
+    assert queue.next_attempt_at() == NOW + 1
 
 
 def test_who_comes_back_stands_at_the_end() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
-    queue.fail(popped(queue, LONG_AGO), LONG_AGO)
+    queue.requeue_failed(popped(queue, LONG_AGO), LONG_AGO)
     assert order(queue) == ["b", "a"]
 
 
 def test_a_removed_or_placed_pod_is_out() -> None:
     queue = a_queue(a_pod("a"), a_pod("b"))
-    queue.remove("a")
+    queue.remove_pod("a")
     assert popped(queue).name == "b"
-    assert queue.pop(NOW) is None
-    assert queue.next_at() is None
+    assert queue.pop_pod(NOW) is None
+    assert queue.next_attempt_at() is None

@@ -41,10 +41,10 @@ class EmbeddedWorld:
         self._api.delete("pods", pod, grace_seconds=0)
 
     def pods(self) -> list[dict[str, Any]]:
-        return self._api.pods()
+        return self._api.list_pods()
 
     def events(self) -> list[dict[str, Any]]:
-        return self._api.events()
+        return self._api.list_events()
 
 
 @asynccontextmanager

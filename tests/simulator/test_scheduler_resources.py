@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from vrampack.simulator.scheduling.filters import refusals
-from vrampack.simulator.scheduling.resources import Room, amounts, names_any, requested, shortages
+from vrampack.simulator.scheduling.filters import run_filters
+from vrampack.simulator.scheduling.resources import (
+    NodeResources,
+    find_shortages,
+    parse_amounts,
+    requests_any,
+    sum_pod_requests,
+)
 
 GPU = "example.com/gpu"
 
@@ -28,7 +34,7 @@ QUANTITIES = {
 
 @pytest.mark.parametrize(("given", "want"), QUANTITIES.values(), ids=QUANTITIES)
 def test_quantities(given: dict[str, object] | None, want: dict[str, int]) -> None:
-    assert amounts(given) == want
+    assert parse_amounts(given) == want
 
 
 def main(units: int) -> dict[str, Any]:
@@ -54,11 +60,11 @@ SUMS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], int]] = {
 
 @pytest.mark.parametrize(("containers", "inits", "want"), SUMS.values(), ids=SUMS)
 def test_sum_over_containers(containers: list[dict[str, Any]], inits: list[dict[str, Any]], want: int) -> None:
-    assert requested({"spec": {"containers": containers, "initContainers": inits}}) == {GPU: want, "pods": 1}
+    assert sum_pod_requests({"spec": {"containers": containers, "initContainers": inits}}) == {GPU: want, "pods": 1}
 
 
 def test_overhead_comes_on_top() -> None:
-    assert requested({"spec": {"containers": [main(2)], "overhead": {"cpu": "10m"}}}) == {
+    assert sum_pod_requests({"spec": {"containers": [main(2)], "overhead": {"cpu": "10m"}}}) == {
         GPU: 2,
         "cpu": 10,
         "pods": 1,
@@ -77,11 +83,11 @@ FITS = {
 
 @pytest.mark.parametrize(("asked", "has", "used", "want"), FITS.values(), ids=FITS)
 def test_fits(asked: dict[str, int], has: dict[str, int], used: dict[str, int], want: list[str]) -> None:
-    assert shortages(asked | {"pods": 1}, Room(has, used)) == want
+    assert find_shortages(asked | {"pods": 1}, NodeResources(has, used)) == want
 
 
 def test_what_the_extender_alone_counts_is_never_short() -> None:
-    assert shortages({GPU: 4, "pods": 1}, Room({"pods": 1}, {}), ignored={GPU}) == []
+    assert find_shortages({GPU: 4, "pods": 1}, NodeResources({"pods": 1}, {}), ignored={GPU}) == []
 
 
 INTERESTS = {
@@ -96,7 +102,7 @@ INTERESTS = {
 
 @pytest.mark.parametrize(("spec", "want"), INTERESTS.values(), ids=INTERESTS)
 def test_whom_the_extender_is_asked_about(spec: dict[str, Any], want: bool) -> None:  # noqa: FBT001 - a table
-    assert names_any({"spec": spec}, {GPU}) is want
+    assert requests_any({"spec": spec}, {GPU}) is want
 
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
@@ -116,9 +122,9 @@ TOLERATED = {
 @pytest.mark.parametrize(("tolerations", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_taints(tolerations: list[dict[str, str]], want: bool) -> None:  # noqa: FBT001 - a table
     node = {"metadata": {}, "spec": {"taints": [TAINT]}}
-    assert (not refusals({"spec": {"tolerations": tolerations}}, node)) is want
+    assert (not run_filters({"spec": {"tolerations": tolerations}}, node)) is want
 
 
 def test_a_taint_that_only_prefers_refuses_nobody() -> None:
     node = {"metadata": {}, "spec": {"taints": [TAINT | {"effect": "PreferNoSchedule"}]}}
-    assert refusals({"spec": {}}, node) == []
+    assert run_filters({"spec": {}}, node) == []

@@ -92,14 +92,14 @@ async def test_refused_pods_do_not_wake_one_another(running: Town) -> None:
         await running.asked(name, 2)
     await running.idle(for_seconds=PARKED)
     running.clock.advance(20)
-    version = running.api.version
+    version = running.api.resource_version
 
     running.api.patch("nodes", "n1", {"metadata": {"annotations": {"x": "1"}}})
 
     for name in names:
         await running.asked(name, 3)
     await running.idle(for_seconds=PARKED)
-    assert running.api.version == version + 1
+    assert running.api.resource_version == version + 1
     assert [running.filters(name) for name in names] == [3] * 5
 
 
@@ -144,7 +144,7 @@ async def test_a_pod_deleted_while_it_is_bound_gives_its_room_back(running: Town
     running.api.delete("pods", "a")
     running.pod("b")
     await running.bound("b")
-    assert [pod["metadata"]["name"] for pod in running.api.pods()] == ["b"]
+    assert [pod["metadata"]["name"] for pod in running.api.list_pods()] == ["b"]
 
 
 async def test_finished_pods_hold_nothing_and_leaving_ones_do(running: Town) -> None:

@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 
 from vrampack.simulator import store as store_module
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import NODE, POD, Kind, Object
-from vrampack.simulator.merge import merge
-from vrampack.simulator.store import Store
+from vrampack.simulator.kinds import NODE, POD, Object, ResourceKind
+from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.store import ObjectStore
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 
-def a_store(*, log_length: int = 1000) -> Store:
+def a_store(*, log_length: int = 1000) -> ObjectStore:
     uids = (f"uid-{number}" for number in itertools.count(1))
-    return Store(now=lambda: NOON, new_uid=lambda: next(uids), log_length=log_length)
+    return ObjectStore(now=lambda: NOON, new_uid=lambda: next(uids), log_length=log_length)
 
 
 def a_pod(name: str) -> Object:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main"}]}}
 
 
-def annotate(store: Store, name: str, value: str) -> None:
+def annotate(store: ObjectStore, name: str, value: str) -> None:
     patch = {"metadata": {"annotations": {"x": value}}}
-    store.patch(POD, "default", name, patch, merge=merge, is_status=False)
+    store.patch(POD, "default", name, patch, apply_patch=apply_merge_patch, is_status=False)
 
 
-def state(store: Store, kind: Kind = POD) -> dict[str, Object]:
-    return {item["metadata"]["name"]: item for item in store.page(kind, None).items}
+def state(store: ObjectStore, kind: ResourceKind = POD) -> dict[str, Object]:
+    return {item["metadata"]["name"]: item for item in store.read_page(kind, None).items}
 
 
 def test_the_same_calls_make_the_same_objects() -> None:
@@ -50,7 +50,7 @@ def test_the_same_calls_make_the_same_objects() -> None:
 def test_what_a_reader_holds_never_changes() -> None:
     store = a_store()
     created = store.create(POD, "default", a_pod("a"))
-    page = store.page(POD, None)
+    page = store.read_page(POD, None)
 
     annotate(store, "a", "1")
     store.delete(POD, "default", "a", {})
@@ -91,11 +91,11 @@ def test_the_log_forgets_the_oldest_changes() -> None:
         store.create(POD, "default", a_pod(name))
 
     with pytest.raises(StatusError, match="too old resource version") as refusal:
-        store.changes_since(start, POD, None)
+        store.read_changes_since(start, POD, None)
 
     assert refusal.value.code == 410
     # 5 changes are one over 4: the older half, 3, is dropped
-    assert [change.item["metadata"]["name"] for change in store.changes_since(start + 3, POD, None)] == ["d", "e"]
+    assert [change.item["metadata"]["name"] for change in store.read_changes_since(start + 3, POD, None)] == ["d", "e"]
 
 
 def test_compaction_keeps_the_newest_version() -> None:
@@ -107,23 +107,23 @@ def test_compaction_keeps_the_newest_version() -> None:
     store.create(POD, "default", a_pod("b"))
 
     assert store.version == version + 1
-    assert [change.item["metadata"]["name"] for change in store.changes_since(version, POD, None)] == ["b"]
+    assert [change.item["metadata"]["name"] for change in store.read_changes_since(version, POD, None)] == ["b"]
     with pytest.raises(StatusError, match="too old"):
-        store.changes_since(version - 1, POD, None)
+        store.read_changes_since(version - 1, POD, None)
 
 
 def test_only_so_many_lists_are_paged_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "KEPT_SNAPSHOTS", 2)
+    monkeypatch.setattr(store_module, "MAX_SNAPSHOTS", 2)
     store = a_store()
     store.create(POD, "default", a_pod("a"))
     tokens = []
     for name in ("b", "c", "d"):
         store.create(POD, "default", a_pod(name))
-        tokens.append(store.page(POD, None, limit=1).token)
+        tokens.append(store.read_page(POD, None, limit=1).continue_token)
 
-    assert len(store.page(POD, None, token=tokens[1]).items) == 2  # b and c of a, b, c
+    assert len(store.read_page(POD, None, token=tokens[1]).items) == 2  # b and c of a, b, c
     with pytest.raises(StatusError, match="continue parameter is too old"):
-        store.page(POD, None, token=tokens[0])
+        store.read_page(POD, None, token=tokens[0])
 
 
 def test_namespaces_that_begin_alike_are_told_apart() -> None:
@@ -131,8 +131,8 @@ def test_namespaces_that_begin_alike_are_told_apart() -> None:
     for namespace in ("a", "a-b", "ab", "b"):
         store.create(POD, namespace, a_pod("p"))
 
-    listed = [item["metadata"]["namespace"] for item in store.page(POD, "a").items]
-    everything = [item["metadata"]["namespace"] for item in store.page(POD, None).items]
+    listed = [item["metadata"]["namespace"] for item in store.read_page(POD, "a").items]
+    everything = [item["metadata"]["namespace"] for item in store.read_page(POD, None).items]
 
     assert listed == ["a"]
     assert everything == ["a-b", "a", "ab", "b"]  # etcd's order: "-" comes before "/"
@@ -150,16 +150,16 @@ def test_a_list_and_the_changes_after_it_are_the_newest_state(
 ) -> None:
     store = a_store()
     _run(store, before)
-    page = store.page(POD, None)
+    page = store.read_page(POD, None)
     replayed = {item["metadata"]["name"]: item for item in page.items}
 
     _run(store, after)
-    changes = store.changes_since(page.version, POD, None)
+    changes = store.read_changes_since(page.version, POD, None)
     for change in changes:
         name = change.item["metadata"]["name"]
-        assert (name in replayed) == (change.type != "ADDED")
+        assert (name in replayed) == (change.change_type != "ADDED")
         replayed[name] = change.item
-        if change.type == "DELETED":
+        if change.change_type == "DELETED":
             del replayed[name]
 
     assert replayed == state(store)
@@ -168,7 +168,7 @@ def test_a_list_and_the_changes_after_it_are_the_newest_state(
     ]
 
 
-def _run(store: Store, steps: list[tuple[str, str]]) -> None:
+def _run(store: ObjectStore, steps: list[tuple[str, str]]) -> None:
     """Carry out what is possible; a refusal must have changed nothing, which the replay shows."""
     for number, (step, name) in enumerate(steps):
         try:
@@ -177,7 +177,7 @@ def _run(store: Store, steps: list[tuple[str, str]]) -> None:
             continue
 
 
-def _carry_out(store: Store, step: str, name: str, value: str) -> None:
+def _carry_out(store: ObjectStore, step: str, name: str, value: str) -> None:
     if step == "create":
         store.create(POD, "default", a_pod(name))
     elif step == "annotate":

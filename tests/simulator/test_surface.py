@@ -8,12 +8,12 @@ from pathlib import Path
 from aiohttp import web
 
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.columns import COLUMNS
-from vrampack.simulator.discovery import resources
-from vrampack.simulator.kinds import KINDS
-from vrampack.simulator.routes import application
-from vrampack.simulator.surface import surface
-from vrampack.simulator.watches import Watches
+from vrampack.simulator.columns import COLUMNS_BY_PLURAL
+from vrampack.simulator.discovery import build_api_resource_list
+from vrampack.simulator.kinds import KINDS_BY_PLURAL
+from vrampack.simulator.routes import build_application
+from vrampack.simulator.surface import list_endpoints
+from vrampack.simulator.watches import WatchStreams
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedded-cluster.md"
 ROW = re.compile(r"^\| `(?P<path>/[^`]*)` \| (?P<methods>[A-Z, ]+) \|", re.MULTILINE)
@@ -21,17 +21,17 @@ ROW = re.compile(r"^\| `(?P<path>/[^`]*)` \| (?P<methods>[A-Z, ]+) \|", re.MULTI
 
 def an_application() -> web.Application:
     store = ApiServer().store
-    return application(store, Watches(store))
+    return build_application(store, WatchStreams(store))
 
 
 def listed() -> set[tuple[str, str]]:
-    return {(route.method, route.path) for route in surface()}
+    return {(route.method, route.path) for route in list_endpoints()}
 
 
 def test_the_application_serves_what_is_listed_and_nothing_else() -> None:
     routes = [(route.method, route.resource.canonical) for route in an_application().router.routes() if route.resource]
 
-    assert len(routes) == len(surface())
+    assert len(routes) == len(list_endpoints())
     assert set(routes) == listed()
 
 
@@ -53,20 +53,20 @@ def test_discovery_names_what_is_served() -> None:
         "evict": {"create"},
     }
     served: dict[str, set[str]] = {}
-    for route in surface():
+    for route in list_endpoints():
         if route.kind is not None:
             half = route.path.rpartition("{name}/")[2] if "{name}/" in route.path else ""
             name = f"{route.kind.plural}/{half}".rstrip("/")
-            served.setdefault(name, set()).update(verbs.get(route.answer, {route.answer}))
+            served.setdefault(name, set()).update(verbs.get(route.handler, {route.handler}))
 
     told = {
         entry["name"]: set(entry["verbs"])
         for root in ("/api/v1", "/apis/apps/v1")
-        for entry in resources(root)["resources"]
+        for entry in build_api_resource_list(root)["resources"]
     }
 
     assert told == served
 
 
 def test_every_kind_has_a_table() -> None:
-    assert COLUMNS.keys() == KINDS.keys()
+    assert COLUMNS_BY_PLURAL.keys() == KINDS_BY_PLURAL.keys()

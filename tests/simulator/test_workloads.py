@@ -19,27 +19,27 @@ from tests.simulator.builders import (
     pods,
 )
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOADS, Object
-from vrampack.simulator.kubelet import Kubelet
-from vrampack.simulator.store import Store
-from vrampack.simulator.workloads import Workloads
+from vrampack.simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOAD_KINDS, Object
+from vrampack.simulator.kubelet import SimulatedKubelet
+from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.workloads import WorkloadController
 
 STEPS = 100
 """More than any case takes: what has not settled by then never will."""
 
 
-def settle(store: Store, *controllers: Workloads | Kubelet) -> None:
+def settle(store: ObjectStore, *controllers: WorkloadController | SimulatedKubelet) -> None:
     """Let the controllers take turns until nothing changes."""
     for _ in range(STEPS):
         version = store.version
         for controller in controllers:
-            controller.step()
+            controller.reconcile()
         if store.version == version:
             return
     raise AssertionError(f"not settled after {STEPS} steps")
 
 
-def revisions(store: Store) -> set[str]:
+def revisions(store: ObjectStore) -> set[str]:
     return {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods(store)}
 
 
@@ -51,7 +51,7 @@ def test_the_same_template_has_the_same_hash_in_every_run() -> None:
     for _ in range(2):
         store = a_store()
         a_deployment(store, "d", replicas=2)
-        settle(store, Workloads(store))
+        settle(store, WorkloadController(store))
         found.append(names(store))
 
     assert found[0] == found[1]
@@ -61,7 +61,7 @@ def test_the_same_template_has_the_same_hash_in_every_run() -> None:
 def test_a_new_template_replaces_all_pods_of_a_set_at_once() -> None:
     store = a_store()
     a_stateful_set(store, "s", replicas=3, podManagementPolicy="Parallel")
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     before = revisions(store)
 
@@ -76,7 +76,7 @@ def test_a_new_template_replaces_all_pods_of_a_set_at_once() -> None:
 def test_a_new_template_replaces_pods_that_never_became_ready() -> None:
     store = a_store()
     a_stateful_set(store, "s", replicas=2)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
 
     change(store, STATEFUL_SET, "s", NEW_IMAGE)
@@ -96,7 +96,7 @@ def test_a_new_template_replaces_pods_that_never_became_ready() -> None:
 def test_a_set_may_keep_old_pods(strategy: Object, images: list[str]) -> None:
     store = a_store()
     a_stateful_set(store, "s", replicas=3, podManagementPolicy="Parallel", updateStrategy=strategy)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
 
     change(store, STATEFUL_SET, "s", NEW_IMAGE)
@@ -108,7 +108,7 @@ def test_a_set_may_keep_old_pods(strategy: Object, images: list[str]) -> None:
 def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=2)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     for name in names(store):
         bind(store, name)
@@ -127,7 +127,7 @@ def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
 def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=2)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     old = names(store)
 
@@ -145,7 +145,7 @@ def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
 def test_a_deployment_gives_up_first_what_runs_least() -> None:
     store = a_store()
     a_deployment(store, "d", replicas=4)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     unbound, bound, ready, also_ready = names(store)  # of one age, so the last name counts as the newest
     for name in (ready, also_ready, bound):
@@ -168,7 +168,7 @@ def test_a_pod_that_is_over_is_replaced(phase: str) -> None:
     store = a_store()
     a_stateful_set(store, "s")
     a_deployment(store, "d")
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     before = {pod["metadata"]["uid"] for pod in pods(store)}
 
@@ -185,7 +185,7 @@ def test_a_pod_that_is_over_is_replaced(phase: str) -> None:
 def test_an_ordered_set_shrinks_one_by_one() -> None:
     store = a_store()
     a_stateful_set(store, "s", replicas=3)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     for number in range(3):
         settle(store, workloads)
         bind(store, f"s-{number}")
@@ -208,7 +208,7 @@ def test_a_name_that_somebody_else_has_is_left_to_them() -> None:
     stranger = store.create(POD, "default", body)
     a_stateful_set(store, "s", replicas=2, podManagementPolicy="Parallel")
 
-    settle(store, Workloads(store))
+    settle(store, WorkloadController(store))
 
     assert store.get(POD, "default", "s-0") == stranger
     assert names(store) == ["s-0", "s-1"]
@@ -221,16 +221,16 @@ def test_a_template_of_no_valid_pod_makes_none_and_is_not_tried_for_ever() -> No
     labels = {"metadata": {"labels": {"more": 5}}, "spec": spec}
     change(store, DEPLOYMENT, "d", {"spec": {"template": labels}})
 
-    settle(store, Workloads(store))
+    settle(store, WorkloadController(store))
 
     assert names(store) == []
 
 
 def test_a_suffix_that_is_taken_is_drawn_again() -> None:
     uids = iter(["owner", "a-11111", "b-11111", "c-11111", "d-22222"])
-    store = Store(now=a_store().now, new_uid=lambda: next(uids))
+    store = ObjectStore(now=a_store().current_time, new_uid=lambda: next(uids))
     a_deployment(store, "d", replicas=1)
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
 
     change(store, DEPLOYMENT, "d", {"spec": {"replicas": 2}})
@@ -245,7 +245,7 @@ def test_pods_of_a_kind_that_is_not_served_are_nobody_s_business() -> None:
     body = {"metadata": {"name": "a", "ownerReferences": [owner]}, "spec": {"containers": [{"name": "main"}]}}
     store.create(POD, "default", body)
 
-    settle(store, Workloads(store))
+    settle(store, WorkloadController(store))
 
     assert names(store) == ["a"]
 
@@ -253,7 +253,7 @@ def test_pods_of_a_kind_that_is_not_served_are_nobody_s_business() -> None:
 def test_a_pod_whose_owner_was_replaced_by_its_namesake_goes() -> None:
     store = a_store()
     a_stateful_set(store, "s")
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     (old,) = pods(store)
 
@@ -268,20 +268,20 @@ def test_a_pod_whose_owner_was_replaced_by_its_namesake_goes() -> None:
 def test_events_alone_are_no_work() -> None:
     store = a_store()
     a_stateful_set(store, "s")
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     settle(store, workloads)
     body = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
     store.create(EVENT, "default", body)
     version = store.version
 
-    workloads.step()
+    workloads.reconcile()
 
     assert store.version == version
 
 
 def test_two_deployments_do_not_share_an_orphan() -> None:
     store = a_store()
-    workloads = Workloads(store)
+    workloads = WorkloadController(store)
     a_deployment(store, "d", replicas=1)
     settle(store, workloads)
     store.delete(DEPLOYMENT, "default", "d", {"propagationPolicy": "Orphan"})
@@ -304,7 +304,7 @@ def test_workloads_and_kubelet_together_bring_a_set_up_and_down() -> None:
     store = a_store()
     a_node(store)
     a_stateful_set(store, "s", replicas=3)
-    controllers = (Workloads(store), Kubelet(store))
+    controllers = (WorkloadController(store), SimulatedKubelet(store))
 
     for number in range(3):
         settle(store, *controllers)
@@ -334,7 +334,7 @@ def test_after_any_changes_there_are_as_many_pods_as_wanted(actions: list[tuple[
     a_node(store)
     a_stateful_set(store, "s", replicas=2)
     a_deployment(store, "d", replicas=2)
-    controllers = (Workloads(store), Kubelet(store))
+    controllers = (WorkloadController(store), SimulatedKubelet(store))
 
     for action, number in actions:
         _act(store, action, number)
@@ -345,8 +345,8 @@ def test_after_any_changes_there_are_as_many_pods_as_wanted(actions: list[tuple[
             bind(store, name)
         settle(store, *controllers)
 
-    for kind in WORKLOADS:
-        (owner,) = store.page(kind, None).items
+    for kind in WORKLOAD_KINDS:
+        (owner,) = store.read_page(kind, None).items
         alive = [pod for pod in pods(store) if pod["status"]["phase"] == "Running" and _is_of(owner, pod)]
         assert len(alive) == owner["spec"]["replicas"] == owner["status"].get("readyReplicas", 0)
         images = {pod["spec"]["containers"][0]["image"] for pod in alive}
@@ -358,7 +358,7 @@ def _is_of(owner: Object, pod: Object) -> bool:
     return bool(pod["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"])
 
 
-def _act(store: Store, action: str, number: int) -> None:
+def _act(store: ObjectStore, action: str, number: int) -> None:
     kind, name = (STATEFUL_SET, "s") if number % 2 else (DEPLOYMENT, "d")
     known = names(store)
     chosen = known[number % len(known)] if known else "none"

@@ -80,9 +80,9 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
     pods = [each for each in recordings.pods() if each["metadata"]["name"] == "filler-0"]
     want = oracle.filtered(recordings.nodes(), [*pods, late], pod, ["gpu-node-0"]).later["gpu-node-0"]
     async with running([*pods, late, pod]) as (extender, server):
-        before = server.version
+        before = server.resource_version
         reply = await extender.post("bind", recordings.read(name))
-        assert server.version == before
+        assert server.resource_version == before
         assert extender.ledger.list_reservations() == []
     assert reply.status == 200
     assert want in reply.json()["Error"]
@@ -92,9 +92,9 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
 async def test_bind_on_the_cluster_as_recorded_is_a_no(name: str) -> None:
     """There, the pod of that name is bound already, without our record, or has another uid by now."""
     async with running(recordings.pods()) as (extender, server):
-        before, state = server.version, extender.state()
+        before, state = server.resource_version, extender.state()
         reply = await extender.post("bind", recordings.read(name))
-        assert server.version == before
+        assert server.resource_version == before
         assert extender.state() == state
     known = {pod["metadata"]["uid"] for pod in recordings.pods()}
     bound = json.loads(recordings.read(name))["PodUID"] in known
@@ -108,8 +108,8 @@ async def test_a_repeated_bind_is_the_same_yes() -> None:
     filler = [each for each in recordings.pods() if each["metadata"]["name"] == "filler-0"]
     async with running([*filler, pending_pod(name)]) as (extender, server):
         first = await extender.post("bind", recordings.read(name))
-        version = server.version
+        version = server.resource_version
         # The watch is slow: the ledger still shows a reservation.
         second = await extender.post("bind", recordings.read(name))
-        assert server.version == version
+        assert server.resource_version == version
     assert (first.json(), second.json()) == ({"Error": ""}, {"Error": ""})

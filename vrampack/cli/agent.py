@@ -1,4 +1,4 @@
-"""`vrampack agent`: the node's part, one per GPU node; or that of a host without Kubernetes."""
+"""`vrampack agent`: the node agent, one per GPU node, or standalone on a host without Kubernetes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vrampack.agent import standalone
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.nvml.library import NvmlDriver
 from vrampack.agent.settings import AgentConfiguration, load_settings
-from vrampack.cli.logs import FORMS, start_logging
-from vrampack.cli.refusal import refuse
+from vrampack.cli.logs import LOG_FORMATS, start_logging
+from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
@@ -24,21 +24,21 @@ from vrampack.kube.errors import CredentialsError
 
 def main(arguments: Sequence[str]) -> int:
     """Run until SIGTERM; returns the exit code."""
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     start_logging(options.log_level, options.log_format)
-    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
+    disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
     try:
         overrides = {} if options.health_listen is None else {"health": options.health_listen}
         settings = load_settings(options.config, overrides)
         is_standalone = options.standalone or settings.mode == "standalone"
         if not options.node_name and not is_standalone:
             text = "--node-name or $NODE_NAME: the name of this node; the DaemonSet takes it from spec.nodeName"
-            return refuse(f"{text}. On a host without Kubernetes: --standalone", 2)
+            return report_error(f"{text}. On a host without Kubernetes: --standalone", 2)
         asyncio.run(_standalone(settings, options) if is_standalone else _in_kubernetes(settings, options))
     except SettingsError as error:
-        return refuse(str(error), 2)
+        return report_error(str(error), 2)
     except (CredentialsError, ImpossibleBackEndError, OSError) as error:
-        return refuse(str(error), 1)
+        return report_error(str(error), 1)
     return 0
 
 
@@ -58,10 +58,12 @@ def _library(settings: AgentConfiguration) -> NvmlDriver:
     return NvmlDriver(call_timeout_seconds=settings.health.call_seconds)
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack agent", description="Run the node's agent until SIGTERM.")
-    made.add_argument("--standalone", action="store_true", help="no Kubernetes: containers say their limits themselves")
+    made.add_argument(
+        "--standalone", action="store_true", help="no Kubernetes: containers state their limits themselves"
+    )
     made.add_argument("--config", type=Path, metavar="FILE", help="AgentConfiguration; defaults without it")
     made.add_argument(
         "--node-name",
@@ -79,5 +81,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
     made.add_argument("--health-listen", metavar="HOST:PORT", help="health and metrics (0.0.0.0:12347)")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    made.add_argument("--log-format", default="text", choices=FORMS, help="json: one object per line, for collectors")
+    made.add_argument(
+        "--log-format", default="text", choices=LOG_FORMATS, help="json: one object per line, for collectors"
+    )
     return made

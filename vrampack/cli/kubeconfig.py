@@ -1,4 +1,4 @@
-"""Which API server a command means when it is not told."""
+"""The kubeconfig a command uses when no flag names one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def kubeconfig_of(given: Path | None) -> Path | None:
+def find_kubeconfig(given: Path | None) -> Path | None:
     """As kubectl looks for it: the one that is given, `$KUBECONFIG`, ~/.kube/config. None: the account of this pod."""
     if given is not None:
         return given

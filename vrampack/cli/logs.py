@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Literal
 
-Form = Literal["text", "json"]
-FORMS: tuple[Form, ...] = ("text", "json")
+LogFormat = Literal["text", "json"]
+LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
 
 
 class JsonFormatter(logging.Formatter):
@@ -27,10 +27,10 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def start_logging(level: str, form: Form) -> None:
+def start_logging(level: str, log_format: LogFormat) -> None:
     """Everything from `level` up to stderr."""
     stream = logging.StreamHandler(sys.stderr)
-    if form == "json":
+    if log_format == "json":
         stream.setFormatter(JsonFormatter())
     else:
         stream.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))

@@ -20,8 +20,8 @@ COMMANDS = {
     "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
     "inspect": ("vrampack.cli.reading", "show who holds how much of which card"),
+    "limits": ("vrampack.cli.shim.main", "show who holds what of this node's cards, process by process"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
-    "shim": ("vrampack.cli.shim.main", "show who holds what of this node's cards, process by process"),
 }
 """Name: module, one line of help."""
 
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"vrampack {VERSION}\n")
         return 0
     if name in ("help", "-h", "--help"):
-        sys.stdout.write(_help())
+        sys.stdout.write(_format_help())
         return 0
     problem = f"there is no command {name!r}" if name else "which command?"
-    sys.stderr.write(f"vrampack: {problem}\n\n{_help()}")
+    sys.stderr.write(f"vrampack: {problem}\n\n{_format_help()}")
     return 2
 
 
-def _help() -> str:
+def _format_help() -> str:
     table = {**{name: text for name, (_, text) in COMMANDS.items()}, "version": "print the version"}
     lines = [f"  {name:<14}{text}" for name, text in table.items()]
     return "\n".join(

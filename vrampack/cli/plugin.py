@@ -14,12 +14,12 @@ from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 SHEBANG = b"#!/usr/bin/env python3\n"
-LONG_AGO = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip file can tell: when it was built is nobody's business."""
-IN_A_ZIP = 0o644 << 16
-EXECUTABLE = 0o755
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip file can hold, so that the build time does not change the bytes."""
+ZIP_FILE_ATTRIBUTES = 0o644 << 16
+EXECUTABLE_MODE = 0o755
 
-MAIN = f"""\
+MAIN_SOURCE = f"""\
 import os
 import sys
 
@@ -42,34 +42,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(given) != 1:
         sys.stderr.write("usage: python -m vrampack.cli.plugin FILE\n")
         return 2
-    build(Path(given[0]))
+    build_plugin(Path(given[0]))
     return 0
 
 
-def build(target: Path) -> None:
+def build_plugin(target: Path) -> None:
     """The whole plugin, in one step: who runs it meanwhile sees the old one or the new one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("wb") as file:
         file.write(SHEBANG)
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in sorted(_contents()):
-                entry = zipfile.ZipInfo(name, LONG_AGO)
+            for name, content in sorted(_list_contents()):
+                entry = zipfile.ZipInfo(name, ZIP_EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = IN_A_ZIP
+                entry.external_attr = ZIP_FILE_ATTRIBUTES
                 archive.writestr(entry, content)
-    partial.chmod(EXECUTABLE)
+    partial.chmod(EXECUTABLE_MODE)
     partial.replace(target)
 
 
-def _contents() -> Iterator[tuple[str, bytes]]:
-    yield "__main__.py", MAIN.encode()
+def _list_contents() -> Iterator[tuple[str, bytes]]:
+    yield "__main__.py", MAIN_SOURCE.encode()
     packages = (ROOT / "vrampack" / "__init__.py", ROOT / "vrampack" / "cli" / "__init__.py")
-    for path in (ROOT / "LICENSE", *packages, *_sources("vrampack/cards"), *_sources("vrampack/cli/inspect")):
+    for path in (ROOT / "LICENSE", *packages, *_list_sources("vrampack/cards"), *_list_sources("vrampack/cli/inspect")):
         yield path.relative_to(ROOT).as_posix(), path.read_bytes()
 
 
-def _sources(package: str) -> Iterator[Path]:
+def _list_sources(package: str) -> Iterator[Path]:
     yield from (ROOT / package).rglob("*.py")
 
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.cli.inspect.errors import DamagedError, ExpiredError, ReadError
-from vrampack.cli.inspect.gather import Reader, Resource
-from vrampack.cli.inspect.main import Source, run
-from vrampack.cli.inspect.objects import next_token
-from vrampack.cli.kubeconfig import kubeconfig_of
+from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
+from vrampack.cli.inspect.gather import ListReader, Resource
+from vrampack.cli.inspect.main import ClusterSource, run
+from vrampack.cli.inspect.objects import read_continue_token
+from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.version import VERSION
 from vrampack.kube import errors as kube_errors
 from vrampack.kube.client import Api, load_credentials
@@ -30,7 +30,7 @@ PAGE_SIZE = 500
 def main(arguments: Sequence[str] | None = None) -> int:
     """`vrampack inspect` with these arguments; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(given, prog="vrampack inspect", version=VERSION, source=Source(add_flags, open_reader))
+    return run(given, prog="vrampack inspect", version=VERSION, source=ClusterSource(add_flags, open_reader))
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -41,43 +41,43 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def open_reader(options: argparse.Namespace) -> Iterator[Reader]:
-    """A `KubeReader` of the API server that the options name. Raises `ReadError`."""
+def open_reader(options: argparse.Namespace) -> Iterator[ListReader]:
+    """An `ApiServerReader` of the API server that the options name. Raises `ReadError`."""
     with asyncio.Runner() as runner:
         try:
-            api = runner.run(_connect(kubeconfig_of(options.kubeconfig), options.context))
+            api = runner.run(_connect(find_kubeconfig(options.kubeconfig), options.context))
         except CredentialsError as error:
             raise ReadError(str(error)) from error
         try:
-            yield KubeReader(api, runner)
+            yield ApiServerReader(api, runner)
         finally:
             runner.run(api.close())
 
 
 @dataclass(frozen=True, slots=True)
-class KubeReader:
-    """A `Reader` on one connection."""
+class ApiServerReader:
+    """A `ListReader` on one connection."""
 
     api: Api
     runner: asyncio.Runner
 
-    def pages(self, resource: Resource) -> Iterable[bytes]:
+    def read_pages(self, resource: Resource) -> Iterable[bytes]:
         token = ""
         while True:
-            body = self._page(resource, token)
+            body = self._read_page(resource, token)
             yield body
             try:
-                token = next_token(body)
-            except DamagedError as error:
+                token = read_continue_token(body)
+            except DamagedObjectError as error:
                 raise ReadError(f"the list of {resource} cannot be read: {error}") from error
             if not token:
                 return
 
-    def _page(self, resource: Resource, token: str) -> bytes:
+    def _read_page(self, resource: Resource, token: str) -> bytes:
         try:
             return self.runner.run(self.api.list_page(resource, limit=PAGE_SIZE, token=token))
         except kube_errors.ResourceExpiredError as error:
-            raise ExpiredError(f"the list of {resource} expired while it was read, twice; try again") from error
+            raise ExpiredListError(f"the list of {resource} expired while it was read, twice; try again") from error
         except (kube_errors.RefusedError, kube_errors.NoAnswerError) as error:
             raise ReadError(f"cannot list {resource}: {error}") from error
 

@@ -16,12 +16,12 @@ from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
-from vrampack.cli.refusal import refuse
+from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.files import FileError, read_objects
+from vrampack.simulator.files import ObjectFileError, read_objects
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 log = logging.getLogger(__name__)
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str]) -> int:
     """Run until SIGTERM; returns the exit code."""
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
-    disable_created_metrics()  # a second series for every counter, with a time that nobody asks for
+    disable_created_metrics()  # a second series per counter, with a creation time that nothing reads
     try:
-        overrides = _overrides(options)
+        overrides = _read_overrides(options)
         started = ExtenderOptions(
             load_settings(options.config, overrides),
             VERSION,
@@ -45,15 +45,15 @@ def main(arguments: Sequence[str]) -> int:
             overrides=overrides,
             scheduler_config=options.scheduler_config,
         )
-        uvloop.run(run_extender(started) if options.embedded is None else _serve_file(options.embedded, started))
-    except (SettingsError, FileError) as error:
-        return refuse(str(error), 2)
+        uvloop.run(run_extender(started) if options.embedded is None else _serve_embedded(options.embedded, started))
+    except (SettingsError, ObjectFileError) as error:
+        return report_error(str(error), 2)
     except (CredentialsError, OSError) as error:
-        return refuse(str(error), 1)
+        return report_error(str(error), 1)
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(prog="vrampack serve", description="Run the extender until SIGTERM.")
     made.add_argument("--config", type=Path, metavar="FILE", help="ExtenderConfiguration; defaults without it")
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-async def _serve_file(file: Path, options: ExtenderOptions) -> None:
+async def _serve_embedded(file: Path, options: ExtenderOptions) -> None:
     """The extender on an API server of its own that holds what the file says."""
     objects = read_objects(file)
     with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
@@ -92,10 +92,10 @@ async def _serve_file(file: Path, options: ExtenderOptions) -> None:
             for item in objects:
                 api.restore(item)
             kubeconfig = write_kubeconfig(Path(folder), api.url)
-            log.info("embedded api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
+            log.info("embedded cluster ready api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
             await run_extender(replace(options, kubeconfig=kubeconfig, context=None))
 
 
-def _overrides(options: argparse.Namespace) -> dict[str, str]:
+def _read_overrides(options: argparse.Namespace) -> dict[str, str]:
     flags = {"verbs": options.listen, "health": options.health_listen, "url_prefix": options.url_prefix}
     return {field: text for field, text in flags.items() if text is not None}

@@ -9,9 +9,9 @@ MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 YEAR = 365 * DAY
-LETTERS = {1: "s", MINUTE: "m", HOUR: "h", DAY: "d", YEAR: "y"}
+UNIT_LETTERS = {1: "s", MINUTE: "m", HOUR: "h", DAY: "d", YEAR: "y"}
 
-STEPS = (
+PRECISION_STEPS = (
     (2 * MINUTE, 1, 0),
     (10 * MINUTE, MINUTE, 1),
     (3 * HOUR, MINUTE, 0),
@@ -24,14 +24,14 @@ STEPS = (
 """Below so many seconds: the unit, and the smaller one for what is left over. They are kubectl's."""
 
 
-def age(moment: str | None, now: datetime) -> str:
+def format_age(timestamp: str | None, now: datetime) -> str:
     """`moment` is a time as the API server writes it."""
-    if not moment:
+    if not timestamp:
         return UNKNOWN
-    seconds = (now - datetime.fromisoformat(moment)) // timedelta(seconds=1)
+    seconds = (now - datetime.fromisoformat(timestamp)) // timedelta(seconds=1)
     if seconds < 0:
         return "<invalid>" if seconds < -1 else "0s"  # clocks may differ by a moment
-    _, unit, smaller = next((step for step in STEPS if seconds < step[0]), (0, YEAR, 0))
-    text = f"{seconds // unit}{LETTERS[unit]}"
+    _, unit, smaller = next((step for step in PRECISION_STEPS if seconds < step[0]), (0, YEAR, 0))
+    text = f"{seconds // unit}{UNIT_LETTERS[unit]}"
     left = seconds % unit // smaller if smaller else 0
-    return f"{text}{left}{LETTERS[smaller]}" if left else text
+    return f"{text}{left}{UNIT_LETTERS[smaller]}" if left else text

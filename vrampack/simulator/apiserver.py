@@ -4,9 +4,9 @@
         api.create({"kind": "Node", "metadata": {"name": "gpu-0"}, "status": {...}})
         ...  # point a client, or kubectl --server, at api.url
 
-Pods, nodes, events, StatefulSets and Deployments: `surface.py` lists every call, `tests/contract` says what each
+Pods, nodes, events, StatefulSets and Deployments: `endpoints.py` lists every call, `tests/contract` says what each
 answers, here and on the real API server. No login, no namespaces to create. What is not served is refused, never
-ignored. By itself it starts no controller: `workloads.py` and `kubelet.py` run on its `store` if somebody lets them.
+ignored. It starts no controller itself: `workload_controller.py` and `kubelet.py` run on its `store` when started.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Self
 
 from aiohttp import web
 
-from vrampack.simulator.kinds import EVENT, KINDS, NODE, POD, Kind, Object
-from vrampack.simulator.merge import merge
-from vrampack.simulator.routes import application
-from vrampack.simulator.store import LOG_LENGTH, Clock, Store
-from vrampack.simulator.watches import BOOKMARK_SECONDS, Watches
+from vrampack.simulator.kinds import EVENT, KINDS_BY_PLURAL, NODE, POD, Object, ResourceKind
+from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.routes import build_application
+from vrampack.simulator.store import LOG_LENGTH, Clock, ObjectStore
+from vrampack.simulator.watches import BOOKMARK_SECONDS, WatchStreams
 
 LOOPBACK = "127.0.0.1"
 
@@ -45,13 +45,13 @@ class ApiServer:
         log_length: int = LOG_LENGTH,
     ) -> None:
         self._port = port
-        self._store = Store(now=now, new_uid=new_uid, log_length=log_length)
-        self._watches = Watches(self._store, bookmark_seconds=bookmark_seconds)
+        self._store = ObjectStore(now=now, new_uid=new_uid, log_length=log_length)
+        self._watches = WatchStreams(self._store, bookmark_seconds=bookmark_seconds)
 
     async def __aenter__(self) -> Self:
         # A client that goes away ends its watch at once, not at the next change.
         self._runner = web.AppRunner(
-            application(self._store, self._watches), handler_cancellation=True, access_log=None
+            build_application(self._store, self._watches), handler_cancellation=True, access_log=None
         )
         await self._runner.setup()
         site = web.TCPSite(self._runner, LOOPBACK, self._port)
@@ -62,7 +62,7 @@ class ApiServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watches.cut()
+        self._watches.abort_all()
         await self._runner.cleanup()
 
     @property
@@ -70,48 +70,48 @@ class ApiServer:
         return f"http://{LOOPBACK}:{self._port}"
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ObjectStore:
         """For controllers that live in this process: `vrampack.simulator.workloads`, `vrampack.simulator.kubelet`."""
         return self._store
 
     @property
-    def version(self) -> int:
+    def resource_version(self) -> int:
         """The resourceVersion of the newest change."""
         return self._store.version
 
     def create(self, body: Object) -> Object:
         """As POST does; `kind` says what it is, the namespace is `default` where metadata names none."""
-        kind = _kind_of(body)
-        return self._answer(kind, self._store.create(kind, _namespace_of(body), copy.deepcopy(body)))
+        kind = _find_kind(body)
+        return self._copy_object(kind, self._store.create(kind, _read_namespace(body), copy.deepcopy(body)))
 
     def restore(self, body: Object) -> Object:
         """Put in an object as it is, with uid, nodeName and status: a recorded one, or one from before a restart."""
-        kind = _kind_of(body)
-        return self._answer(kind, self._store.restore(kind, _namespace_of(body), copy.deepcopy(body)))
+        kind = _find_kind(body)
+        return self._copy_object(kind, self._store.restore(kind, _read_namespace(body), copy.deepcopy(body)))
 
     def get(self, plural: str, name: str, *, namespace: str = "default") -> Object:
-        return self._answer(KINDS[plural], self._store.get(KINDS[plural], namespace, name))
+        return self._copy_object(KINDS_BY_PLURAL[plural], self._store.get(KINDS_BY_PLURAL[plural], namespace, name))
 
     def patch(
         self, plural: str, name: str, patch: Object, *, namespace: str = "default", is_status: bool = False
     ) -> Object:
         """A merge patch of the object, or of its status."""
-        kind, change = KINDS[plural], copy.deepcopy(patch)
-        new = self._store.patch(kind, namespace, name, change, merge=merge, is_status=is_status)
-        return self._answer(kind, new)
+        kind, change = KINDS_BY_PLURAL[plural], copy.deepcopy(patch)
+        new = self._store.patch(kind, namespace, name, change, apply_patch=apply_merge_patch, is_status=is_status)
+        return self._copy_object(kind, new)
 
     def delete(self, plural: str, name: str, *, namespace: str = "default", grace_seconds: int | None = None) -> None:
         """As DELETE does: a bound pod lingers unless `grace_seconds` is 0."""
-        self._store.delete(KINDS[plural], namespace, name, {"gracePeriodSeconds": grace_seconds})
+        self._store.delete(KINDS_BY_PLURAL[plural], namespace, name, {"gracePeriodSeconds": grace_seconds})
 
-    def pods(self) -> list[Object]:
-        return self._all(POD)
+    def list_pods(self) -> list[Object]:
+        return self._list_objects(POD)
 
-    def nodes(self) -> list[Object]:
-        return self._all(NODE)
+    def list_nodes(self) -> list[Object]:
+        return self._list_objects(NODE)
 
-    def events(self) -> list[Object]:
-        return self._all(EVENT)
+    def list_events(self) -> list[Object]:
+        return self._list_objects(EVENT)
 
     def compact(self) -> None:
         """Forget all versions but the newest: older watches and pages get 410."""
@@ -119,33 +119,35 @@ class ApiServer:
 
     def cut_watches(self) -> None:
         """Tear the connection of every open watch."""
-        self._watches.cut()
+        self._watches.abort_all()
 
     def freeze_watches(self) -> None:
         """Let every watch, open or new, stall with its connection up until `thaw_watches`."""
-        self._watches.freeze()
+        self._watches.freeze_all()
 
     def thaw_watches(self) -> None:
-        self._watches.thaw()
+        self._watches.thaw_all()
 
     def send_bookmarks(self) -> None:
         """Send one to every watch that asked for them, now."""
         self._watches.send_bookmarks()
 
-    def _all(self, kind: Kind) -> list[Object]:
-        return [self._answer(kind, item) for item in self._store.page(kind, None).items]
+    def _list_objects(self, kind: ResourceKind) -> list[Object]:
+        return [self._copy_object(kind, item) for item in self._store.read_page(kind, None).items]
 
-    def _answer(self, kind: Kind, item: Object) -> Object:
+    def _copy_object(self, kind: ResourceKind, item: Object) -> Object:
         """A copy: what the store holds is shared with every reader and never changes."""
-        return kind.tagged(copy.deepcopy(item))
+        return kind.add_type_meta(copy.deepcopy(item))
 
 
-def _kind_of(body: Object) -> Kind:
-    for kind in KINDS.values():
+def _find_kind(body: Object) -> ResourceKind:
+    for kind in KINDS_BY_PLURAL.values():
         if kind.name == body.get("kind"):
             return kind
-    raise ValueError(f"kind {body.get('kind')!r} is not one of {', '.join(kind.name for kind in KINDS.values())}")
+    raise ValueError(
+        f"kind {body.get('kind')!r} is not one of {', '.join(kind.name for kind in KINDS_BY_PLURAL.values())}"
+    )
 
 
-def _namespace_of(body: Object) -> str:
+def _read_namespace(body: Object) -> str:
     return str((body.get("metadata") or {}).get("namespace") or "default")

@@ -1,6 +1,6 @@
 """What the API server itself does to StatefulSets and Deployments: defaults, checks, and their `scale` half.
 
-It makes no pods: that is a controller's work (`workloads.py`), as in the real cluster.
+It makes no pods: that is a controller's work (`workload_controller.py`), as in the real cluster.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from vrampack.simulator import errors, pods
-from vrampack.simulator.kinds import STATEFUL_SET, Kind, Object
-from vrampack.simulator.selectors import matches_selector, selector_text
+from vrampack.simulator.kinds import STATEFUL_SET, Object, ResourceKind
+from vrampack.simulator.selectors import format_selector, matches_selector
 
 Cause = tuple[str, str, str]
 """Reason, message, field: as `errors.invalid` wants them."""
@@ -38,7 +38,7 @@ STATEFUL_SET_DEFAULTS: Mapping[str, object] = {
     "revisionHistoryLimit": 10,
     "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
 }
-STATEFUL_SET_CHANGEABLE = (
+MUTABLE_STATEFUL_SET_FIELDS = (
     "replicas",
     "ordinals",
     "template",
@@ -47,30 +47,30 @@ STATEFUL_SET_CHANGEABLE = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
-SCALE = Kind(name="Scale", plural="scales", short_name="", group="autoscaling")
+SCALE = ResourceKind(name="Scale", plural="scales", short_name="", group="autoscaling")
 """Not kept: half of an object of another kind."""
-POLICIES = ("OrderedReady", "Parallel")
-LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+POD_MANAGEMENT_POLICIES = ("OrderedReady", "Parallel")
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-def created(kind: Kind, name: str, body: Object) -> Object:
+def prepare_for_create(kind: ResourceKind, name: str, body: Object) -> Object:
     """Spec and status of a new one; a status sent by the client is dropped."""
-    spec = _completed(kind, body.get("spec") or {})
-    if causes := [*_wrong_name(kind, name), *_wrong_spec(kind, spec)]:
+    spec = _set_defaults(kind, body.get("spec") or {})
+    if causes := [*_check_name(kind, name), *_check_spec(kind, spec)]:
         raise errors.invalid(kind, name, causes)
     return {"spec": spec, "status": {}}
 
 
-def updated(kind: Kind, old: Object, new: Object) -> Object:
+def prepare_for_update(kind: ResourceKind, old: Object, new: Object) -> Object:
     """The object after a patch of it, complete again, and a generation further if its spec has changed."""
-    spec = _completed(kind, new.get("spec") or {})
-    if causes := [*_wrong_spec(kind, spec), *_forbidden(kind, old["spec"], spec)]:
+    spec = _set_defaults(kind, new.get("spec") or {})
+    if causes := [*_check_spec(kind, spec), *_check_immutable_fields(kind, old["spec"], spec)]:
         raise errors.invalid(kind, old["metadata"]["name"], causes)
     generation = old["metadata"].get("generation", 0) + (spec != old["spec"])
     return {**new, "spec": spec, "metadata": {**new["metadata"], "generation": generation}}
 
 
-def scale(item: Object) -> Object:
+def build_scale(item: Object) -> Object:
     """The `scale` half, as an object of its own kind."""
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     metadata = {key: item["metadata"][key] for key in shown if key in item["metadata"]}
@@ -81,12 +81,12 @@ def scale(item: Object) -> Object:
         "spec": {"replicas": item["spec"]["replicas"]} if item["spec"]["replicas"] else {},
         "status": {
             "replicas": item["status"].get("replicas", 0),
-            "selector": selector_text(item["spec"]["selector"]),
+            "selector": format_selector(item["spec"]["selector"]),
         },
     }
 
 
-def rescaled(scale: Object) -> Object:
+def build_scale_patch(scale: Object) -> Object:
     """The patch of the workload that makes its `scale` half this one."""
     metadata, replicas = scale["metadata"], (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
@@ -96,7 +96,7 @@ def rescaled(scale: Object) -> Object:
     return {"metadata": kept, "spec": {"replicas": replicas}}
 
 
-def _completed(kind: Kind, given: Object) -> Object:
+def _set_defaults(kind: ResourceKind, given: Object) -> Object:
     """With the defaults in place of what is missing or null, quantities as strings."""
     defaults = STATEFUL_SET_DEFAULTS if kind is STATEFUL_SET else DEPLOYMENT_DEFAULTS
     spec = {**defaults, **{key: value for key, value in given.items() if value is not None}}
@@ -106,42 +106,42 @@ def _completed(kind: Kind, given: Object) -> Object:
     template = spec.get("template") or {}
     metadata = {key: value for key, value in (template.get("metadata") or {}).items() if value is not None}
     pod_spec = {**TEMPLATE_DEFAULTS, **(template.get("spec") or {})}
-    pods.complete_containers(pod_spec, has_requests=False)
+    pods.set_container_defaults(pod_spec, has_requests=False)
     return {**spec, "template": {"metadata": metadata, "spec": pod_spec}}
 
 
-def _wrong_name(kind: Kind, name: str) -> list[Cause]:
+def _check_name(kind: ResourceKind, name: str) -> list[Cause]:
     """Pods of a StatefulSet have its name as their host's."""
-    if kind is not STATEFUL_SET or LABEL.fullmatch(name):
+    if kind is not STATEFUL_SET or DNS_LABEL.fullmatch(name):
         return []
     why = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
     return [("FieldValueInvalid", f'Invalid value: "{name}": {why}', "metadata.name")]
 
 
-def _wrong_spec(kind: Kind, spec: Object) -> list[Cause]:
+def _check_spec(kind: ResourceKind, spec: Object) -> list[Cause]:
     causes = []
     if not isinstance(spec["replicas"], int) or spec["replicas"] < 0:
         why = f"Invalid value: {spec['replicas']}: must be greater than or equal to 0"
         causes.append(("FieldValueInvalid", why, "spec.replicas"))
-    if kind is STATEFUL_SET and spec["podManagementPolicy"] not in POLICIES:
+    if kind is STATEFUL_SET and spec["podManagementPolicy"] not in POD_MANAGEMENT_POLICIES:
         why = f"Invalid value: \"{spec['podManagementPolicy']}\": must be 'OrderedReady' or 'Parallel'"
         causes.append(("FieldValueInvalid", why, "spec.podManagementPolicy"))
-    return causes + _wrong_selector(kind, spec) + _wrong_template(spec["template"]["spec"])
+    return causes + _check_selector(kind, spec) + _check_template(spec["template"]["spec"])
 
 
-def _wrong_selector(kind: Kind, spec: Object) -> list[Cause]:
+def _check_selector(kind: ResourceKind, spec: Object) -> list[Cause]:
     selector, labels = spec.get("selector"), spec["template"]["metadata"].get("labels")
     if selector is not None and not any(selector.values()):
         why = f"Invalid value: {{}}: empty selector is invalid for {kind.name.lower()}"
         return [("FieldValueInvalid", why, "spec.selector")]
     if selector is not None and matches_selector(selector, labels or {}):
         return []
-    why = f"Invalid value: {_json(labels)}: `selector` does not match template `labels`"
+    why = f"Invalid value: {_encode(labels)}: `selector` does not match template `labels`"
     missing = [("FieldValueRequired", "Required value", "spec.selector")] if selector is None else []
     return [*missing, ("FieldValueInvalid", why, "spec.template.metadata.labels")]
 
 
-def _wrong_template(spec: Object) -> list[Cause]:
+def _check_template(spec: Object) -> list[Cause]:
     causes = []
     if not spec.get("containers"):
         causes.append(("FieldValueRequired", "Required value", "spec.template.spec.containers"))
@@ -151,18 +151,18 @@ def _wrong_template(spec: Object) -> list[Cause]:
     return causes
 
 
-def _forbidden(kind: Kind, old: Object, new: Object) -> list[Cause]:
+def _check_immutable_fields(kind: ResourceKind, old: Object, new: Object) -> list[Cause]:
     if kind is not STATEFUL_SET:
         if old["selector"] == new.get("selector"):
             return []
-        why = f"Invalid value: {_json(new.get('selector'))}: field is immutable"
+        why = f"Invalid value: {_encode(new.get('selector'))}: field is immutable"
         return [("FieldValueInvalid", why, "spec.selector")]
-    if all(old.get(key) == new.get(key) for key in old.keys() | new.keys() if key not in STATEFUL_SET_CHANGEABLE):
+    if all(old.get(key) == new.get(key) for key in old.keys() | new.keys() if key not in MUTABLE_STATEFUL_SET_FIELDS):
         return []
-    *most, last = (f"'{name}'" for name in STATEFUL_SET_CHANGEABLE)
+    *most, last = (f"'{name}'" for name in MUTABLE_STATEFUL_SET_FIELDS)
     why = f"Forbidden: updates to statefulset spec for fields other than {', '.join(most)} and {last} are forbidden"
     return [("FieldValueForbidden", why, "spec")]
 
 
-def _json(value: object) -> str:
+def _encode(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.kubelet import Kubelet
+from vrampack.simulator.kubelet import SimulatedKubelet
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
-from vrampack.simulator.workloads import Workloads
+from vrampack.simulator.workloads import WorkloadController
 
 
 @asynccontextmanager
-async def embedded_cluster(settings: SchedulerSettings, *, port: int = 0) -> AsyncIterator[ApiServer]:
+async def run_embedded_cluster(settings: SchedulerSettings, *, port: int = 0) -> AsyncIterator[ApiServer]:
     """A running cluster without nodes. A part of it that fails ends the block with its error."""
     async with ApiServer(port=port) as api, asyncio.TaskGroup() as group:
-        parts = (Workloads(api.store), Kubelet(api.store), Scheduler(api.store, settings))
+        parts = (WorkloadController(api.store), SimulatedKubelet(api.store), Scheduler(api.store, settings))
         tasks = [group.create_task(part.run()) for part in parts]
         try:
             yield api

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from vrampack.simulator import cells
 from vrampack.simulator.ages import UNKNOWN
-from vrampack.simulator.cells import NONE, Cell
+from vrampack.simulator.cells import NONE, CellFormatter
 from vrampack.simulator.kinds import DEPLOYMENT, EVENT, NODE, POD, STATEFUL_SET, Object
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column, and what fills its cells."""
 
     name: str
-    cell: Cell
+    format_cell: CellFormatter
     priority: int = 0
     format: str = ""
 
-    def definition(self) -> Object:
+    def build_definition(self) -> Object:
         what = self.name.lower()
         return {
             "name": self.name,
@@ -30,55 +30,63 @@ class Column:
         }
 
 
-NAME = Column("Name", cells.name, format="name")
-AGE = Column("Age", cells.object_age)
-TEMPLATE = (Column("Containers", cells.of_containers("name"), 1), Column("Images", cells.of_containers("image"), 1))
+NAME_COLUMN = TableColumn("Name", cells.format_name, format="name")
+AGE_COLUMN = TableColumn("Age", cells.format_object_age)
+TEMPLATE_COLUMNS = (
+    TableColumn("Containers", cells.build_container_field_cell("name"), 1),
+    TableColumn("Images", cells.build_container_field_cell("image"), 1),
+)
 
-COLUMNS: dict[str, tuple[Column, ...]] = {
+COLUMNS_BY_PLURAL: dict[str, tuple[TableColumn, ...]] = {
     POD.plural: (
-        NAME,
-        Column("Ready", cells.pod_ready),
-        Column("Status", cells.pod_status),
-        Column("Restarts", cells.pod_restarts),
-        AGE,
-        Column("IP", cells.pod_ip, 1),
-        Column("Node", lambda pod, _: pod["spec"].get("nodeName") or NONE, 1),
-        Column("Nominated Node", lambda pod, _: pod["status"].get("nominatedNodeName") or NONE, 1),
-        Column("Readiness Gates", cells.pod_gates, 1),
+        NAME_COLUMN,
+        TableColumn("Ready", cells.format_pod_ready),
+        TableColumn("Status", cells.format_pod_status),
+        TableColumn("Restarts", cells.format_pod_restarts),
+        AGE_COLUMN,
+        TableColumn("IP", cells.format_pod_ip, 1),
+        TableColumn("Node", lambda pod, _: pod["spec"].get("nodeName") or NONE, 1),
+        TableColumn("Nominated Node", lambda pod, _: pod["status"].get("nominatedNodeName") or NONE, 1),
+        TableColumn("Readiness Gates", cells.format_readiness_gates, 1),
     ),
     NODE.plural: (
-        NAME,
-        Column("Status", cells.node_status),
-        Column("Roles", cells.node_roles),
-        AGE,
-        Column("Version", cells.node_info("kubeletVersion", "")),
-        Column("Internal-IP", cells.node_address("InternalIP"), 1),
-        Column("External-IP", cells.node_address("ExternalIP"), 1),
-        Column("OS-Image", cells.node_info("osImage", UNKNOWN), 1),
-        Column("Kernel-Version", cells.node_info("kernelVersion", UNKNOWN), 1),
-        Column("Container-Runtime", cells.node_info("containerRuntimeVersion", UNKNOWN), 1),
+        NAME_COLUMN,
+        TableColumn("Status", cells.format_node_status),
+        TableColumn("Roles", cells.format_node_roles),
+        AGE_COLUMN,
+        TableColumn("Version", cells.build_node_info_cell("kubeletVersion", "")),
+        TableColumn("Internal-IP", cells.build_node_address_cell("InternalIP"), 1),
+        TableColumn("External-IP", cells.build_node_address_cell("ExternalIP"), 1),
+        TableColumn("OS-Image", cells.build_node_info_cell("osImage", UNKNOWN), 1),
+        TableColumn("Kernel-Version", cells.build_node_info_cell("kernelVersion", UNKNOWN), 1),
+        TableColumn("Container-Runtime", cells.build_node_info_cell("containerRuntimeVersion", UNKNOWN), 1),
     ),
     EVENT.plural: (
-        Column("Last Seen", cells.event_last_seen),
-        Column("Type", cells.event_text("type")),
-        Column("Reason", cells.event_text("reason")),
-        Column("Object", cells.event_object),
-        Column("Subobject", lambda event, _: (event.get("involvedObject") or {}).get("fieldPath", ""), 1),
-        Column("Source", cells.event_source, 1),
-        Column("Message", cells.event_text("message")),
-        Column("First Seen", cells.event_first_seen, 1),
-        Column("Count", cells.event_count, 1),
-        Column("Name", cells.name, 1, format="name"),
+        TableColumn("Last Seen", cells.format_event_last_seen),
+        TableColumn("Type", cells.build_event_field_cell("type")),
+        TableColumn("Reason", cells.build_event_field_cell("reason")),
+        TableColumn("Object", cells.format_event_object),
+        TableColumn("Subobject", lambda event, _: (event.get("involvedObject") or {}).get("fieldPath", ""), 1),
+        TableColumn("Source", cells.format_event_source, 1),
+        TableColumn("Message", cells.build_event_field_cell("message")),
+        TableColumn("First Seen", cells.format_event_first_seen, 1),
+        TableColumn("Count", cells.format_event_count, 1),
+        TableColumn("Name", cells.format_name, 1, format="name"),
     ),
-    STATEFUL_SET.plural: (NAME, Column("Ready", cells.replicas_ready), AGE, *TEMPLATE),
+    STATEFUL_SET.plural: (
+        NAME_COLUMN,
+        TableColumn("Ready", cells.format_ready_replicas),
+        AGE_COLUMN,
+        *TEMPLATE_COLUMNS,
+    ),
     DEPLOYMENT.plural: (
-        NAME,
-        Column("Ready", cells.replicas_ready),
-        Column("Up-to-date", cells.count("updatedReplicas")),
-        Column("Available", cells.count("availableReplicas")),
-        AGE,
-        *TEMPLATE,
-        Column("Selector", cells.selector, 1),
+        NAME_COLUMN,
+        TableColumn("Ready", cells.format_ready_replicas),
+        TableColumn("Up-to-date", cells.build_status_count_cell("updatedReplicas")),
+        TableColumn("Available", cells.build_status_count_cell("availableReplicas")),
+        AGE_COLUMN,
+        *TEMPLATE_COLUMNS,
+        TableColumn("Selector", cells.format_workload_selector, 1),
     ),
 }
 """By the kind's plural; in the real server's order."""

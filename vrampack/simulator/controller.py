@@ -1,30 +1,30 @@
-"""What follows a store: woken by every change, it does everything there is to do and waits for the next one."""
+"""A controller: woken by every change of the store, it reconciles and waits for the next change."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 
-from vrampack.simulator.store import Store
+from vrampack.simulator.store import ObjectStore
 
 
 class Controller(ABC):
     """One loop over one store, which it reads and writes through alone."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seen = 0
-        """The version up to which it has looked at changes."""
-        self._wake = asyncio.Event()
-        store.subscribe(self._wake.set)
+        self._observed_version = 0
+        """The store version whose changes have been reconciled."""
+        self._wake_event = asyncio.Event()
+        store.subscribe(self._wake_event.set)
 
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
-            self._wake.clear()
-            self.step()
-            await self._wake.wait()
+            self._wake_event.clear()
+            self.reconcile()
+            await self._wake_event.wait()
 
     @abstractmethod
-    def step(self) -> None:
-        """Do everything there is to do now. What that leads to is seen in the next step."""
+    def reconcile(self) -> None:
+        """Do everything there is to do now. The changes this makes are reconciled in the next call."""

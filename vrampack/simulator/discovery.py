@@ -1,4 +1,4 @@
-"""What the server tells about itself: its version, its kinds, and as much of a schema as kubectl needs.
+"""Discovery: the server's version, its kinds, and as much of a schema as kubectl needs.
 
 Discovery is served in its plain form; whoever asks for the aggregated one also takes this. The schema names no
 field of any object: it says that the server checks them itself (`fieldValidation`), so that kubectl does not.
@@ -6,66 +6,68 @@ field of any object: it says that the server checks them itself (`fieldValidatio
 
 from __future__ import annotations
 
-from vrampack.simulator.kinds import KINDS, POD, Kind, Object
-from vrampack.simulator.surface import collection
+from vrampack.simulator.kinds import KINDS_BY_PLURAL, POD, Object, ResourceKind
+from vrampack.simulator.surface import build_collection_path
 
-VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+embedded", "platform": "embedded"}
-GROUP = {
+SERVER_VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+embedded", "platform": "embedded"}
+APPS_GROUP = {
     "name": "apps",
     "versions": [{"groupVersion": "apps/v1", "version": "v1"}],
     "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"},
 }
 VERBS = ("create", "delete", "get", "list", "patch", "watch")
-OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
+WRITE_OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
 """Query parameters of writes that kubectl looks for in the schema before it sends them."""
 
 
-def versions() -> Object:
+def build_api_versions() -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def groups() -> Object:
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [GROUP]}
+def build_api_group_list() -> Object:
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [APPS_GROUP]}
 
 
-def group() -> Object:
-    return {"kind": "APIGroup", "apiVersion": "v1", **GROUP}
+def build_api_group() -> Object:
+    return {"kind": "APIGroup", "apiVersion": "v1", **APPS_GROUP}
 
 
-def resources(root: str) -> Object:
+def build_api_resource_list(path_prefix: str) -> Object:
     """The kinds below `/api/v1` or `/apis/apps/v1`, each followed by its subresources."""
-    kinds = sorted((kind for kind in KINDS.values() if kind.root == root), key=lambda kind: kind.plural)
+    kinds = sorted(
+        (kind for kind in KINDS_BY_PLURAL.values() if kind.path_prefix == path_prefix), key=lambda kind: kind.plural
+    )
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": kinds[0].group_version,
-        "resources": [entry for kind in kinds for entry in (_resource(kind), *_subresources(kind))],
+        "resources": [entry for kind in kinds for entry in (_build_resource(kind), *_build_subresources(kind))],
     }
 
 
-def schemas() -> Object:
+def build_openapi_index() -> Object:
     """Where the schema of each group lies."""
-    roots = sorted({kind.root for kind in KINDS.values()})
+    roots = sorted({kind.path_prefix for kind in KINDS_BY_PLURAL.values()})
     return {"paths": {root.lstrip("/"): {"serverRelativeURL": f"/openapi/v3{root}"} for root in roots}}
 
 
-def schema(root: str) -> Object:
+def build_openapi_document(path_prefix: str) -> Object:
     paths = {}
-    for kind in KINDS.values():
-        if kind.root == root:
-            paths[collection(kind)] = {"post": _operation(kind, "post")}
-            paths[collection(kind) + "/{name}"] = {
-                "patch": _operation(kind, "patch"),
-                "delete": _operation(kind, "delete"),
+    for kind in KINDS_BY_PLURAL.values():
+        if kind.path_prefix == path_prefix:
+            paths[build_collection_path(kind)] = {"post": _build_operation(kind, "post")}
+            paths[build_collection_path(kind) + "/{name}"] = {
+                "patch": _build_operation(kind, "patch"),
+                "delete": _build_operation(kind, "delete"),
             }
     return {
         "openapi": "3.0.0",
-        "info": {"title": "vrampack embedded cluster", "version": VERSION["gitVersion"]},
+        "info": {"title": "vrampack embedded cluster", "version": SERVER_VERSION["gitVersion"]},
         "paths": paths,
     }
 
 
-def _resource(kind: Kind) -> Object:
+def _build_resource(kind: ResourceKind) -> Object:
     entry = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
@@ -74,35 +76,35 @@ def _resource(kind: Kind) -> Object:
         "verbs": list(VERBS),
         "shortNames": [kind.short_name],
     }
-    return entry | ({"categories": ["all"]} if kind.is_in_all else {})
+    return entry | ({"categories": ["all"]} if kind.is_in_category_all else {})
 
 
-def _subresources(kind: Kind) -> list[Object]:
+def _build_subresources(kind: ResourceKind) -> list[Object]:
     entries = []
     if kind is POD:
-        entries.append(_subresource(kind, "binding", ["create"], kind="Binding"))
-        eviction = _subresource(kind, "eviction", ["create"], kind="Eviction")
+        entries.append(_build_subresource(kind, "binding", ["create"], kind="Binding"))
+        eviction = _build_subresource(kind, "eviction", ["create"], kind="Eviction")
         entries.append(eviction | {"group": "policy", "version": "v1"})
     if "scale" in kind.subresources:
-        scale = _subresource(kind, "scale", ["get", "patch"], kind="Scale")
+        scale = _build_subresource(kind, "scale", ["get", "patch"], kind="Scale")
         entries.append(scale | {"group": "autoscaling", "version": "v1"})
     if "status" in kind.subresources:
-        entries.append(_subresource(kind, "status", ["get", "patch"], kind=kind.name))
+        entries.append(_build_subresource(kind, "status", ["get", "patch"], kind=kind.name))
     return entries
 
 
-def _subresource(of: Kind, name: str, verbs: list[str], *, kind: str) -> Object:
+def _build_subresource(parent: ResourceKind, name: str, verbs: list[str], *, kind: str) -> Object:
     return {
-        "name": f"{of.plural}/{name}",
+        "name": f"{parent.plural}/{name}",
         "singularName": "",
-        "namespaced": of.is_namespaced,
+        "namespaced": parent.is_namespaced,
         "kind": kind,
         "verbs": verbs,
     }
 
 
-def _operation(kind: Kind, method: str) -> Object:
-    options = OPTIONS if method != "delete" else ("dryRun",)
+def _build_operation(kind: ResourceKind, method: str) -> Object:
+    options = WRITE_OPTIONS if method != "delete" else ("dryRun",)
     parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in options]
     meaning = {"group": kind.group, "kind": kind.name, "version": "v1"}
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from vrampack.simulator.kinds import Kind, Object
+from vrampack.simulator.kinds import Object, ResourceKind
 
 
 class StatusError(Exception):
@@ -31,7 +31,7 @@ class StatusError(Exception):
         self._details = details
         self._metadata = dict(metadata or {})
 
-    def status(self) -> Object:
+    def build_status(self) -> Object:
         """The body, its keys in the real server's order; what is not there is left out, not null."""
         body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": self._metadata, "status": "Failure"}
         body["message"] = self.message
@@ -42,9 +42,9 @@ class StatusError(Exception):
         return body | {"code": self.code}
 
 
-def not_found(kind: Kind, name: str) -> StatusError:
+def not_found(kind: ResourceKind, name: str) -> StatusError:
     message = f'{kind.qualified_plural} "{name}" not found'
-    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(kind, name, kind.plural))
+    return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_build_details(kind, name, kind.plural))
 
 
 def no_such_resource() -> StatusError:
@@ -62,7 +62,7 @@ def unsupported_media_type() -> StatusError:
     return StatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, details={})
 
 
-def unknown_body_form() -> StatusError:
+def unknown_body_format() -> StatusError:
     message = (
         "the body of the request was in an unknown format - accepted media types include: application/json "
         "(the embedded API server reads no other)"
@@ -80,15 +80,15 @@ def too_large(limit_bytes: int) -> StatusError:
     return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message, details={})
 
 
-def already_exists(kind: Kind, name: str) -> StatusError:
+def already_exists(kind: ResourceKind, name: str) -> StatusError:
     message = f'{kind.qualified_plural} "{name}" already exists'
-    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(kind, name, kind.plural))
+    return StatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_build_details(kind, name, kind.plural))
 
 
-def conflict(what: str, name: str, why: str, *, group: str = "") -> StatusError:
+def conflict(resource: str, name: str, reason: str, *, group: str = "") -> StatusError:
     """`what` is `pods`, `pods/binding` or, for a delete, `Pod`: the real server is not of one mind either."""
-    message = f'Operation cannot be fulfilled on {what}{"." * bool(group)}{group} "{name}": {why}'
-    details = {"name": name, "group": group, "kind": what} if group else {"name": name, "kind": what}
+    message = f'Operation cannot be fulfilled on {resource}{"." * bool(group)}{group} "{name}": {reason}'
+    details = {"name": name, "group": group, "kind": resource} if group else {"name": name, "kind": resource}
     return StatusError(HTTPStatus.CONFLICT, "Conflict", message, details=details)
 
 
@@ -96,7 +96,7 @@ def bad_request(message: str) -> StatusError:
     return StatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
-def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
+def invalid(kind: ResourceKind, name: str, causes: Sequence[tuple[str, str, str]]) -> StatusError:
     """`causes` are (reason, message, field), e.g. `("FieldValueRequired", "Required value", "spec.containers")`."""
     listed = [{"reason": reason, "message": message, "field": field} for reason, message, field in causes]
     told = [f"{field}: {message}" for _, message, field in causes]
@@ -105,22 +105,22 @@ def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> St
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "Invalid",
         f'{kind.qualified_name} "{name}" is invalid: {text}',
-        details={**_about(kind, name, kind.name), "causes": listed},
+        details={**_build_details(kind, name, kind.name), "causes": listed},
     )
 
 
-def invalid_option(options: str, field: str, given: str, supported: str) -> StatusError:
+def invalid_option(options: str, field: str, value: str, supported: str) -> StatusError:
     """Of the query or of the body, of the kinds `CreateOptions`, `ListOptions`, ..."""
-    return _wrong_option(
-        options, field, "FieldValueNotSupported", f"Unsupported value: {given}: supported values: {supported}"
+    return _invalid_list_option(
+        options, field, "FieldValueNotSupported", f"Unsupported value: {value}: supported values: {supported}"
     )
 
 
-def forbidden_option(options: str, field: str, why: str) -> StatusError:
-    return _wrong_option(options, field, "FieldValueForbidden", f"Forbidden: {why}")
+def forbidden_option(options: str, field: str, reason: str) -> StatusError:
+    return _invalid_list_option(options, field, "FieldValueForbidden", f"Forbidden: {reason}")
 
 
-def _wrong_option(options: str, field: str, reason: str, message: str) -> StatusError:
+def _invalid_list_option(options: str, field: str, reason: str, message: str) -> StatusError:
     causes = [{"reason": reason, "message": message, "field": field}]
     return StatusError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -150,7 +150,7 @@ def internal(message: str) -> StatusError:
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
-def _about(kind: Kind, name: str, called: str) -> Object:
+def _build_details(kind: ResourceKind, name: str, kind_name: str) -> Object:
     """The core group is left out, as everywhere."""
     group = {"group": kind.group} if kind.group else {}
-    return {"name": name, **group, "kind": called}
+    return {"name": name, **group, "kind": kind_name}

@@ -10,11 +10,11 @@ import yaml
 
 from vrampack.simulator.kinds import Object
 
-KINDS = ("Node", "Pod")
-LISTS = ("List", "NodeList", "PodList")
+ACCEPTED_KINDS = ("Node", "Pod")
+LIST_KINDS = ("List", "NodeList", "PodList")
 
 
-class FileError(ValueError):
+class ObjectFileError(ValueError):
     """The file cannot be used; the message names it, the object and the fix."""
 
 
@@ -33,25 +33,28 @@ def read_objects(file: Path) -> list[Object]:
     try:
         documents = list(yaml.load_all(file.read_text(encoding="utf-8"), Loader=_Loader))
     except OSError as error:
-        raise FileError(f"{file}: {error.strerror or error}") from error
+        raise ObjectFileError(f"{file}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FileError(f"{file}: not YAML: {error}") from error
+        raise ObjectFileError(f"{file}: not YAML: {error}") from error
     objects = [
-        item for at, document in enumerate(documents) if document is not None for item in _items(document, f"[{at}]")
+        item
+        for at, document in enumerate(documents)
+        if document is not None
+        for item in _iterate_items(document, f"[{at}]")
     ]
     seen: set[tuple[str, str, str]] = set()
     for place, item in objects:
-        _check(file, place, item)
+        _check_object(file, place, item)
         metadata = item["metadata"]
         key = (item["kind"], metadata.get("namespace") or "default", metadata["name"])
         if key in seen:
-            raise FileError(f"{file}: document {place}: {key[0]} {key[2]} stands twice; leave one")
+            raise ObjectFileError(f"{file}: document {place}: {key[0]} {key[2]} stands twice; leave one")
         seen.add(key)
     return [item for _, item in objects]
 
 
-def _items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - whatever the file holds
-    if isinstance(document, dict) and document.get("kind") in LISTS:
+def _iterate_items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - whatever the file holds
+    if isinstance(document, dict) and document.get("kind") in LIST_KINDS:
         kind = {"NodeList": "Node", "PodList": "Pod"}.get(document["kind"])
         for at, item in enumerate(document.get("items") or []):
             # Inside a typed list the items carry no kind.
@@ -61,15 +64,17 @@ def _items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN
         yield place, document
 
 
-def _check(file: Path, place: str, item: Any) -> None:  # noqa: ANN401 - whatever the file holds
+def _check_object(file: Path, place: str, item: Any) -> None:  # noqa: ANN401 - whatever the file holds
     where = f"{file}: document {place}"
     if not isinstance(item, dict):
-        raise FileError(f"{where}: not an object with kind and metadata")
-    if item.get("kind") not in KINDS:
-        raise FileError(f"{where}.kind: {item.get('kind')!r} is none of {', '.join(KINDS)}; leave it out of the file")
+        raise ObjectFileError(f"{where}: not an object with kind and metadata")
+    if item.get("kind") not in ACCEPTED_KINDS:
+        raise ObjectFileError(
+            f"{where}.kind: {item.get('kind')!r} is none of {', '.join(ACCEPTED_KINDS)}; leave it out of the file"
+        )
     metadata = item.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
-        raise FileError(f"{where}.metadata.name: missing; give the {item['kind']} a name")
+        raise ObjectFileError(f"{where}.metadata.name: missing; give the {item['kind']} a name")
     for half in ("spec", "status"):
         if not isinstance(item.get(half) or {}, dict):
-            raise FileError(f"{where}.{half}: not an object")
+            raise ObjectFileError(f"{where}.{half}: not an object")

@@ -10,7 +10,7 @@ Object: TypeAlias = dict[str, Any]  # Any: the store keeps whatever JSON its cli
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ResourceKind:
     """One resource, as discovery names it."""
 
     name: str
@@ -19,10 +19,10 @@ class Kind:
     group: str = ""
     """Empty for the core group, whose URLs and texts leave it out."""
     is_namespaced: bool = True
-    is_in_all: bool = False
+    is_in_category_all: bool = False
     """Whether `kubectl get all` means it too."""
     subresources: tuple[Literal["status", "scale"], ...] = ("status",)
-    fields: tuple[str, ...] = ()
+    selectable_fields: tuple[str, ...] = ()
     """What a field selector may ask for, beside name and namespace."""
 
     @property
@@ -30,7 +30,7 @@ class Kind:
         return f"{self.group}/v1" if self.group else "v1"
 
     @property
-    def root(self) -> str:
+    def path_prefix(self) -> str:
         """Where the URLs of its group begin."""
         return f"/apis/{self.group}/v1" if self.group else "/api/v1"
 
@@ -47,29 +47,31 @@ class Kind:
     def has_status(self) -> bool:
         return "status" in self.subresources
 
-    def tagged(self, item: Object) -> Object:
+    def add_type_meta(self, item: Object) -> Object:
         """The object as it is answered alone or in a watch; inside a list it carries no kind."""
         return {"kind": self.name, "apiVersion": self.group_version} | item
 
-    def key(self, namespace: str, name: str) -> str:
+    def build_key(self, namespace: str, name: str) -> str:
         """Objects are listed in this order, which is etcd's: `a-b/c` comes before `a/b`."""
         return f"{namespace}/{name}" if self.is_namespaced else name
 
 
-POD = Kind(
+POD = ResourceKind(
     name="Pod",
     plural="pods",
     short_name="po",
-    is_in_all=True,
-    fields=("spec.nodeName", "spec.schedulerName", "status.phase"),
+    is_in_category_all=True,
+    selectable_fields=("spec.nodeName", "spec.schedulerName", "status.phase"),
 )
-NODE = Kind(name="Node", plural="nodes", short_name="no", is_namespaced=False, fields=("spec.unschedulable",))
-EVENT = Kind(
+NODE = ResourceKind(
+    name="Node", plural="nodes", short_name="no", is_namespaced=False, selectable_fields=("spec.unschedulable",)
+)
+EVENT = ResourceKind(
     name="Event",
     plural="events",
     short_name="ev",
     subresources=(),
-    fields=(
+    selectable_fields=(
         "involvedObject.apiVersion",
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -79,23 +81,23 @@ EVENT = Kind(
         "type",
     ),
 )
-STATEFUL_SET = Kind(
+STATEFUL_SET = ResourceKind(
     name="StatefulSet",
     plural="statefulsets",
     short_name="sts",
     group="apps",
-    is_in_all=True,
+    is_in_category_all=True,
     subresources=("status", "scale"),
 )
-DEPLOYMENT = Kind(
+DEPLOYMENT = ResourceKind(
     name="Deployment",
     plural="deployments",
     short_name="deploy",
     group="apps",
-    is_in_all=True,
+    is_in_category_all=True,
     subresources=("status", "scale"),
 )
-WORKLOADS = (DEPLOYMENT, STATEFUL_SET)
+WORKLOAD_KINDS = (DEPLOYMENT, STATEFUL_SET)
 
-KINDS = {kind.plural: kind for kind in (POD, NODE, EVENT, DEPLOYMENT, STATEFUL_SET)}
+KINDS_BY_PLURAL = {kind.plural: kind for kind in (POD, NODE, EVENT, DEPLOYMENT, STATEFUL_SET)}
 """By the word in the URL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-NAME = "vrampack-embedded"
+ENTRY_NAME = "vrampack-embedded"
 
 
 def write_kubeconfig(folder: Path, url: str) -> Path:
@@ -14,10 +14,12 @@ def write_kubeconfig(folder: Path, url: str) -> Path:
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": NAME,
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
-        "clusters": [{"name": NAME, "cluster": {"server": url}}],
-        "users": [{"name": NAME, "user": {}}],
+        "current-context": ENTRY_NAME,
+        "contexts": [
+            {"name": ENTRY_NAME, "context": {"cluster": ENTRY_NAME, "user": ENTRY_NAME, "namespace": "default"}}
+        ],
+        "clusters": [{"name": ENTRY_NAME, "cluster": {"server": url}}],
+        "users": [{"name": ENTRY_NAME, "user": {}}],
     }
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Pods that a workload owns: how one is made from its template, and what a controller reads of it."""
+"""Pods owned by a workload: how one is built from its template, and what a controller reads of it."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from vrampack.simulator.kinds import WORKLOADS, Kind, Object
+from vrampack.simulator.kinds import WORKLOAD_KINDS, Object, ResourceKind
 
-SAFE_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+SAFE_HASH_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """The real server's: no vowels and nothing that looks like one, so that no words come out."""
 HASH_LENGTH = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What one workload needs now. Its status says how things are before that."""
+class WorkloadPlan:
+    """What to create and delete for one workload now; its status describes the state before that."""
 
     status: Object
-    create: list[Object] = field(default_factory=list)
-    delete: list[Object] = field(default_factory=list)
+    pods_to_create: list[Object] = field(default_factory=list)
+    pods_to_delete: list[Object] = field(default_factory=list)
 
 
-def template_hash(owner: Object) -> str:
+def hash_template(owner: Object) -> str:
     """The same for the same template, in every run. The real server's differs: it hashes its own memory layout."""
     digest = hashlib.sha256(msgspec.json.encode(owner["spec"]["template"], order="deterministic")).digest()
-    return "".join(SAFE_LETTERS[byte % len(SAFE_LETTERS)] for byte in digest[:HASH_LENGTH])
+    return "".join(SAFE_HASH_LETTERS[byte % len(SAFE_HASH_LETTERS)] for byte in digest[:HASH_LENGTH])
 
 
-def new_pod(kind: Kind, owner: Object, prefix: str, labels: Mapping[str, str]) -> Object:
+def build_pod(kind: ResourceKind, owner: Object, prefix: str, labels: Mapping[str, str]) -> Object:
     """A pod of the owner's template with these labels more, its name left to the server."""
     template = owner["spec"]["template"]
     given = template["metadata"]
     metadata = {
         "generateName": prefix,
         "labels": {**(given.get("labels") or {}), **labels},
-        "ownerReferences": [reference(kind, owner)],
+        "ownerReferences": [build_owner_reference(kind, owner)],
         **{key: given[key] for key in ("annotations", "finalizers") if given.get(key)},
     }
     return {"metadata": metadata, "spec": dict(template["spec"])}
 
 
-def reference(kind: Kind, owner: Object) -> Object:
+def build_owner_reference(kind: ResourceKind, owner: Object) -> Object:
     return {
         "apiVersion": kind.group_version,
         "kind": kind.name,
@@ -54,18 +54,20 @@ def reference(kind: Kind, owner: Object) -> Object:
     }
 
 
-def controller(pod: Object) -> Object | None:
+def find_controller(pod: Object) -> Object | None:
     """The one owner that looks after the pod."""
     references = pod["metadata"].get("ownerReferences") or []
     return next((each for each in references if each.get("controller")), None)
 
 
-def is_served(owner: Object) -> bool:
+def is_workload_reference(owner: Object) -> bool:
     """Whether a reference is to a kind whose objects we would know."""
-    return any((owner.get("apiVersion"), owner.get("kind")) == (kind.group_version, kind.name) for kind in WORKLOADS)
+    return any(
+        (owner.get("apiVersion"), owner.get("kind")) == (kind.group_version, kind.name) for kind in WORKLOAD_KINDS
+    )
 
 
-def label(pod: Object, key: str) -> str:
+def get_label(pod: Object, key: str) -> str:
     return str((pod["metadata"].get("labels") or {}).get(key, ""))
 
 

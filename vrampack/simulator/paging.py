@@ -13,10 +13,10 @@ import msgspec
 
 from vrampack.simulator import errors
 from vrampack.simulator.kinds import Object
-from vrampack.simulator.selectors import Selector
+from vrampack.simulator.selectors import ObjectSelector
 
 
-class Token(msgspec.Struct, frozen=True):
+class ContinueToken(msgspec.Struct, frozen=True):
     """What the opaque `continue` says: which snapshot, and the first key of the next page."""
 
     version: int = msgspec.field(name="rv")
@@ -24,29 +24,29 @@ class Token(msgspec.Struct, frozen=True):
     v: str = "meta.k8s.io/v1"
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse_text(cls, text: str) -> Self:
         try:
             raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             return msgspec.json.decode(raw, type=cls)
         except (binascii.Error, ValueError, msgspec.DecodeError) as error:
             raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error
 
-    def text(self) -> str:
+    def encode_text(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ObjectPage:
     """Some objects of the state at `version`; `token` and `remaining` are there when more follow."""
 
     version: int
     items: Sequence[Object]
-    token: Token | None = None
-    remaining: int = 0
+    continue_token: ContinueToken | None = None
+    remaining_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ListSnapshot:
     """All objects of one kind at one version, by reference, in the order of their keys."""
 
     version: int
@@ -54,26 +54,26 @@ class Snapshot:
     items: Sequence[Object]
 
     @classmethod
-    def of(cls, version: int, objects: Mapping[str, Object]) -> Self:
+    def from_objects(cls, version: int, objects: Mapping[str, Object]) -> Self:
         keys = sorted(objects)
         return cls(version, keys, [objects[key] for key in keys])
 
-    def page(self, prefix: str, *, limit: int, start: str, selector: Selector) -> Page:
+    def read_page(self, prefix: str, *, limit: int, start: str, selector: ObjectSelector) -> ObjectPage:
         """The objects whose key begins with `prefix`, from `start` on, that the selector takes."""
         first = bisect_left(self.keys, max(prefix, start))
         # The key range of a prefix ends before the prefix with its last character's successor.
         last = bisect_left(self.keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(self.keys)
-        if not selector.is_everything:
-            return self._selected(range(first, last), limit=limit, selector=selector)
+        if not selector.selects_everything:
+            return self._read_selected_page(range(first, last), limit=limit, selector=selector)
         cut = min(first + limit, last) if limit > 0 else last
         if cut == last:
-            return Page(self.version, self.items[first:last])
-        return Page(self.version, self.items[first:cut], Token(self.version, self.keys[cut]), last - cut)
+            return ObjectPage(self.version, self.items[first:last])
+        return ObjectPage(self.version, self.items[first:cut], ContinueToken(self.version, self.keys[cut]), last - cut)
 
-    def _selected(self, places: range, *, limit: int, selector: Selector) -> Page:
-        """How many remain is not told: nobody has looked at them."""
+    def _read_selected_page(self, places: range, *, limit: int, selector: ObjectSelector) -> ObjectPage:
+        """The remaining count is left out: the rest was not matched."""
         found = [place for place in places if selector.matches(self.items[place])]
         if not limit or len(found) <= limit:
-            return Page(self.version, [self.items[place] for place in found])
+            return ObjectPage(self.version, [self.items[place] for place in found])
         items = [self.items[place] for place in found[:limit]]
-        return Page(self.version, items, Token(self.version, self.keys[found[limit]]))
+        return ObjectPage(self.version, items, ContinueToken(self.version, self.keys[found[limit]]))

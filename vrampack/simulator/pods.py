@@ -17,27 +17,29 @@ SPEC_DEFAULTS: Mapping[str, object] = {
     "enableServiceLinks": True,
     "preemptionPolicy": "PreemptLowerPriority",
 }
-CHANGEABLE_SPEC = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
+MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates")
 
 
-def created(body: Object) -> Object:
+def prepare_for_create(body: Object) -> Object:
     """Spec and status of a new pod: status sent by the client is dropped, quantities become strings."""
     spec = {**SPEC_DEFAULTS, **(body.get("spec") or {})}
     if not spec.get("containers"):
         name = (body.get("metadata") or {}).get("name", "")
         raise errors.invalid(POD, name, [("FieldValueRequired", "Required value", "spec.containers")])
-    complete_containers(spec, has_requests=True)
+    set_container_defaults(spec, has_requests=True)
     return {"spec": spec, "status": {"phase": "Pending"}}
 
 
-def complete_containers(spec: Object, *, has_requests: bool) -> None:
+def set_container_defaults(spec: Object, *, has_requests: bool) -> None:
     """Quantities as strings and, in a pod but not in a template of one, requests where only limits are given."""
     for group in ("containers", "initContainers"):
         if group in spec:
-            spec[group] = [_container(container, has_requests=has_requests) for container in spec[group] or []]
+            spec[group] = [
+                _set_resource_defaults(container, has_requests=has_requests) for container in spec[group] or []
+            ]
 
 
-def bound(pod: Object, binding: Object, *, timestamp: str) -> Object:
+def apply_binding(pod: Object, binding: Object, *, timestamp: str) -> Object:
     """The pod after a Binding: node, annotations and labels in one value, so that they become visible together."""
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     _check_preconditions(metadata, binding.get("metadata") or {})
@@ -48,13 +50,13 @@ def bound(pod: Object, binding: Object, *, timestamp: str) -> Object:
     if pod["spec"].get("schedulingGates"):
         raise errors.conflict("pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
     return {
-        "metadata": _with_entries(metadata, binding.get("metadata") or {}),
+        "metadata": _merge_entries(metadata, binding.get("metadata") or {}),
         "spec": {**pod["spec"], "nodeName": binding["target"]["name"]},
-        "status": _scheduled(pod["status"], timestamp=timestamp),
+        "status": _build_scheduled_status(pod["status"], timestamp=timestamp),
     }
 
 
-def check_binding(binding: Object, *, namespace: str, name: str) -> None:
+def validate_binding(binding: Object, *, namespace: str, name: str) -> None:
     """What is wrong with a Binding before the pod is looked at."""
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != name:
@@ -71,13 +73,13 @@ def check_binding(binding: Object, *, namespace: str, name: str) -> None:
         raise errors.internal("target.name: Required value")
 
 
-def check_eviction(eviction: Object, *, name: str) -> None:
+def validate_eviction(eviction: Object, *, name: str) -> None:
     """What is wrong with an Eviction before the pod is looked at."""
     if (eviction.get("metadata") or {}).get("name") != name:
         raise errors.bad_request("name in URL does not match name in Eviction object")
 
 
-def disrupted(pod: Object, *, timestamp: str) -> Object:
+def add_disruption_condition(pod: Object, *, timestamp: str) -> Object:
     """The pod with the condition that an eviction leaves in it."""
     condition = {
         "type": "DisruptionTarget",
@@ -91,62 +93,66 @@ def disrupted(pod: Object, *, timestamp: str) -> Object:
     return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}
 
 
-def grace_seconds(pod: Object, asked: int | None) -> int:
+def resolve_grace_seconds(pod: Object, requested_seconds: int | None) -> int:
     """How long the pod may still run after a delete: not at all where no kubelet would have to stop it."""
     if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
-    grace = asked if asked is not None else pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    grace = (
+        requested_seconds
+        if requested_seconds is not None
+        else pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    )
     return int(grace) if grace >= 0 else 1
 
 
-def updated(old: Object, new: Object) -> Object:
+def prepare_for_update(old: Object, new: Object) -> Object:
     """The pod after a patch of it, which may change few fields; nodeName is not one of them, only a Binding writes it."""
     if new.get("spec") == old["spec"]:
         return new
     before, spec = dict(old["spec"]), dict(new.get("spec") or {})
     for each in (before, spec):
-        complete_containers(each, has_requests=True)
-    if _fixed_spec(before) != _fixed_spec(spec):
-        message = f"Forbidden: pod updates may not change fields other than images and {', '.join(CHANGEABLE_SPEC)}"
+        set_container_defaults(each, has_requests=True)
+    if _remove_mutable_fields(before) != _remove_mutable_fields(spec):
+        message = f"Forbidden: pod updates may not change fields other than images and {', '.join(MUTABLE_SPEC_FIELDS)}"
         raise errors.invalid(POD, old["metadata"]["name"], [("FieldValueForbidden", message, "spec")])
     return {**new, "spec": spec}
 
 
-def _container(container: Object, *, has_requests: bool) -> Object:
+def _set_resource_defaults(container: Object, *, has_requests: bool) -> Object:
     resources = dict(container.get("resources") or {})
-    limits = _quantities(resources.get("limits") or {})
-    requests = (limits if has_requests else {}) | _quantities(resources.get("requests") or {})
+    limits = _to_quantity_texts(resources.get("limits") or {})
+    requests = (limits if has_requests else {}) | _to_quantity_texts(resources.get("requests") or {})
     resources |= {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
     return {**container, "resources": resources}
 
 
-def _quantities(amounts: Mapping[str, object]) -> dict[str, str]:
+def _to_quantity_texts(amounts: Mapping[str, object]) -> dict[str, str]:
     """Numbers are written as strings; the real server brings strings to their shortest form as well."""
     return {name: str(amount) for name, amount in amounts.items()}
 
 
-def _check_preconditions(metadata: Object, wanted: Object) -> None:
+def _check_preconditions(metadata: Object, preconditions: Object) -> None:
     for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        if wanted.get(field) and wanted[field] != metadata[field]:
-            why = f"{word} in precondition: {wanted[field]}, {word} in object meta: {metadata[field]}"
+        if preconditions.get(field) and preconditions[field] != metadata[field]:
+            why = f"{word} in precondition: {preconditions[field]}, {word} in object meta: {metadata[field]}"
             raise errors.conflict("pods", metadata["name"], f"StorageError: invalid object, Precondition failed: {why}")
 
 
-def _with_entries(metadata: Object, more: Object) -> Object:
+def _merge_entries(metadata: Object, more: Object) -> Object:
     """The Binding's annotations and labels win over the pod's own (seen on 1.36 for both)."""
     joined = {field: {**(metadata.get(field) or {}), **(more.get(field) or {})} for field in ("annotations", "labels")}
     return {**metadata, **{field: entries for field, entries in joined.items() if entries}}
 
 
-def _scheduled(status: Object, *, timestamp: str) -> Object:
+def _build_scheduled_status(status: Object, *, timestamp: str) -> Object:
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp}
     others = [known for known in status.get("conditions") or [] if known.get("type") != "PodScheduled"]
     rest = {key: value for key, value in status.items() if key != "nominatedNodeName"}
     return {**rest, "conditions": [*others, condition]}
 
 
-def _fixed_spec(spec: Object) -> Object:
-    fixed = {key: value for key, value in spec.items() if key not in CHANGEABLE_SPEC}
+def _remove_mutable_fields(spec: Object) -> Object:
+    fixed = {key: value for key, value in spec.items() if key not in MUTABLE_SPEC_FIELDS}
     for group in ("containers", "initContainers"):
         if group in fixed:
             fixed[group] = [{**container, "image": ""} for container in fixed[group]]

@@ -1,4 +1,4 @@
-"""What a request says: the place in its path, its query parameters, its body. What cannot be read is refused."""
+"""Decodes a request: namespace and name, query parameters, body. What cannot be decoded is refused."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from aiohttp import web
 
 from vrampack.simulator import errors
 from vrampack.simulator.kinds import Object
-from vrampack.simulator.merge import Merge, merge, strategic_merge
+from vrampack.simulator.merge import PatchFunction, apply_merge_patch, apply_strategic_merge_patch
 
-MERGES: dict[str, Merge] = {
-    "application/merge-patch+json": merge,
-    "application/strategic-merge-patch+json": strategic_merge,
+PATCH_TYPES: dict[str, PatchFunction] = {
+    "application/merge-patch+json": apply_merge_patch,
+    "application/strategic-merge-patch+json": apply_strategic_merge_patch,
 }
-BODY_FORMS = ("application/json", "application/octet-stream", "")
+BODY_CONTENT_TYPES = ("application/json", "application/octet-stream", "")
 """JSON, and what a client says that says nothing."""
 
 
-def place(request: web.Request) -> tuple[str, str]:
+def parse_namespaced_name(request: web.Request) -> tuple[str, str]:
     """Namespace (empty for what has none) and name."""
     return request.match_info.get("namespace", ""), request.match_info["name"]
 
 
-def number(request: web.Request, parameter: str) -> int:
+def parse_number(request: web.Request, parameter: str) -> int:
     text = request.query.get(parameter) or "0"
     try:
         return int(text)
@@ -32,14 +32,14 @@ def number(request: web.Request, parameter: str) -> int:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
 
-def version(request: web.Request) -> int:
+def parse_resource_version(request: web.Request) -> int:
     text = request.query.get("resourceVersion") or "0"
     if not text.isdecimal():
         raise errors.bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}"')
     return int(text)
 
 
-def wants_initial(query: Mapping[str, str]) -> bool:
+def parse_send_initial_events(query: Mapping[str, str]) -> bool:
     """`sendInitialEvents`: begin with what is there, whatever the version."""
     is_given, match = "sendInitialEvents" in query, query.get("resourceVersionMatch")
     if match and not is_given:
@@ -53,24 +53,24 @@ def wants_initial(query: Mapping[str, str]) -> bool:
     return is_given
 
 
-async def patch(request: web.Request) -> tuple[Merge, Object]:
-    how = MERGES.get(request.content_type)
+async def read_patch(request: web.Request) -> tuple[PatchFunction, Object]:
+    how = PATCH_TYPES.get(request.content_type)
     if how is None:
         raise errors.unsupported_media_type()
-    return how, await _object(request, "patch")
+    return how, await _decode_object(request, "patch")
 
 
-async def body(request: web.Request, what: str) -> Object:
-    if request.content_type not in BODY_FORMS:
-        raise errors.unknown_body_form()
-    return await _object(request, what)
+async def read_body(request: web.Request, expected_kind: str) -> Object:
+    if request.content_type not in BODY_CONTENT_TYPES:
+        raise errors.unknown_body_format()
+    return await _decode_object(request, expected_kind)
 
 
-async def _object(request: web.Request, what: str) -> Object:
+async def _decode_object(request: web.Request, expected_kind: str) -> Object:
     try:
         body = msgspec.json.decode(await request.read())
     except msgspec.DecodeError as error:
-        raise errors.bad_request(f"error decoding {what}: {error}") from error
+        raise errors.bad_request(f"error decoding {expected_kind}: {error}") from error
     if not isinstance(body, dict):
-        raise errors.bad_request(f"error decoding {what}: not a JSON object")
+        raise errors.bad_request(f"error decoding {expected_kind}: not a JSON object")
     return body

@@ -6,7 +6,7 @@
 One cycle at a time: own filters, one filter call with the nodes left, prioritize when two or more are left, the
 highest total wins and among equals the first name. The pod is then assumed and bound in the background while the
 next cycle runs. What the real one does with each failure, and when a pod is tried again, is done here too
-(`scheduling/extender.py`, `scheduling/queue.py`); tests/simulator/recorded holds both to the same recordings.
+(`scheduling/extender_client.py`, `scheduling/scheduling_queue.py`); tests/simulator/recorded holds both to the same recordings.
 
 Not modelled: preemption and nominated nodes, more than one extender, and scores of plugins, which are taken as
 equal on all nodes; what a pod may state that bears on those is refused by name (`scheduling/filters.py`).
@@ -23,25 +23,25 @@ from typing import TypeAlias
 
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.kinds import POD, Object
-from vrampack.simulator.scheduling.cluster import ClusterState
+from vrampack.simulator.scheduling.cluster import SchedulerCache
 from vrampack.simulator.scheduling.extender import ExtenderClient, ExtenderError
-from vrampack.simulator.scheduling.filters import refusals, unmodelled
-from vrampack.simulator.scheduling.queue import Entry, Queue
-from vrampack.simulator.scheduling.report import SCHEDULER_ERROR, UNSCHEDULABLE, Reporter, no_node_fits
-from vrampack.simulator.scheduling.resources import names_any, requested, shortages
+from vrampack.simulator.scheduling.filters import find_unmodelled_field, run_filters
+from vrampack.simulator.scheduling.queue import QueuedPod, SchedulingQueue
+from vrampack.simulator.scheduling.report import SCHEDULER_ERROR, UNSCHEDULABLE, PodReporter, format_fit_error
+from vrampack.simulator.scheduling.resources import find_shortages, requests_any, sum_pod_requests
 from vrampack.simulator.scheduling.settings import SchedulerSettings
-from vrampack.simulator.scheduling.sync import Follower
-from vrampack.simulator.store import Clock, Store
+from vrampack.simulator.scheduling.sync import StoreFollower
+from vrampack.simulator.store import Clock, ObjectStore
 
 log = logging.getLogger(__name__)
 
 __all__ = ["Scheduler", "SchedulerSettings"]
 
-Sleep: TypeAlias = Callable[[float], Coroutine[object, object, None]]
+SleepFunction: TypeAlias = Callable[[float], Coroutine[object, object, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NoFit:
     """No node fits, and why."""
 
     message: str
@@ -52,11 +52,11 @@ class Scheduler:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         settings: SchedulerSettings,
         *,
         now: Clock = lambda: datetime.now(UTC),
-        sleep: Sleep = asyncio.sleep,
+        sleep: SleepFunction = asyncio.sleep,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -67,81 +67,81 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled. Started again, it knows nothing but what the store holds: a restart."""
-        self._queue = Queue()
-        self._cluster = ClusterState()
-        self._reporter = Reporter(self._store, now=self._now)
-        self._follower = Follower(
-            self._store, self._cluster, self._queue, self._reporter, scheduler_names=self._settings.scheduler_names
+        self._queue = SchedulingQueue()
+        self._cache = SchedulerCache()
+        self._reporter = PodReporter(self._store, now=self._now)
+        self._event_handler = StoreFollower(
+            self._store, self._cache, self._queue, self._reporter, scheduler_names=self._settings.scheduler_names
         )
         async with ExtenderClient(self._settings) as self._extender, asyncio.TaskGroup() as self._binds:
             while True:
                 self._changed.clear()
-                self._follower.sync()
-                entry = self._queue.pop(self._seconds())
+                self._event_handler.apply_changes()
+                entry = self._queue.pop_pod(self._now_seconds())
                 if entry is None:
-                    await self._woken(self._queue.next_at())
+                    await self._wait_for_change(self._queue.next_attempt_at())
                 else:
-                    await self._cycle(entry)
+                    await self._schedule_one(entry)
                     await asyncio.sleep(0)  # a refusal of its own took no await: others on this loop have their turn
 
-    async def _cycle(self, entry: Entry) -> None:
+    async def _schedule_one(self, entry: QueuedPod) -> None:
         """One attempt to place one pod, up to the start of its bind."""
-        pod = self._current(entry)
-        if pod is None or not self._follower.is_ours(pod):
+        pod = self._get_current_pod(entry)
+        if pod is None or not self._event_handler.is_responsible_for(pod):
             return
         try:
-            chosen = await self._choose(pod)
+            chosen = await self._select_node(pod)
         except ExtenderError as error:
-            self._fail(entry, str(error))
+            self._requeue_failed(entry, str(error))
             return
-        if isinstance(chosen, Refused):
-            self._refuse(entry, chosen.message)
+        if isinstance(chosen, NoFit):
+            self._requeue_unschedulable(entry, chosen.message)
         else:
-            self._cluster.assume(pod, chosen)
+            self._cache.assume_pod(pod, chosen)
             self._binds.create_task(self._bind(entry, pod, chosen))
 
-    async def _choose(self, pod: Object) -> str | Refused:
+    async def _select_node(self, pod: Object) -> str | NoFit:
         """The node for this pod. Raises `ExtenderError`."""
-        nodes = tuple(self._cluster.nodes)  # as they are now: they may change while the extender thinks
+        nodes = tuple(self._cache.nodes)  # as they are now: they may change while the extender thinks
         if not nodes:
-            return Refused("no nodes available to schedule pods")
-        if name := unmodelled(pod):
-            return Refused(f"0/{len(nodes)} nodes are available: {name} is not modelled by the embedded scheduler.")
-        reasons = self._own_refusals(pod)
+            return NoFit("no nodes available to schedule pods")
+        if name := find_unmodelled_field(pod):
+            return NoFit(f"0/{len(nodes)} nodes are available: {name} is not modelled by the embedded scheduler.")
+        reasons = self._run_own_filters(pod)
         names = [name for name in nodes if name not in reasons]
-        is_sent = names_any(pod, self._settings.managed_resources)
+        is_sent = requests_any(pod, self._settings.managed_resources)
         if names and is_sent:
             filtered = await self._extender.filter(pod, names)
             names = list(filtered.names)
             reasons |= {name: [reason] for name, reason in filtered.reasons.items()}
         if not names:
-            return Refused(no_node_fits(len(nodes), (reason for each in reasons.values() for reason in each)))
+            return NoFit(format_fit_error(len(nodes), (reason for each in reasons.values() for reason in each)))
         if len(names) == 1:
             return names[0]
         scores = await self._extender.prioritize(pod, names) if is_sent else {}
         return min(names, key=lambda name: (-scores.get(name, 0), name))
 
-    def _own_refusals(self, pod: Object) -> dict[str, list[str]]:
-        request, ignored = requested(pod), self._settings.ignored_resources
+    def _run_own_filters(self, pod: Object) -> dict[str, list[str]]:
+        request, ignored = sum_pod_requests(pod), self._settings.ignored_resources
         found = {}
-        for name, node in self._cluster.nodes.items():
-            room = self._cluster.room(name)
-            found[name] = refusals(pod, node) or shortages(request, room, ignored=ignored)
+        for name, node in self._cache.nodes.items():
+            room = self._cache.get_node_resources(name)
+            found[name] = run_filters(pod, node) or find_shortages(request, room, ignored=ignored)
         return {name: why for name, why in found.items() if why}
 
-    async def _bind(self, entry: Entry, pod: Object, node: str) -> None:
+    async def _bind(self, entry: QueuedPod, pod: Object, node: str) -> None:
         try:
-            if self._settings.bind_verb and names_any(pod, self._settings.managed_resources):
+            if self._settings.bind_verb and requests_any(pod, self._settings.managed_resources):
                 await self._extender.bind(pod, node)
             else:
                 self._bind_in_store(pod, node)
         except (ExtenderError, StatusError) as error:
-            if self._cluster.forget(entry.uid):
-                self._queue.wake_all()
-            self._fail(entry, str(error))
+            if self._cache.forget_pod(entry.uid):
+                self._queue.activate_all()
+            self._requeue_failed(entry, str(error))
         else:
-            log.info("scheduled pod=%s/%s node=%s", entry.namespace, entry.name, node)
-            self._reporter.scheduled(pod, node)
+            log.info("pod scheduled pod=%s/%s node=%s", entry.namespace, entry.name, node)
+            self._reporter.report_scheduled(pod, node)
         self._changed.set()
 
     def _bind_in_store(self, pod: Object, node: str) -> None:
@@ -153,22 +153,22 @@ class Scheduler:
         }
         self._store.bind(metadata["namespace"], metadata["name"], binding)
 
-    def _refuse(self, entry: Entry, message: str) -> None:
-        self._queue.refuse(entry, self._seconds())
+    def _requeue_unschedulable(self, entry: QueuedPod, message: str) -> None:
+        self._queue.requeue_unschedulable(entry, self._now_seconds())
         self._report(entry, reason=UNSCHEDULABLE, message=message)
 
-    def _fail(self, entry: Entry, message: str) -> None:
-        self._queue.fail(entry, self._seconds())
+    def _requeue_failed(self, entry: QueuedPod, message: str) -> None:
+        self._queue.requeue_failed(entry, self._now_seconds())
         self._report(entry, reason=SCHEDULER_ERROR, message=message)
 
-    def _report(self, entry: Entry, *, reason: str, message: str) -> None:
+    def _report(self, entry: QueuedPod, *, reason: str, message: str) -> None:
         """Also of a pod that was bound after all: its condition then lies, as it does by the real scheduler."""
-        log.info("not scheduled pod=%s/%s reason=%s message=%s", entry.namespace, entry.name, reason, message)
-        pod = self._current(entry)
+        log.info("pod not scheduled pod=%s/%s reason=%s message=%s", entry.namespace, entry.name, reason, message)
+        pod = self._get_current_pod(entry)
         if pod is not None:
-            self._reporter.failed(pod, reason=reason, message=message)
+            self._reporter.report_failure(pod, reason=reason, message=message)
 
-    def _current(self, entry: Entry) -> Object | None:
+    def _get_current_pod(self, entry: QueuedPod) -> Object | None:
         """The pod as it is now; None when it is gone."""
         try:
             pod = self._store.get(POD, entry.namespace, entry.name)
@@ -176,16 +176,16 @@ class Scheduler:
             return None
         return pod if pod["metadata"]["uid"] == entry.uid else None
 
-    async def _woken(self, at: float | None) -> None:
+    async def _wait_for_change(self, deadline: float | None) -> None:
         """Until something changes or, by our clock, it is `at`."""
         waits: list[asyncio.Task[object]] = [asyncio.create_task(self._changed.wait())]
-        if at is not None:
-            waits.append(asyncio.create_task(self._sleep(max(0.0, at - self._seconds()))))
+        if deadline is not None:
+            waits.append(asyncio.create_task(self._sleep(max(0.0, deadline - self._now_seconds()))))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waits:
                 each.cancel()
 
-    def _seconds(self) -> float:
+    def _now_seconds(self) -> float:
         return self._now().timestamp()

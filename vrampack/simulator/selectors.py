@@ -14,45 +14,45 @@ from dataclasses import dataclass
 from typing import Self
 
 from vrampack.simulator import errors
-from vrampack.simulator.kinds import Kind, Object
+from vrampack.simulator.kinds import Object, ResourceKind
 
-NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-KEY = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{NAME}"
-VALUE = rf"(?:{NAME})?"
-EXISTENCE = re.compile(rf"\s*(!?)\s*({KEY})\s*")
-EQUALITY = re.compile(rf"\s*({KEY})\s*(==|=|!=)\s*({VALUE})\s*")
-MEMBERSHIP = re.compile(rf"\s*({KEY})\s+(in|notin)\s*\(([^()]*)\)\s*")
+NAME_PATTERN = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
+KEY_PATTERN = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{NAME_PATTERN}"
+VALUE_PATTERN = rf"(?:{NAME_PATTERN})?"
+EXISTENCE = re.compile(rf"\s*(!?)\s*({KEY_PATTERN})\s*")
+EQUALITY = re.compile(rf"\s*({KEY_PATTERN})\s*(==|=|!=)\s*({VALUE_PATTERN})\s*")
+MEMBERSHIP = re.compile(rf"\s*({KEY_PATTERN})\s+(in|notin)\s*\(([^()]*)\)\s*")
 TERMS = re.compile(r"(?:[^,()]|\([^()]*\))+")
 """Commas part terms, but not inside the parentheses of a set."""
 FIELD_TERM = re.compile(r"([^=!]*)(==|=|!=)(.*)")
 
-Claim = Callable[[Mapping[str, str]], bool]
+LabelRequirement = Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """Both selectors of one request. An empty one selects everything."""
 
-    labels: tuple[Claim, ...] = ()
+    labels: tuple[LabelRequirement, ...] = ()
     fields: tuple[tuple[str, bool, str], ...] = ()
     """Path, whether it must be equal, value."""
 
     @classmethod
-    def parse(cls, kind: Kind, *, labels: str, fields: str) -> Self:
-        return cls(tuple(_label_claims(labels)), tuple(_field_terms(kind, fields)))
+    def parse(cls, kind: ResourceKind, *, labels: str, fields: str) -> Self:
+        return cls(tuple(_parse_label_requirements(labels)), tuple(_parse_field_terms(kind, fields)))
 
     @property
-    def is_everything(self) -> bool:
+    def selects_everything(self) -> bool:
         return not self.labels and not self.fields
 
     def matches(self, item: Object) -> bool:
         known = item["metadata"].get("labels") or {}
         return all(claim(known) for claim in self.labels) and all(
-            (_field(item, path) == value) is is_equal for path, is_equal, value in self.fields
+            (_read_field(item, path) == value) is is_equal for path, is_equal, value in self.fields
         )
 
 
-EVERYTHING = Selector()
+SELECT_EVERYTHING = ObjectSelector()
 
 
 def matches_selector(selector: Object, labels: Mapping[str, str]) -> bool:
@@ -73,20 +73,20 @@ def _expression_holds(expression: Object, labels: Mapping[str, str]) -> bool:
     }.get(expression.get("operator", ""), False)
 
 
-def _label_claims(text: str) -> list[Claim]:
+def _parse_label_requirements(text: str) -> list[LabelRequirement]:
     if not text.strip():
         return []
     terms = TERMS.findall(text)
     if ",".join(terms) != text:
-        raise _unreadable(text)
-    return [_label_claim(term, text) for term in terms]
+        raise _unreadable_selector(text)
+    return [_parse_label_requirement(term, text) for term in terms]
 
 
-def _label_claim(term: str, text: str) -> Claim:
+def _parse_label_requirement(term: str, text: str) -> LabelRequirement:
     if found := MEMBERSHIP.fullmatch(term):
         key, word, inside = found.groups()
         values = {value.strip() for value in inside.split(",")}
-        if all(re.fullmatch(VALUE, value) for value in values):
+        if all(re.fullmatch(VALUE_PATTERN, value) for value in values):
             return lambda labels: (labels.get(key) in values) is (word == "in")
     if found := EQUALITY.fullmatch(term):
         key, operator, value = found.groups()
@@ -94,14 +94,14 @@ def _label_claim(term: str, text: str) -> Claim:
     if found := EXISTENCE.fullmatch(term):
         no, key = found.groups()
         return lambda labels: (key in labels) is not bool(no)
-    raise _unreadable(text)
+    raise _unreadable_selector(text)
 
 
-def _unreadable(text: str) -> errors.StatusError:
+def _unreadable_selector(text: str) -> errors.StatusError:
     return errors.bad_request(f"unable to parse requirement: {text!r} is not a label selector")
 
 
-def _field_terms(kind: Kind, text: str) -> list[tuple[str, bool, str]]:
+def _parse_field_terms(kind: ResourceKind, text: str) -> list[tuple[str, bool, str]]:
     terms = []
     for term in filter(None, text.split(",")):
         found = FIELD_TERM.fullmatch(term)
@@ -113,9 +113,9 @@ def _field_terms(kind: Kind, text: str) -> list[tuple[str, bool, str]]:
     return terms
 
 
-def _check_field(kind: Kind, path: str) -> None:
+def _check_field(kind: ResourceKind, path: str) -> None:
     places = ("metadata.name", "metadata.namespace") if kind.is_namespaced else ("metadata.name",)
-    if path in places or path in kind.fields:
+    if path in places or path in kind.selectable_fields:
         return
     if kind.group:
         only = ", ".join(f'"{place}"' for place in places)
@@ -123,7 +123,7 @@ def _check_field(kind: Kind, path: str) -> None:
     raise errors.bad_request(f"field label not supported: {path}")
 
 
-def _field(item: Object, path: str) -> str:
+def _read_field(item: Object, path: str) -> str:
     """As the real server compares it: a text, empty where there is none, booleans in small letters."""
     value: object = item
     for word in path.split("."):
@@ -133,14 +133,14 @@ def _field(item: Object, path: str) -> str:
     return "" if value is None else str(value)
 
 
-def selector_text(selector: Object) -> str:
+def format_selector(selector: Object) -> str:
     """A workload's selector as people and `scale` read it."""
     equal = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    others = [_expression(each) for each in selector.get("matchExpressions") or []]
+    others = [_format_expression(each) for each in selector.get("matchExpressions") or []]
     return ",".join(sorted(equal + others))
 
 
-def _expression(wanted: Object) -> str:
+def _format_expression(wanted: Object) -> str:
     key, values = wanted.get("key", ""), ",".join(sorted(wanted.get("values") or []))
     forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
     return str(forms.get(wanted.get("operator", ""), key))

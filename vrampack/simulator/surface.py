@@ -9,67 +9,71 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vrampack.simulator.kinds import KINDS, POD, Kind
+from vrampack.simulator.kinds import KINDS_BY_PLURAL, POD, ResourceKind
 
-Call: TypeAlias = Literal[
+ObjectHandlerName: TypeAlias = Literal[
     "list_or_watch", "create", "get", "patch", "delete", "patch_status", "get_scale", "patch_scale", "bind", "evict"
 ]
 """What is done to an object of a kind."""
-Page: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
+ServerPageName: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
 """What is told about the server itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiEndpoint:
     """One method of one path, and what answers it; `kind` for calls only."""
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
-    answer: Call | Page
-    kind: Kind | None = None
+    handler: ObjectHandlerName | ServerPageName
+    kind: ResourceKind | None = None
 
 
-ABOUT = (
-    Route("GET", "/healthz", "probe"),
-    Route("GET", "/livez", "probe"),
-    Route("GET", "/readyz", "probe"),
-    Route("GET", "/version", "version"),
-    Route("GET", "/api", "versions"),
-    Route("GET", "/apis", "groups"),
-    Route("GET", "/apis/apps", "group"),
-    Route("GET", "/api/v1", "resources"),
-    Route("GET", "/apis/apps/v1", "resources"),
-    Route("GET", "/openapi/v3", "schemas"),
-    Route("GET", "/openapi/v3/api/v1", "schema"),
-    Route("GET", "/openapi/v3/apis/apps/v1", "schema"),
+SERVER_ENDPOINTS = (
+    ApiEndpoint("GET", "/healthz", "probe"),
+    ApiEndpoint("GET", "/livez", "probe"),
+    ApiEndpoint("GET", "/readyz", "probe"),
+    ApiEndpoint("GET", "/version", "version"),
+    ApiEndpoint("GET", "/api", "versions"),
+    ApiEndpoint("GET", "/apis", "groups"),
+    ApiEndpoint("GET", "/apis/apps", "group"),
+    ApiEndpoint("GET", "/api/v1", "resources"),
+    ApiEndpoint("GET", "/apis/apps/v1", "resources"),
+    ApiEndpoint("GET", "/openapi/v3", "schemas"),
+    ApiEndpoint("GET", "/openapi/v3/api/v1", "schema"),
+    ApiEndpoint("GET", "/openapi/v3/apis/apps/v1", "schema"),
 )
 
 
-def surface() -> tuple[Route, ...]:
-    return (*ABOUT, *(route for kind in KINDS.values() for route in _routes(kind)))
+def list_endpoints() -> tuple[ApiEndpoint, ...]:
+    return (*SERVER_ENDPOINTS, *(route for kind in KINDS_BY_PLURAL.values() for route in _list_kind_endpoints(kind)))
 
 
-def collection(kind: Kind) -> str:
+def build_collection_path(kind: ResourceKind) -> str:
     """The path of a kind's objects; of one namespace where it has them."""
-    return f"{kind.root}/namespaces/{{namespace}}/{kind.plural}" if kind.is_namespaced else f"{kind.root}/{kind.plural}"
+    return (
+        f"{kind.path_prefix}/namespaces/{{namespace}}/{kind.plural}"
+        if kind.is_namespaced
+        else f"{kind.path_prefix}/{kind.plural}"
+    )
 
 
-def _routes(kind: Kind) -> Iterator[Route]:
-    some = collection(kind)
+def _list_kind_endpoints(kind: ResourceKind) -> Iterator[ApiEndpoint]:
+    some = build_collection_path(kind)
     one = some + "/{name}"
     if kind.is_namespaced:
-        yield Route("GET", f"{kind.root}/{kind.plural}", "list_or_watch", kind)
-    yield Route("GET", some, "list_or_watch", kind)
-    yield Route("POST", some, "create", kind)
-    yield Route("GET", one, "get", kind)
-    yield Route("PATCH", one, "patch", kind)
-    yield Route("DELETE", one, "delete", kind)
+        yield ApiEndpoint("GET", f"{kind.path_prefix}/{kind.plural}", "list_or_watch", kind)
+    yield ApiEndpoint("GET", some, "list_or_watch", kind)
+    yield ApiEndpoint("POST", some, "create", kind)
+    yield ApiEndpoint("GET", one, "get", kind)
+    yield ApiEndpoint("PATCH", one, "patch", kind)
+    yield ApiEndpoint("DELETE", one, "delete", kind)
     if "status" in kind.subresources:
-        yield Route("GET", f"{one}/status", "get", kind)
-        yield Route("PATCH", f"{one}/status", "patch_status", kind)
+        yield ApiEndpoint("GET", f"{one}/status", "get", kind)
+        yield ApiEndpoint("PATCH", f"{one}/status", "patch_status", kind)
     if "scale" in kind.subresources:
-        yield Route("GET", f"{one}/scale", "get_scale", kind)
-        yield Route("PATCH", f"{one}/scale", "patch_scale", kind)
+        yield ApiEndpoint("GET", f"{one}/scale", "get_scale", kind)
+        yield ApiEndpoint("PATCH", f"{one}/scale", "patch_scale", kind)
     if kind is POD:
-        yield Route("POST", f"{one}/binding", "bind", kind)
-        yield Route("POST", f"{one}/eviction", "evict", kind)
+        yield ApiEndpoint("POST", f"{one}/binding", "bind", kind)
+        yield ApiEndpoint("POST", f"{one}/eviction", "evict", kind)

@@ -13,7 +13,7 @@ from tests.cli.explain.objects import a_gpu_node, a_node
 from tests.e2e.objects import a_card
 from tests.fakes.proxy import Proxy
 from vrampack.cards import keys
-from vrampack.cli.card.main import TRIES, main
+from vrampack.cli.card.main import MAX_ATTEMPTS, main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -141,7 +141,7 @@ async def test_a_node_that_never_stops_changing_is_given_up(setting: Setting, ca
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(409)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert capsys.readouterr().err.startswith("vrampack: 409")
-    assert setting.proxy.count("PATCH", "/nodes/gpu-1") == TRIES
+    assert setting.proxy.count("PATCH", "/nodes/gpu-1") == MAX_ATTEMPTS
 
 
 async def test_who_may_not_is_told_what_it_needs(setting: Setting, capsys: Said) -> None:

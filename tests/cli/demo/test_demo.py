@@ -13,7 +13,7 @@ import pytest
 from tests.auditor import __main__ as auditor
 from tests.cli.demo.running import Json, kept_up, listed, run
 from vrampack.cli.demo import objects
-from vrampack.cli.demo.service import scheduler_settings
+from vrampack.cli.demo.service import build_scheduler_settings
 from vrampack.cli.main import main
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 
@@ -210,7 +210,7 @@ def test_misuse_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str
 def test_the_scheduler_is_set_as_it_ships() -> None:
     """But for the pods that name no scheduler: no admission policy runs here that would name ours."""
     shipped = SchedulerSettings.from_yaml(SHIPPED.read_text(), url_prefix="http://x")
-    ours = scheduler_settings("http://x")
+    ours = build_scheduler_settings("http://x")
     assert ours.scheduler_names[0] in shipped.scheduler_names
     fields = ("filter_verb", "prioritize_verb", "bind_verb", "weight", "http_timeout_seconds", "managed_resources")
     assert [getattr(ours, field) for field in fields] == [getattr(shipped, field) for field in fields]
@@ -218,4 +218,4 @@ def test_the_scheduler_is_set_as_it_ships() -> None:
 
 def test_the_mixed_cluster_is_what_the_text_says() -> None:
     assert sorted({card.units for cards in objects.MIXED_NODES.values() for card in cards}) == [15, 16, 24, 80]
-    assert sum(job.replicas for job in objects.MIXED_JOBS) == 41
+    assert sum(job.replicas for job in objects.MIXED_WORKLOADS) == 41

@@ -17,7 +17,7 @@ from tests.wire.clusters import a_cluster
 from tests.wire.service import CONFIGURATION, Extender
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.form import Explanation
-from vrampack.cli.explain.main import MissingError, explain_pod
+from vrampack.cli.explain.main import MissingPodError, explain_pod
 from vrampack.kube.client import Resource
 
 PAGE = 3
@@ -114,7 +114,7 @@ async def test_a_pod_that_is_bound_while_the_cluster_is_read_is_explained_as_bou
 
 async def test_a_pod_that_is_deleted_while_the_cluster_is_read_is_not_there() -> None:
     nodes, pods = on_one_card(4)
-    with pytest.raises(MissingError):
+    with pytest.raises(MissingPodError):
         await explained(Pages(nodes, pods, then={}))
 
 

@@ -16,7 +16,7 @@ from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a
 from tests.e2e.objects import a_card
 from tests.fakes.proxy import Proxy
 from vrampack.cli.explain.form import Explanation
-from vrampack.cli.explain.main import main, parser
+from vrampack.cli.explain.main import build_parser, main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -258,7 +258,7 @@ def test_the_published_schema_is_that_of_the_code() -> None:
 
 def test_every_flag_and_state_is_documented() -> None:
     text = (DOCS / "explain.md").read_text()
-    flags = {flag for action in parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    flags = {flag for action in build_parser()._actions for flag in action.option_strings if flag.startswith("--")}
     states = the_schema()["$defs"]["PodView"]["properties"]["state"]["enum"]
     assert [
         word for word in (*(flags - {"--help"}), *states, SCHEMA) if f"`{word}" not in text and word not in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from vrampack.cli.explain.pod import NodeWords, PodWords, obstacles
+from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields, find_obstacles
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 KEPT = ("taint team=a:NoSchedule is not tolerated",)
@@ -24,22 +24,22 @@ TOLERATIONS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 }
 
 
-def a_pod(**spec: object) -> PodWords:
-    return msgspec.convert({"spec": spec}, PodWords)
+def a_pod(**spec: object) -> PodSchedulingFields:
+    return msgspec.convert({"spec": spec}, PodSchedulingFields)
 
 
-def a_node(**spec: object) -> NodeWords:
-    return msgspec.convert({"spec": spec}, NodeWords)
+def a_node(**spec: object) -> NodeSchedulingFields:
+    return msgspec.convert({"spec": spec}, NodeSchedulingFields)
 
 
 @pytest.mark.parametrize(("toleration", "want"), TOLERATIONS.values(), ids=TOLERATIONS)
 def test_a_toleration_accepts_what_the_scheduler_lets_it_accept(
     toleration: dict[str, str], want: tuple[str, ...]
 ) -> None:
-    assert obstacles(a_pod(tolerations=[toleration]), a_node(taints=[TAINT]), {}) == want
+    assert find_obstacles(a_pod(tolerations=[toleration]), a_node(taints=[TAINT]), {}) == want
 
 
-NODES: dict[str, tuple[NodeWords, tuple[str, ...]]] = {
+NODES: dict[str, tuple[NodeSchedulingFields, tuple[str, ...]]] = {
     "nothing": (a_node(), ()),
     "nulls": (a_node(taints=None, unschedulable=None), ()),
     "a taint that only asks": (a_node(taints=[{"key": "team", "effect": "PreferNoSchedule"}]), ()),
@@ -55,16 +55,16 @@ NODES: dict[str, tuple[NodeWords, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("node", "want"), NODES.values(), ids=NODES)
-def test_a_pod_that_tolerates_nothing_is_kept_away_by_these(node: NodeWords, want: tuple[str, ...]) -> None:
-    assert obstacles(a_pod(), node, {}) == want
+def test_a_pod_that_tolerates_nothing_is_kept_away_by_these(node: NodeSchedulingFields, want: tuple[str, ...]) -> None:
+    assert find_obstacles(a_pod(), node, {}) == want
 
 
 def test_a_pod_may_tolerate_a_cordon() -> None:
     cordon = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
-    assert obstacles(a_pod(tolerations=[cordon]), a_node(unschedulable=True), {}) == ()
+    assert find_obstacles(a_pod(tolerations=[cordon]), a_node(unschedulable=True), {}) == ()
 
 
 def test_every_label_of_the_selector_must_be_there() -> None:
     pod = a_pod(nodeSelector={"disk": "ssd", "zone": "b"})
-    assert obstacles(pod, a_node(), {"disk": "ssd", "zone": "a"}) == ("nodeSelector wants zone=b",)
-    assert obstacles(pod, a_node(), {"disk": "ssd", "zone": "b"}) == ()
+    assert find_obstacles(pod, a_node(), {"disk": "ssd", "zone": "a"}) == ("nodeSelector wants zone=b",)
+    assert find_obstacles(pod, a_node(), {"disk": "ssd", "zone": "b"}) == ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vrampack.cli.inspect.errors import ExpiredError
+from vrampack.cli.inspect.errors import ExpiredListError
 from vrampack.cli.inspect.gather import Resource
 
 Object = dict[str, Any]  # Any: raw API objects
@@ -23,13 +23,13 @@ class Lists:
     expires: int = 0
     asked: list[str] = field(default_factory=list)
 
-    def pages(self, resource: Resource) -> Iterable[bytes]:
+    def read_pages(self, resource: Resource) -> Iterable[bytes]:
         self.asked.append(resource)
         items = self.nodes if resource == "nodes" else self.pods
         for at in range(0, max(len(items), 1), self.page_size):
             if at and self.expires:
                 self.expires -= 1
-                raise ExpiredError("too old")
+                raise ExpiredListError("too old")
             yield a_page(resource, items[at : at + self.page_size])
 
 

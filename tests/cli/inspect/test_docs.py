@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from vrampack.cli import reading
-from vrampack.cli.inspect.main import THROUGH_KUBECTL, Source, parser
+from vrampack.cli.inspect.main import KUBECTL_SOURCE, ClusterSource, build_parser
 
 ROOT = Path(__file__).parent.parent.parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 SECTION = (ROOT / "docs" / "cli.md").read_text().partition("## vrampack inspect and kubectl inspect cgpu\n")[2]
 SECTION = re.split(r"^## ", SECTION, flags=re.MULTILINE)[0]
-SOURCES = {"kubectl": THROUGH_KUBECTL, "vrampack": Source(reading.add_flags, reading.open_reader)}
+SOURCES = {"kubectl": KUBECTL_SOURCE, "vrampack": ClusterSource(reading.add_flags, reading.open_reader)}
 
 
-def flags_of(source: Source) -> set[str]:
-    made = parser("x", "0", source)
+def flags_of(source: ClusterSource) -> set[str]:
+    made = build_parser("x", "0", source)
     return {flag for action in made._actions for flag in action.option_strings if "=" not in flag}
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_every_flag_is_documented(source: Source) -> None:
+def test_every_flag_is_documented(source: ClusterSource) -> None:
     documented = set(re.findall(r"`(--?[A-Za-z][a-z-]*)", SECTION))
     assert flags_of(source) - documented - {"-n", "--namespace"} == set()
 

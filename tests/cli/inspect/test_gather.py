@@ -13,9 +13,9 @@ from tests.cli.inspect.clusters import CLUSTERS, COUNT, a_card, a_legacy_node, a
 from tests.cli.inspect.lists import Lists, Object
 from tests.wire.clusters import a_cluster
 from tests.wire.service import PREFIX, Extender
-from vrampack.cli.inspect.errors import ExpiredError, ReadError
-from vrampack.cli.inspect.forms import form
-from vrampack.cli.inspect.gather import Resource, gather, select
+from vrampack.cli.inspect.errors import ExpiredListError, ReadError
+from vrampack.cli.inspect.forms import build_inspection_document
+from vrampack.cli.inspect.gather import Resource, inspect_cluster, select_nodes
 
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 
@@ -31,7 +31,7 @@ UNITS = {
 @pytest.mark.parametrize(("published", "want"), UNITS.values(), ids=UNITS)
 def test_the_unit_is_what_most_nodes_publish(published: Sequence[int], want: int) -> None:
     nodes = [a_node(f"n{at}", [a_card("n", 0, 9)], unit_mib=unit) for at, unit in enumerate(published)]
-    cluster = gather(Lists([*nodes, a_legacy_node("old", 10, 1)]))
+    cluster = inspect_cluster(Lists([*nodes, a_legacy_node("old", 10, 1)]))
     assert cluster.unit_mib == want
     legacy = cluster.nodes[-1].node
     assert (legacy.name, legacy.unit_mib, legacy.cards[0].memory_mib) == ("old", want, 10 * want)
@@ -41,19 +41,19 @@ def test_the_unit_is_what_most_nodes_publish(published: Sequence[int], want: int
 
 
 def test_a_unit_that_is_given_wins() -> None:
-    cluster = gather(Lists([a_node("n", [a_card("n", 0, 9)])]), unit_mib=512)
+    cluster = inspect_cluster(Lists([a_node("n", [a_card("n", 0, 9)])]), unit_mib=512)
     assert (cluster.unit_mib, cluster.total_units) == (512, 0)
     assert "its unit is 1024 MiB, the cluster's is 512 MiB" in cluster.nodes[0].node.problem
 
 
 def test_nodes_without_anything_to_show_are_only_known_by_name() -> None:
-    cluster = gather(CLUSTERS["no-gpu-nodes"].lists())
-    assert (cluster.nodes, cluster.bare) == ((), frozenset({"cpu-1"}))
+    cluster = inspect_cluster(CLUSTERS["no-gpu-nodes"].lists())
+    assert (cluster.nodes, cluster.nodes_without_memory) == ((), frozenset({"cpu-1"}))
 
 
 def test_a_choice_of_nodes_keeps_the_sums_of_the_cluster() -> None:
-    cluster = gather(CLUSTERS["gpushare"].lists())
-    one = select(cluster, ["gpu-node-2", "nope"])
+    cluster = inspect_cluster(CLUSTERS["gpushare"].lists())
+    one = select_nodes(cluster, ["gpu-node-2", "nope"])
     assert [view.node.name for view in one.nodes] == ["gpu-node-2"]
     assert (one.used_units, one.total_units) == (21, 48)
 
@@ -61,24 +61,24 @@ def test_a_choice_of_nodes_keeps_the_sums_of_the_cluster() -> None:
 def test_a_list_that_expires_is_read_anew_once() -> None:
     lists = CLUSTERS["gpushare"].lists(page_size=1)
     lists.expires = 1
-    assert gather(lists) == gather(CLUSTERS["gpushare"].lists())
+    assert inspect_cluster(lists) == inspect_cluster(CLUSTERS["gpushare"].lists())
     assert lists.asked == ["nodes", "nodes", "pods"]
 
 
 def test_a_list_that_expires_twice_is_an_error() -> None:
     lists = CLUSTERS["gpushare"].lists(page_size=1)
     lists.expires = 2
-    with pytest.raises(ExpiredError):
-        gather(lists)
+    with pytest.raises(ExpiredListError):
+        inspect_cluster(lists)
 
 
 def test_a_damaged_list_is_an_error_that_names_it() -> None:
     class Broken(Lists):
-        def pages(self, resource: Resource) -> list[bytes]:
+        def read_pages(self, resource: Resource) -> list[bytes]:
             return [b'{"items":7}'] if resource == "pods" else [b'{"items":[]}']
 
     with pytest.raises(ReadError, match="the list of pods cannot be read: items: a list is expected"):
-        gather(Broken())
+        inspect_cluster(Broken())
 
 
 UNPLACED = {
@@ -99,7 +99,7 @@ UNPLACED = {
 @pytest.mark.parametrize(("pod", "want"), UNPLACED.values(), ids=UNPLACED)
 def test_a_pod_on_no_known_card_counts_once_with_all_it_may_hold(pod: Object, want: int) -> None:
     node = a_node("n", [a_card("n", index, units) for index, units in enumerate((15, 8, 15))])
-    (view,) = gather(Lists([node], [pod])).nodes
+    (view,) = inspect_cluster(Lists([node], [pod])).nodes
     assert (view.unplaced_units, view.used_units) == (want, want)
 
 
@@ -107,7 +107,7 @@ def test_two_pods_of_one_name_are_two_pods() -> None:
     """One is deleted by force and its successor is already there: both still hold."""
     old, new = (a_pod("p", "n", 4) for _ in range(2))
     old["metadata"]["uid"] = "old"
-    cluster = gather(Lists([a_legacy_node("n", 15, 1)], [old, new]))
+    cluster = inspect_cluster(Lists([a_legacy_node("n", 15, 1)], [old, new]))
     assert cluster.used_units == 8
 
 
@@ -117,7 +117,7 @@ async def test_the_numbers_are_the_extenders_own(seed: int) -> None:
     objects = a_cluster(seed)
     pods = [*objects.pods, objects.asking]
     answer = (await Extender(objects.nodes, pods).get(f"{PREFIX}/inspect")).json()
-    shown = form(gather(Lists(objects.nodes, pods, page_size=3), unit_mib=1024))
+    shown = build_inspection_document(inspect_cluster(Lists(objects.nodes, pods, page_size=3), unit_mib=1024))
     assert json.loads(json.dumps(shown["nodes"])) == answer["nodes"]
 
 
@@ -125,7 +125,7 @@ async def test_the_numbers_are_the_extenders_own(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_every_pod_counts_once_in_the_sums(seed: int) -> None:
     objects = a_cluster(seed)
-    cluster = gather(Lists(objects.nodes, objects.pods), unit_mib=1024)
+    cluster = inspect_cluster(Lists(objects.nodes, objects.pods), unit_mib=1024)
     for view in cluster.nodes:
         placed = sum(sum(hold.units.values()) for hold in view.holds if not hold.unplaced_reason)
         assert view.used_units == placed + view.unplaced_units

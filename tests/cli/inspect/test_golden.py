@@ -13,25 +13,29 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS
-from vrampack.cli.inspect.forms import as_json, as_yaml, form
-from vrampack.cli.inspect.gather import Cluster, Unread, gather
-from vrampack.cli.inspect.render import details, summary, wide
-from vrampack.cli.inspect.tables import painted
+from vrampack.cli.inspect.forms import build_inspection_document, format_json, format_yaml
+from vrampack.cli.inspect.gather import InspectedCluster, UnreadObject, inspect_cluster
+from vrampack.cli.inspect.render import format_details, format_summary, format_wide
+from vrampack.cli.inspect.tables import color_problems
 
 GOLDEN = Path(__file__).parent / "golden"
-TABLES: dict[str, Callable[[Cluster], str]] = {"summary": summary, "details": details, "wide": wide}
+TABLES: dict[str, Callable[[InspectedCluster], str]] = {
+    "summary": format_summary,
+    "details": format_details,
+    "wide": format_wide,
+}
 
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_table_is_as_its_file_says(name: str, table: str) -> None:
     want = (GOLDEN / f"{name}.{table}.txt").read_text()
-    assert TABLES[table](gather(CLUSTERS[name].lists())) == want
+    assert TABLES[table](inspect_cluster(CLUSTERS[name].lists())) == want
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
 def test_the_json_is_as_its_file_says(path: Path) -> None:
-    assert as_json(gather(CLUSTERS[path.stem].lists())) == path.read_text()
+    assert format_json(inspect_cluster(CLUSTERS[path.stem].lists())) == path.read_text()
 
 
 def test_no_file_is_left_without_its_cluster() -> None:
@@ -41,8 +45,10 @@ def test_no_file_is_left_without_its_cluster() -> None:
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_yaml_says_what_json_says(name: str) -> None:
-    cluster = gather(CLUSTERS[name].lists())
-    assert yaml.safe_load(as_yaml(cluster)) == json.loads(as_json(cluster)) == form(cluster)
+    cluster = inspect_cluster(CLUSTERS[name].lists())
+    assert (
+        yaml.safe_load(format_yaml(cluster)) == json.loads(format_json(cluster)) == build_inspection_document(cluster)
+    )
 
 
 @settings(deadline=None)
@@ -55,9 +61,9 @@ def test_yaml_says_what_json_says(name: str) -> None:
 @example("- a: b #c")
 @example('a\u2028\x7f\x85\ufeff\U000e0001\U0001f600\\"')
 def test_yaml_carries_any_text(text: str) -> None:
-    unread = (Unread(text, text),)
-    cluster = replace(gather(CLUSTERS["no-gpu-nodes"].lists()), unread=unread)
-    assert yaml.safe_load(as_yaml(cluster))["unread"] == [{"object": text, "problem": text}]
+    unread = (UnreadObject(text, text),)
+    cluster = replace(inspect_cluster(CLUSTERS["no-gpu-nodes"].lists()), unread_objects=unread)
+    assert yaml.safe_load(format_yaml(cluster))["unread"] == [{"object": text, "problem": text}]
 
 
 @pytest.mark.parametrize("page_size", [1, 2])
@@ -65,12 +71,12 @@ def test_yaml_carries_any_text(text: str) -> None:
 def test_neither_the_order_nor_the_pages_of_the_lists_are_seen(name: str, page_size: int) -> None:
     lists = CLUSTERS[name].lists(page_size)
     lists.nodes, lists.pods = lists.nodes[::-1], lists.pods[::-1]
-    assert gather(lists) == gather(CLUSTERS[name].lists())
+    assert inspect_cluster(lists) == inspect_cluster(CLUSTERS[name].lists())
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_no_line_ends_in_a_blank_or_starts_what_an_annotation_says(name: str) -> None:
-    cluster = gather(CLUSTERS[name].lists())
+    cluster = inspect_cluster(CLUSTERS[name].lists())
     for table in TABLES.values():
         text = table(cluster)
         assert text.endswith("\n")
@@ -80,9 +86,9 @@ def test_no_line_ends_in_a_blank_or_starts_what_an_annotation_says(name: str) ->
 def test_colour_marks_trouble_and_nothing_else() -> None:
     """GPU0 is sick: its cell and the line about it are red, in a table that is otherwise the plain one."""
     plain = (GOLDEN / "unhealthy.summary.txt").read_text()
-    red = painted(plain)
+    red = color_problems(plain)
     assert red == plain.replace("4/15!", "\x1b[31m4/15!\x1b[0m").replace(
         "! n GPU0 is unhealthy", "\x1b[31m! n GPU0 is unhealthy\x1b[0m"
     )
     healthy = (GOLDEN / "recorded.details.txt").read_text()
-    assert painted(healthy) == healthy
+    assert color_problems(healthy) == healthy

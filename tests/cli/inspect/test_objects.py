@@ -15,8 +15,15 @@ from tests.cli.inspect.clusters import CLUSTERS
 from tests.cli.inspect.lists import a_page
 from tests.wire.clusters import a_cluster
 from vrampack.cards import keys
-from vrampack.cli.inspect.errors import DamagedError
-from vrampack.cli.inspect.objects import name_of, next_token, read_node_object, read_page, read_pod, to_node
+from vrampack.cli.inspect.errors import DamagedObjectError
+from vrampack.cli.inspect.objects import (
+    decode_node,
+    decode_page,
+    decode_pod,
+    describe_object,
+    read_continue_token,
+    to_node,
+)
 from vrampack.kube import objects as kube
 
 DAMAGED = "damaged"
@@ -89,8 +96,8 @@ def a_full_object() -> dict[str, Any]:
 def ours(body: bytes, kind: str) -> object:
     value = json.loads(body)
     try:
-        return read_pod(value) if kind == "pod" else to_node(read_node_object(value), unit_mib=1024)
-    except DamagedError:
+        return decode_pod(value) if kind == "pod" else to_node(decode_node(value), unit_mib=1024)
+    except DamagedObjectError:
         return DAMAGED
 
 
@@ -112,12 +119,12 @@ def assert_same(value: object) -> None:
 
 def test_a_full_object_is_read_in_full() -> None:
     """What the other tests damage is no empty shell: every field of it is seen."""
-    pod = read_pod(a_full_object())
+    pod = decode_pod(a_full_object())
     assert (pod.name, pod.namespace, pod.uid, pod.node_name, pod.priority) == ("x", "ml", "u", "n", 3)
     assert (pod.is_terminating, pod.is_finished) == (True, False)
     assert pod.request is not None
     assert (pod.request.card_request.count, pod.request.card_request.units, len(pod.request.containers)) == (2, 4, 2)
-    node = read_node_object(a_full_object())
+    node = decode_node(a_full_object())
     assert (node.address, node.allocatable[keys.MEMORY_RESOURCE]) == ("10.0.0.1", "30")
     assert_same(a_full_object())
 
@@ -155,7 +162,7 @@ def test_golden_clusters_are_read_alike() -> None:
 @pytest.mark.parametrize("value", [None, 7, "x", [], [{}]], ids=repr)
 def test_what_is_no_object_is_refused_alike(value: object) -> None:
     assert_same(value)
-    assert name_of(value) == "without a name"
+    assert describe_object(value) == "without a name"
 
 
 NAMED = {
@@ -167,7 +174,7 @@ NAMED = {
 
 @pytest.mark.parametrize(("name", "value"), NAMED.items(), ids=NAMED)
 def test_a_damaged_object_is_named_as_far_as_possible(name: str, value: object) -> None:
-    assert name_of(value) == name
+    assert describe_object(value) == name
 
 
 PAGES = {
@@ -185,12 +192,12 @@ PAGES = {
 
 @pytest.mark.parametrize(("body", "token", "count"), PAGES.values(), ids=PAGES)
 def test_a_page_has_items_and_a_token(body: bytes, token: str, count: int) -> None:
-    page = read_page(body)
-    assert (page.token, len(page.items), next_token(body)) == (token, count, token)
+    page = decode_page(body)
+    assert (page.continue_token, len(page.items), read_continue_token(body)) == (token, count, token)
 
 
 def test_the_token_is_had_without_decoding_the_items() -> None:
-    assert next_token(b'{"metadata":{"continue":"t5"},"items":[oops') == "t5"
+    assert read_continue_token(b'{"metadata":{"continue":"t5"},"items":[oops') == "t5"
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -201,7 +208,7 @@ def test_of_two_variables_of_one_name_the_last_counts(first: bool) -> None:  # n
         path = f"metadata.annotations['visible-devices.vrampack.dev/{container['name']}']"
         wired = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
         container["env"] = [plain, wired] if first else [wired, plain]
-    ask = read_pod(value).request
+    ask = decode_pod(value).request
     assert ask is not None
     assert ask.has_references is first
     assert_same(value)
@@ -213,10 +220,10 @@ NO_PAGES += [b"\xff", b'{"items":[NaN]}', b"[" * 100_000, b'{"a":' * 100_000 + b
 
 @pytest.mark.parametrize("body", NO_PAGES, ids=lambda body: repr(body[:20]))
 def test_what_is_no_list_is_refused(body: bytes) -> None:
-    with pytest.raises(DamagedError):
-        read_page(body)
-    with pytest.raises(DamagedError):
-        next_token(body)
+    with pytest.raises(DamagedObjectError):
+        decode_page(body)
+    with pytest.raises(DamagedObjectError):
+        read_continue_token(body)
 
 
 def damaged(value: Any, path: tuple[str | int, ...], junk: object) -> Any:  # noqa: ANN401 - any JSON value

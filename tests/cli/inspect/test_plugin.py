@@ -31,7 +31,7 @@ MORE_THAN_A_BARE_PYTHON_SECONDS = 0.3
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The plugin, built once."""
     path = tmp_path_factory.mktemp("plugin") / "kubectl-inspect-cgpu"
-    plugin.build(path)
+    plugin.build_plugin(path)
     return path
 
 

@@ -14,15 +14,15 @@ from tests.cli.inspect.lists import Lists
 from tests.cli.inspect.schema import faults
 from tests.wire.clusters import a_cluster
 from vrampack.cards.holding import HoldState
-from vrampack.cli.inspect.forms import form
-from vrampack.cli.inspect.gather import gather
+from vrampack.cli.inspect.forms import build_inspection_document
+from vrampack.cli.inspect.gather import inspect_cluster
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "inspection.v1.json").read_text())
 
 
 def an_answer(name: str) -> Any:  # noqa: ANN401 - any JSON value
-    return json.loads(json.dumps(form(gather(CLUSTERS[name].lists()))))
+    return json.loads(json.dumps(build_inspection_document(inspect_cluster(CLUSTERS[name].lists()))))
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
@@ -33,7 +33,7 @@ def test_golden_clusters_follow_the_schema(name: str) -> None:
 @pytest.mark.parametrize("seed", range(100))
 def test_random_clusters_follow_the_schema(seed: int) -> None:
     objects = a_cluster(seed)
-    answer = json.loads(json.dumps(form(gather(Lists(objects.nodes, objects.pods)))))
+    answer = json.loads(json.dumps(build_inspection_document(inspect_cluster(Lists(objects.nodes, objects.pods)))))
     assert list(faults(answer, SCHEMA, SCHEMA)) == []
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.agent.limits.kmod.played import PlayedModule
 from vrampack.agent.shown import LimitsStatus, ModuleStatus
-from vrampack.cli.shim.main import command
-from vrampack.cli.shim.render import table
+from vrampack.cli.shim.main import command_module
+from vrampack.cli.shim.render import format_table
 
 Said = pytest.CaptureFixture[str]
 
@@ -25,7 +25,7 @@ def module() -> PlayedModule:
 
 @pytest.mark.parametrize("action", ["detach", "attach"])
 def test_the_module_is_told(module: PlayedModule, action: str, capsys: Said) -> None:
-    assert command(action, module.nodes) == 0
+    assert command_module(action, module.nodes) == 0
     assert module.commands == [action]
     assert capsys.readouterr().out == f"{action}ed\n"
 
@@ -35,7 +35,7 @@ def test_files_that_are_open_are_counted_and_named(module: PlayedModule, capsys:
     module.uses("pod-a.main", 0, 10, pid=813)
     module.uses("pod-a.main", 0, 20, pid=812)
     module.instances["pod-b"].files = 2
-    assert command("detach", module.nodes) == 1
+    assert command_module("detach", module.nodes) == 1
     assert not module.is_attached
     assert capsys.readouterr().err == (
         "vrampack: detached, but the driver cannot be unloaded yet: "
@@ -62,7 +62,7 @@ def test_what_stands_in_the_way_is_said(
     module: PlayedModule, make: Callable[[PlayedModule], None], why: str, capsys: Said
 ) -> None:
     make(module)
-    assert command("detach", module.nodes) == 1
+    assert command_module("detach", module.nodes) == 1
     assert f"vrampack: {why}" in capsys.readouterr().err
 
 
@@ -82,4 +82,4 @@ ABOVE = {
 @pytest.mark.parametrize(("shown", "line"), ABOVE.values(), ids=ABOVE)
 def test_the_status_begins_with_the_module(shown: ModuleStatus | None, line: str) -> None:
     status = LimitsStatus(node="gpu-0", enforcement="kmod", module=shown)
-    assert table(status) == f"{line}No process of node gpu-0 holds anything.\n"
+    assert format_table(status) == f"{line}No process of node gpu-0 holds anything.\n"

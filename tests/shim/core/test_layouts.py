@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shim.core.check_headers import unread_functions
-from shim.core.facts import branches, facts
-from shim.core.generate import layouts
+from shim.core.check_headers import find_unread_functions
+from shim.core.facts import read_branches, read_facts
+from shim.core.generate import render_layouts
 from tests.shim.core.building import CORE, build
 from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import Trace
@@ -23,13 +23,13 @@ FIELDS = re.findall(r"uint16_t (\w+);", (CORE / "layouts.h").read_text())
 
 
 def test_the_generated_header_is_fresh() -> None:
-    assert (CORE / "layouts.h").read_text() == layouts()
+    assert (CORE / "layouts.h").read_text() == render_layouts()
 
 
 def test_every_fact_holds_in_branches_that_were_compiled() -> None:
-    known = [branch.number for branch in branches()]
+    known = [branch.number for branch in read_branches()]
     assert known == list(BRANCHES)
-    assert {fact.first for fact in facts()} | {fact.last for fact in facts()} <= set(known)
+    assert {fact.first_branch for fact in read_facts()} | {fact.last_branch for fact in read_facts()} <= set(known)
 
 
 HEAP = """\
@@ -41,9 +41,9 @@ HEAP = """\
 
 
 def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
-    assert unread_functions(525, HEAP) == []
-    assert unread_functions(530, HEAP) == ["NVOS32_FUNCTION_ALLOC_DEPTH_WIDTH_HEIGHT is in no row"]
-    assert unread_functions(595, "#define\tNVOS32_FUNCTION_ALLOC_MORE 28\n") == [
+    assert find_unread_functions(525, HEAP) == []
+    assert find_unread_functions(530, HEAP) == ["NVOS32_FUNCTION_ALLOC_DEPTH_WIDTH_HEIGHT is in no row"]
+    assert find_unread_functions(595, "#define\tNVOS32_FUNCTION_ALLOC_MORE 28\n") == [
         "NVOS32_FUNCTION_ALLOC_MORE is in no row"
     ]
 

@@ -1,4 +1,4 @@
-"""Which cards of a node are cordoned, and what a node is to say so after one more or one less. Pure.
+"""Which cards of a node are cordoned, and the patch that cordons one card more or one less. Pure.
 
 The annotation `vrampack.dev/cordoned-cards` is the operators' alone: the agent never writes it, so a cordon outlives
 agents, drivers and the card itself.
@@ -13,58 +13,62 @@ from vrampack.cards import keys
 from vrampack.cards.node import CardFacts
 from vrampack.kube.objects import NodeObject
 
-INDEX_DIGITS = 4
+MAX_INDEX_DIGITS = 4
 """A longer number is the beginning of a uuid."""
 
 
 class UnknownCardError(Exception):
-    """No card, or several, are what was named."""
+    """The name matches no card, or several."""
 
 
 @dataclass(frozen=True, slots=True)
-class CardState:
-    """One card as its node publishes it, and what its operators say of it."""
+class CordonableCard:
+    """One card as its node publishes it, and whether its operators cordoned it."""
 
     node: str
     uuid: str
-    cordoned: bool
+    is_cordoned: bool
     facts: CardFacts | None
     """None: cordoned, but the node publishes no such card."""
 
 
-def cordoned(node: NodeObject) -> tuple[str, ...]:
+def read_cordoned_uuids(node: NodeObject) -> tuple[str, ...]:
     """The uuids, in the order in which they were written."""
     text = (node.metadata.annotations or {}).get(keys.CORDONED_CARDS, "")
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def states(node: NodeObject, cards: Iterable[CardFacts]) -> tuple[CardState, ...]:
-    """The node's cards by index, then what is cordoned and not there. Cards without a uuid cannot be cordoned."""
-    out = cordoned(node)
+def list_cards(node: NodeObject, cards: Iterable[CardFacts]) -> tuple[CordonableCard, ...]:
+    """The node's cards by index, then cordoned uuids that the node does not publish. Cards without a uuid cannot be cordoned."""
+    out = read_cordoned_uuids(node)
     name = node.metadata.name
-    there = [CardState(name, card.uuid, card.uuid in out, card) for card in cards if card.uuid is not None]
+    there = [CordonableCard(name, card.uuid, card.uuid in out, card) for card in cards if card.uuid is not None]
     known = {state.uuid for state in there}
-    return (*there, *(CardState(name, uuid, cordoned=True, facts=None) for uuid in out if uuid not in known))
+    return (*there, *(CordonableCard(name, uuid, is_cordoned=True, facts=None) for uuid in out if uuid not in known))
 
 
-def find(named: str, known: Sequence[CardState]) -> CardState:
+def find_card(card_name: str, cards: Sequence[CordonableCard]) -> CordonableCard:
     """The card of that index, uuid, or beginning of a uuid. Raises `UnknownCardError` when it is not exactly one."""
-    exact = [state for state in known if named == state.uuid or (_is_index(named) and _has_index(state, int(named)))]
-    found = exact or [state for state in known if named and _begins(state.uuid, named)]
+    exact = [
+        state
+        for state in cards
+        if card_name == state.uuid or (_is_index(card_name) and _has_index(state, int(card_name)))
+    ]
+    found = exact or [state for state in cards if card_name and _uuid_starts_with(state.uuid, card_name)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise UnknownCardError(f"{named!r} may be {' or '.join(state.uuid for state in found)}; give more of it")
-    there = ", ".join(state.uuid for state in known) or "none"
-    raise UnknownCardError(f"there is no card {named!r}; cards of the node: {there}")
+        raise UnknownCardError(f"{card_name!r} may be {' or '.join(state.uuid for state in found)}; give more of it")
+    there = ", ".join(state.uuid for state in cards) or "none"
+    raise UnknownCardError(f"there is no card {card_name!r}; cards of the node: {there}")
 
 
-def is_uuid(text: str) -> bool:
-    """Whether it can stand in the annotation at all."""
+def is_annotatable_uuid(text: str) -> bool:
+    """Whether the annotation can hold it."""
     return text.isprintable() and not set(text) & {",", " "}
 
 
-def patch(node: NodeObject, uuids: Sequence[str]) -> dict[str, object]:
+def build_cordon_patch(node: NodeObject, uuids: Sequence[str]) -> dict[str, object]:
     """The merge patch that makes exactly these cordoned, unless the node has changed since it was read."""
     value = ",".join(uuids) or None
     version = node.metadata.resource_version
@@ -72,13 +76,13 @@ def patch(node: NodeObject, uuids: Sequence[str]) -> dict[str, object]:
 
 
 def _is_index(named: str) -> bool:
-    return named.isascii() and named.isdecimal() and len(named) <= INDEX_DIGITS
+    return named.isascii() and named.isdecimal() and len(named) <= MAX_INDEX_DIGITS
 
 
-def _has_index(state: CardState, index: int) -> bool:
+def _has_index(state: CordonableCard, index: int) -> bool:
     return state.facts is not None and state.facts.index == index
 
 
-def _begins(uuid: str, named: str) -> bool:
+def _uuid_starts_with(uuid: str, named: str) -> bool:
     """With or without `GPU-`."""
     return not _is_index(named) and (uuid.startswith(named) or uuid.partition("-")[2].startswith(named))

@@ -12,25 +12,33 @@ from pathlib import Path
 from vrampack.cards import keys
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.card.cordons import CardState, UnknownCardError, cordoned, find, is_uuid, patch, states
+from vrampack.cli.card.cordons import (
+    CordonableCard,
+    UnknownCardError,
+    build_cordon_patch,
+    find_card,
+    is_annotatable_uuid,
+    list_cards,
+    read_cordoned_uuids,
+)
 from vrampack.cli.card.nodes import MissingNodeError, read_nodes
-from vrampack.cli.card.render import as_json, table
-from vrampack.cli.kubeconfig import kubeconfig_of
-from vrampack.cli.refusal import refuse
+from vrampack.cli.card.render import format_json, format_table
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import NodeObject, to_node
 
 CALL_SECONDS = 30.0
-TRIES = 5
+MAX_ATTEMPTS = 5
 """A node changes every few seconds when its agent or kubelet writes; five changes between read and write are no accident."""
-FORBIDDEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+FORBIDDEN_STATUSES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the three; returns the exit code: 0 done or already so, 1 no such card or not allowed, 2 misuse."""
-    made = parser()
+    made = build_parser()
     options = made.parse_args(arguments)
     if options.action != "list" and not (options.node and options.card):
         made.error(f"{options.action} needs a node and a card")
@@ -39,17 +47,17 @@ def main(arguments: Sequence[str]) -> int:
     try:
         said = asyncio.run(_run(options))
     except RefusedError as error:
-        hint = "; card needs get and list of nodes, and patch to cordon" if error.status in FORBIDDEN else ""
-        return refuse(f"{error}{hint}", 1)
+        hint = "; card needs get and list of nodes, and patch to cordon" if error.status in FORBIDDEN_STATUSES else ""
+        return report_error(f"{error}{hint}", 1)
     except NoAnswerError as error:
-        return refuse(f"no answer from the API server: {error}", 1)
+        return report_error(f"no answer from the API server: {error}", 1)
     except (CredentialsError, MissingNodeError, UnknownCardError, OSError) as error:
-        return refuse(str(error), 1)
+        return report_error(str(error), 1)
     sys.stdout.write(said)
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack card",
@@ -72,53 +80,55 @@ def parser() -> argparse.ArgumentParser:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    configuration = await load_credentials(kubeconfig_of(options.kubeconfig), options.context)
+    configuration = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
     api = Api(configuration, user_agent=f"vrampack-card/{VERSION}")
     try:
         if options.action == "list":
             nodes = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
-            return _written([state for node in nodes for state in states(node, _facts(node).cards)], options.output)
-        return await _change(api, options)
+            return _format_cards(
+                [state for node in nodes for state in list_cards(node, _read_facts(node).cards)], options.output
+            )
+        return await _change_cordon(api, options)
     finally:
         await api.close()
 
 
-async def _change(api: Api, options: argparse.Namespace) -> str:
+async def _change_cordon(api: Api, options: argparse.Namespace) -> str:
     """Write on the node as it was read, so that two operators do not undo one another."""
     tries = 0
     while True:
         tries += 1
         (node,) = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)
-        uuid = _named(node, options.card, is_forced=options.force and options.action == "cordon")
-        others = tuple(each for each in cordoned(node) if each != uuid)
+        uuid = _resolve_uuid(node, options.card, is_forced=options.force and options.action == "cordon")
+        others = tuple(each for each in read_cordoned_uuids(node) if each != uuid)
         wanted = (*others, uuid) if options.action == "cordon" else others
-        if set(wanted) == set(cordoned(node)):
+        if set(wanted) == set(read_cordoned_uuids(node)):
             return f"node/{options.node} card {uuid} already {options.action}ed\n"
         try:
-            await api.patch_node(options.node, patch(node, wanted), timeout_seconds=CALL_SECONDS)
+            await api.patch_node(options.node, build_cordon_patch(node, wanted), timeout_seconds=CALL_SECONDS)
         except RefusedError as error:
-            if error.status != HTTPStatus.CONFLICT or tries == TRIES:
+            if error.status != HTTPStatus.CONFLICT or tries == MAX_ATTEMPTS:
                 raise
         else:
             return f"node/{options.node} card {uuid} {options.action}ed\n"
 
 
-def _named(node: NodeObject, named: str, *, is_forced: bool) -> str:
+def _resolve_uuid(node: NodeObject, named: str, *, is_forced: bool) -> str:
     """The uuid of the card that is meant."""
-    facts = _facts(node)
+    facts = _read_facts(node)
     try:
-        return find(named, states(node, facts.cards)).uuid
+        return find_card(named, list_cards(node, facts.cards)).uuid
     except UnknownCardError as error:
-        if is_forced and is_uuid(named):
+        if is_forced and is_annotatable_uuid(named):
             return named
         why = f" ({facts.problem})" if facts.problem else ""
         raise UnknownCardError(f"node {node.metadata.name}: {error}{why}") from error
 
 
-def _facts(node: NodeObject) -> NodeFacts:
+def _read_facts(node: NodeObject) -> NodeFacts:
     resources = {"resource": keys.MEMORY_RESOURCE, "count_resource": keys.COUNT_RESOURCE}
     return to_node(node, unit_mib=DEFAULT_UNIT_MIB, **resources).facts
 
 
-def _written(cards: Sequence[CardState], form: str) -> str:
-    return as_json(cards) if form == "json" else table(cards)
+def _format_cards(cards: Sequence[CordonableCard], form: str) -> str:
+    return format_json(cards) if form == "json" else format_table(cards)

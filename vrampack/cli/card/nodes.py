@@ -16,7 +16,7 @@ class MissingNodeError(Exception):
     """There is no such node."""
 
 
-class _Page(msgspec.Struct):
+class _NodePage(msgspec.Struct):
     metadata: ListMeta
     items: list[NodeObject] | None = None
 
@@ -24,20 +24,20 @@ class _Page(msgspec.Struct):
 async def read_nodes(api: Api, name: str | None, *, timeout_seconds: float) -> list[NodeObject]:
     """That node, or all by name. Raises `MissingNodeError`, `RefusedError` or `NoAnswerError`."""
     if name is None:
-        return await _all(api)
+        return await _list_nodes(api)
     node = await api.get_node(name, timeout_seconds=timeout_seconds)
     if node is None:
         raise MissingNodeError(f"there is no node {name}")
     return [node]
 
 
-async def _all(api: Api) -> list[NodeObject]:
+async def _list_nodes(api: Api) -> list[NodeObject]:
     found: list[NodeObject] = []
     token = ""
     while True:
         body = await api.list_page("nodes", limit=PAGE_SIZE, token=token)
         try:
-            page = msgspec.json.decode(body, type=_Page)
+            page = msgspec.json.decode(body, type=_NodePage)
         except UNDECODABLE as error:
             raise NoAnswerError(f"list nodes: {error}") from error
         found += page.items or ()

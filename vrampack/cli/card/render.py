@@ -5,35 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from vrampack.cli.card.cordons import CardState
-from vrampack.cli.inspect.tables import aligned
+from vrampack.cli.card.cordons import CordonableCard
+from vrampack.cli.inspect.tables import align_columns
 
 HEADINGS = ("NODE", "CARD", "UUID", "MODEL", "MEMORY(MiB)", "UNITS", "STATE")
-NUMBERS = (1, 4, 5)
+RIGHT_COLUMNS = (1, 4, 5)
 
 
-def table(cards: Sequence[CardState]) -> str:
+def format_table(cards: Sequence[CordonableCard]) -> str:
     """One line per card."""
     if not cards:
         return "No cards are published.\n"
-    return aligned([HEADINGS, *(_row(card) for card in cards)], right=NUMBERS)
+    return align_columns([HEADINGS, *(_build_row(card) for card in cards)], right_columns=RIGHT_COLUMNS)
 
 
-def as_json(cards: Sequence[CardState]) -> str:
+def format_json(cards: Sequence[CordonableCard]) -> str:
     """A list of objects; what is not known of a card is null."""
-    return json.dumps([_object(card) for card in cards], indent=2) + "\n"
+    return json.dumps([_build_object(card) for card in cards], indent=2) + "\n"
 
 
-def _row(card: CardState) -> tuple[str, ...]:
+def _build_row(card: CordonableCard) -> tuple[str, ...]:
     facts = card.facts
     if facts is None:
         return card.node, "-", card.uuid, "-", "-", "-", "cordoned, not there"
-    said = [word for word, applies in (("unhealthy", not facts.healthy), ("cordoned", card.cordoned)) if applies]
+    said = [word for word, applies in (("unhealthy", not facts.healthy), ("cordoned", card.is_cordoned)) if applies]
     state = ", ".join(said) or "ok"
     return card.node, str(facts.index), card.uuid, facts.model, str(facts.memory_mib), str(facts.units), state
 
 
-def _object(card: CardState) -> dict[str, object]:
+def _build_object(card: CordonableCard) -> dict[str, object]:
     facts = card.facts
     return {
         "node": card.node,
@@ -43,5 +43,5 @@ def _object(card: CardState) -> dict[str, object]:
         "memoryMiB": facts.memory_mib if facts else None,
         "units": facts.units if facts else None,
         "healthy": facts.healthy if facts else None,
-        "cordoned": card.cordoned,
+        "cordoned": card.is_cordoned,
     }

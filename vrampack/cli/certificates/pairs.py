@@ -1,4 +1,4 @@
-"""An authority of our own and the certificate that it signs for the webhook, as PEM. Which are made anew, and when.
+"""The webhook's own certificate authority and the certificate it signs, as PEM, and when either is renewed.
 
 Python verifies strictly (from 3.13 by default) where Go does not: an authority has critical basicConstraints and keyUsage,
 a leaf names its authority's key. So what is made here can be checked by either.
@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-AUTHORITY_LIFE = timedelta(days=3650)
+AUTHORITY_LIFETIME = timedelta(days=3650)
 """It signs this one server and lies beside its key, so a short life would protect nothing."""
 CLOCK_SKEW = timedelta(hours=1)
 """A certificate is good at once on a host whose clock is late."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class ServingCertificate:
     """What is kept. `authorities` may hold several, the one that signs first: the others signed what may still be shown."""
 
     authorities: bytes
@@ -38,87 +38,97 @@ class Signed:
     key: bytes
 
 
-def renewed(kept: Signed | None, names: Sequence[str], life: timedelta, now: datetime) -> Signed:
-    """What to keep from now on: the same as long as it will do.
+def renew_if_due(
+    current: ServingCertificate | None, dns_names: Sequence[str], lifetime: timedelta, now: datetime
+) -> ServingCertificate:
+    """The authority and certificate to store: the current ones while they are still good.
 
-    The certificate is made anew at a third of `life`, for other names, or when another authority signs; the authority
-    when it would end before a certificate of it does. Raises `ValueError` when what is kept cannot be read.
+    The certificate is renewed at a third of `lifetime`, for other names, or when another authority signs; the authority
+    when it would expire before a certificate it signs. Raises `ValueError` when the stored ones cannot be read.
     """
-    if kept is None:
+    if current is None:
         authority, authority_key = _make_authority(now)
-        return _sign([authority], authority_key, names, life, now)
-    authorities = x509.load_pem_x509_certificates(kept.authorities)
-    authority_key = _read_key(kept.authority_key)
+        return _sign([authority], authority_key, dns_names, lifetime, now)
+    authorities = x509.load_pem_x509_certificates(current.authorities)
+    authority_key = _read_key(current.authority_key)
     if authorities[0].public_key() != authority_key.public_key():
         raise ValueError("the key of the authority is another's")
-    if authorities[0].not_valid_after_utc - now < life:
+    if authorities[0].not_valid_after_utc - now < lifetime:
         authority, authority_key = _make_authority(now)
         valid = [each for each in authorities if each.not_valid_after_utc > now]
-        return _sign([authority, *valid], authority_key, names, life, now)
-    if _will_do(kept, authorities[0], names, life, now):
-        return kept
-    return _sign(authorities, authority_key, names, life, now)
+        return _sign([authority, *valid], authority_key, dns_names, lifetime, now)
+    if _is_still_good(current, authorities[0], dns_names, lifetime, now):
+        return current
+    return _sign(authorities, authority_key, dns_names, lifetime, now)
 
 
-def ends(kept: Signed) -> datetime:
-    """When the certificate has to be renewed at the latest."""
-    return x509.load_pem_x509_certificate(kept.certificate).not_valid_after_utc
+def read_expiry(certificate: ServingCertificate) -> datetime:
+    """When the certificate expires."""
+    return x509.load_pem_x509_certificate(certificate.certificate).not_valid_after_utc
 
 
-def _will_do(kept: Signed, authority: x509.Certificate, names: Sequence[str], life: timedelta, now: datetime) -> bool:
-    leaf = x509.load_pem_x509_certificate(kept.certificate)
+def _is_still_good(
+    current: ServingCertificate,
+    authority: x509.Certificate,
+    dns_names: Sequence[str],
+    lifetime: timedelta,
+    now: datetime,
+) -> bool:
+    leaf = x509.load_pem_x509_certificate(current.certificate)
     try:
         leaf.verify_directly_issued_by(authority)
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False  # another authority's
-    is_ours = leaf.public_key() == _read_key(kept.key).public_key()
-    is_young = leaf.not_valid_after_utc - now > life / 3
-    return is_ours and is_young and found.get_values_for_type(x509.DNSName) == list(names)
+    is_ours = leaf.public_key() == _read_key(current.key).public_key()
+    is_young = leaf.not_valid_after_utc - now > lifetime / 3
+    return is_ours and is_young and found.get_values_for_type(x509.DNSName) == list(dns_names)
 
 
 def _make_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("vrampack admission authority")
-    builder = _begin(name, name, key.public_key(), now, AUTHORITY_LIFE)
+    name = _build_name("vrampack admission authority")
+    builder = _start_builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs=True), critical=True)
+    builder = builder.add_extension(_build_key_usage(signs=True), critical=True)
     return builder.sign(key, SHA256()), key
 
 
 def _sign(
     authorities: Sequence[x509.Certificate],
     authority_key: ec.EllipticCurvePrivateKey,
-    names: Sequence[str],
-    life: timedelta,
+    dns_names: Sequence[str],
+    lifetime: timedelta,
     now: datetime,
-) -> Signed:
+) -> ServingCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authorities[0]
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     extensions: list[tuple[x509.ExtensionType, bool]] = [
         (x509.BasicConstraints(ca=False, path_length=None), True),
-        (_usage(signs=False), True),
+        (_build_key_usage(signs=False), True),
         (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (x509.SubjectAlternativeName([x509.DNSName(each) for each in names]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(each) for each in dns_names]), False),
         (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False),
     ]
-    builder = _begin(_name("vrampack admission"), issuer.subject, key.public_key(), now, life)
+    builder = _start_builder(_build_name("vrampack admission"), issuer.subject, key.public_key(), now, lifetime)
     for extension, is_critical in extensions:
         builder = builder.add_extension(extension, critical=is_critical)
     leaf = builder.sign(authority_key, SHA256())
     bundle = b"".join(each.public_bytes(Encoding.PEM) for each in authorities)
-    return Signed(bundle, _write_key(authority_key), leaf.public_bytes(Encoding.PEM), _write_key(key))
+    return ServingCertificate(bundle, _write_key(authority_key), leaf.public_bytes(Encoding.PEM), _write_key(key))
 
 
-def _begin(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
+def _start_builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
-    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), now - CLOCK_SKEW, now + life)
+    builder = x509.CertificateBuilder(
+        issuer, subject, key, x509.random_serial_number(), now - CLOCK_SKEW, now + lifetime
+    )
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _build_key_usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -132,7 +142,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _name(text: str) -> x509.Name:
+def _build_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 

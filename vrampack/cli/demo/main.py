@@ -14,11 +14,11 @@ from pathlib import Path
 
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.cli.demo import objects
-from vrampack.cli.demo.report import Access, as_json, invitation
-from vrampack.cli.demo.service import ServiceError, free_addresses, running_extender, scheduler_settings
-from vrampack.cli.demo.story import Story, StoryError, first_part, mixed_part
+from vrampack.cli.demo.report import ClusterAccess, build_document, format_access
+from vrampack.cli.demo.service import ExtenderStartError, build_scheduler_settings, find_free_addresses, run_extender
+from vrampack.cli.demo.story import DemoScenario, ScenarioError, run_first_part, run_mixed_part
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.cluster import embedded_cluster
+from vrampack.simulator.cluster import run_embedded_cluster
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 MAX_REPLICAS = 200
@@ -27,32 +27,34 @@ MAX_CARD_MIB = 1024 * 1024
 
 def main(arguments: Sequence[str]) -> int:
     """Show it; 0 when everything went as told."""
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     code = 0
     try:
         asyncio.run(_run(options))
     except* asyncio.CancelledError:
         sys.stderr.write("vrampack demo: interrupted; everything it started is stopped\n")
         code = 1
-    except* (ServiceError, StoryError, OSError) as group:
-        for error in _leaves(group):
+    except* (ExtenderStartError, ScenarioError, OSError) as group:
+        for error in _flatten_errors(group):
             sys.stderr.write(f"vrampack demo: {error}\n")
         code = 1
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack demo",
         description="Pods share a card on a cluster inside this process; the extender is the real program, called over "
         "HTTP. Needs no cluster, no GPU and no root. With numbers of your own, --json or --serve only the first part runs.",
     )
-    made.add_argument("--replicas", type=_number(1, MAX_REPLICAS), metavar="R", help="pods of the app (2)")
-    made.add_argument("--gpu-mem", type=_number(1, 1024), metavar="U", help="units each of them asks (4)")
+    made.add_argument(
+        "--replicas", type=_parse_number_between(1, MAX_REPLICAS), metavar="R", help="pods of the app (2)"
+    )
+    made.add_argument("--gpu-mem", type=_parse_number_between(1, 1024), metavar="U", help="units each of them asks (4)")
     made.add_argument(
         "--card-mib",
-        type=_number(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
+        type=_parse_number_between(DEFAULT_UNIT_MIB, MAX_CARD_MIB),
         metavar="M",
         help="memory of the one card in MiB; it has a unit for each whole GiB (16130: 15 units)",
     )
@@ -67,51 +69,51 @@ def parser() -> argparse.ArgumentParser:
 
 async def _run(options: argparse.Namespace) -> None:
     if (task := asyncio.current_task()) is not None:
-        _on_signal(task.cancel)
+        _call_on_signal(task.cancel)
     is_first_only = any((options.json, options.serve, options.replicas, options.gpu_mem, options.card_mib))
-    card = objects.CardKind(objects.V100, options.card_mib or objects.V100_MIB)
-    app = objects.Job(objects.APP, options.replicas or 2, options.gpu_mem or 4)
-    say = _nothing if options.json else _print
-    async with _cluster() as (api, access):
-        story = Story(api, access.kubeconfig, say)
-        stages = await first_part(story, card, app, is_kept=options.serve)
+    card = objects.CardModel(objects.V100_MODEL, options.card_mib or objects.V100_MIB)
+    app = objects.DemoWorkload(objects.APP_NAME, options.replicas or 2, options.gpu_mem or 4)
+    say = _discard if options.json else _print
+    async with _run_cluster() as (api, access):
+        story = DemoScenario(api, access.kubeconfig, say)
+        stages = await run_first_part(story, card, app, stops_when_full=options.serve)
         if not is_first_only:
-            await mixed_part(story)
+            await run_mixed_part(story)
         if options.json:
-            _print(json.dumps(as_json(access, card, app, stages), indent=2))
+            _print(json.dumps(build_document(access, card, app, stages), indent=2))
         if options.serve:
-            say(invitation(access))
-            await _interrupted()
+            say(format_access(access))
+            await _wait_for_interrupt()
 
 
 @asynccontextmanager
-async def _cluster() -> AsyncIterator[tuple[ApiServer, Access]]:
+async def _run_cluster() -> AsyncIterator[tuple[ApiServer, ClusterAccess]]:
     """The embedded cluster and the extender."""
-    addresses = free_addresses()
+    addresses = find_free_addresses()
     with tempfile.TemporaryDirectory(prefix="vrampack-demo-") as folder:
-        async with embedded_cluster(scheduler_settings(addresses.url_prefix)) as api:
+        async with run_embedded_cluster(build_scheduler_settings(addresses.url_prefix)) as api:
             kubeconfig = write_kubeconfig(Path(folder), api.url)
-            async with running_extender(addresses, kubeconfig, Path(folder)):
-                yield api, Access(api.url, addresses.url_prefix, f"{addresses.health_url}/metrics", kubeconfig)
+            async with run_extender(addresses, kubeconfig, Path(folder)):
+                yield api, ClusterAccess(api.url, addresses.url_prefix, f"{addresses.health_url}/metrics", kubeconfig)
 
 
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+def _flatten_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     """The errors themselves: a part that runs beside others wraps its own."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from _flatten_errors(error)
         else:
             yield error
 
 
-async def _interrupted() -> None:
+async def _wait_for_interrupt() -> None:
     """Until Ctrl-C or SIGTERM: here they are the way to end."""
     stopped = asyncio.Event()
-    _on_signal(stopped.set)
+    _call_on_signal(stopped.set)
     await stopped.wait()
 
 
-def _on_signal(act: Callable[[], object]) -> None:
+def _call_on_signal(act: Callable[[], object]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, act)
 
@@ -122,11 +124,11 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
-def _nothing(_: str) -> None:
+def _discard(_: str) -> None:
     """With --json there is one document and nothing beside it."""
 
 
-def _number(low: int, high: int) -> Callable[[str], int]:
+def _parse_number_between(low: int, high: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and low <= int(text) <= high):
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")

@@ -10,14 +10,14 @@ from vrampack.cards import keys
 from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
 from vrampack.simulator.kinds import Object
 
-NODE, NODE_ADDRESS = "cn-hangzhou.192.168.2.167", "192.168.2.167"
-APP = "app-3g-v1"
-LATECOMER = "app-late"
+NODE_NAME, NODE_ADDRESS = "cn-hangzhou.192.168.2.167", "192.168.2.167"
+APP_NAME = "app-3g-v1"
+LATE_POD = "app-late"
 IMAGE = "registry.example.com/app:1"
 
 
 @dataclass(frozen=True, slots=True)
-class CardKind:
+class CardModel:
     """One model of card: its real memory, and the units it advertises."""
 
     model: str
@@ -28,41 +28,41 @@ class CardKind:
         return count_card_units(self.memory_mib, DEFAULT_UNIT_MIB)
 
 
-V100 = "Tesla-V100-SXM2-16GB"
+V100_MODEL = "Tesla-V100-SXM2-16GB"
 V100_MIB = 16130
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DemoWorkload:
     """Pods of one kind: `units` is all that one pod asks, over all its cards."""
 
     name: str
     replicas: int
-    units: int
-    cards: int = 1
-    whole: bool = False
+    units_per_pod: int
+    cards_per_pod: int = 1
+    is_whole: bool = False
 
 
 MIXED_NODES = {
-    "gpu-t4": (CardKind("Tesla-T4", 15360),) * 4,
-    "gpu-v100": (CardKind("Tesla-V100-16GB", 16384),) * 4,
-    "gpu-3090": (CardKind("GeForce-RTX-3090", 24576),) * 4,
-    "gpu-a100": (CardKind("A100-SXM4-80GB", 81920),) * 2,
+    "gpu-t4": (CardModel("Tesla-T4", 15360),) * 4,
+    "gpu-v100": (CardModel("Tesla-V100-16GB", 16384),) * 4,
+    "gpu-3090": (CardModel("GeForce-RTX-3090", 24576),) * 4,
+    "gpu-a100": (CardModel("A100-SXM4-80GB", 81920),) * 2,
 }
-MIXED_JOBS = (
-    Job("llm-chat", 1, 48),
-    Job("embed", 12, 3),
-    Job("notebook", 1, 10, whole=True),
-    Job("ocr", 8, 5),
-    Job("train-pair", 1, 24, cards=2),
-    Job("speech", 6, 7),
-    Job("rerank", 8, 3),
-    Job("vision", 4, 11),
+MIXED_WORKLOADS = (
+    DemoWorkload("llm-chat", 1, 48),
+    DemoWorkload("embed", 12, 3),
+    DemoWorkload("notebook", 1, 10, is_whole=True),
+    DemoWorkload("ocr", 8, 5),
+    DemoWorkload("train-pair", 1, 24, cards_per_pod=2),
+    DemoWorkload("speech", 6, 7),
+    DemoWorkload("rerank", 8, 3),
+    DemoWorkload("vision", 4, 11),
 )
 """41 pods; in the order in which a cluster that nobody plans would see them, large and small mixed."""
 
 
-def node(name: str, address: str, cards: Sequence[CardKind]) -> Object:
+def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Object:
     """A ready node with such cards. `injection: ids`: no admission policy runs here that would wire environments."""
     published = [
         {
@@ -96,34 +96,42 @@ def node(name: str, address: str, cards: Sequence[CardKind]) -> Object:
     }
 
 
-def stateful_set(name: str, *, replicas: int, units: int) -> Object:
+def build_stateful_set(name: str, *, replicas: int, units: int) -> Object:
     """The founding workload: all pods at once, each limited to so many units."""
-    spec = _spec(Job(name, replicas, units)) | {"podManagementPolicy": "Parallel", "serviceName": name}
+    spec = _build_workload_spec(DemoWorkload(name, replicas, units)) | {
+        "podManagementPolicy": "Parallel",
+        "serviceName": name,
+    }
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": spec}
 
 
-def deployment(job: Job) -> Object:
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": job.name}, "spec": _spec(job)}
+def build_deployment(job: DemoWorkload) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": job.name},
+        "spec": _build_workload_spec(job),
+    }
 
 
-def pod(name: str, *, units: int) -> Object:
+def build_pod_object(name: str, *, units: int) -> Object:
     """One pod of its own."""
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": _pod_spec(units)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": _build_pod_spec(units)}
 
 
-def _spec(job: Job) -> Object:
+def _build_workload_spec(job: DemoWorkload) -> Object:
     labels = {"app": job.name}
-    asks = ({keys.COUNT_LABEL: str(job.cards)} if job.cards > 1 else {}) | (
-        {keys.PLACEMENT_LABEL: keys.WHOLE_DEVICE} if job.whole else {}
+    asks = ({keys.COUNT_LABEL: str(job.cards_per_pod)} if job.cards_per_pod > 1 else {}) | (
+        {keys.PLACEMENT_LABEL: keys.WHOLE_DEVICE} if job.is_whole else {}
     )
     return {
         "replicas": job.replicas,
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels | asks}, "spec": _pod_spec(job.units)},
+        "template": {"metadata": {"labels": labels | asks}, "spec": _build_pod_spec(job.units_per_pod)},
     }
 
 
-def _pod_spec(units: int) -> Object:
+def _build_pod_spec(units: int) -> Object:
     limits = {keys.MEMORY_RESOURCE: str(units)}
     return {
         "schedulerName": "vrampack",

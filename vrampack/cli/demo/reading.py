@@ -1,4 +1,4 @@
-"""What the demo's API server says: read over HTTP at every step, so that nothing shown is only believed."""
+"""The state of the demo's cluster, read from its API server over HTTP at every step, so that all output is observed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from extender.settings import load_settings
 from vrampack.cards import keys
 from vrampack.cards.records import Record, read_record
 from vrampack.cli.explain.main import explain_pod
-from vrampack.cli.explain.text import ROWS, render
-from vrampack.cli.inspect.gather import Cluster, gather
+from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
+from vrampack.cli.inspect.gather import InspectedCluster, inspect_cluster
 from vrampack.cli.version import VERSION
 from vrampack.kube.client import Api, load_credentials
 
@@ -23,68 +23,68 @@ Json = Mapping[str, Any]  # Any: one field of an API object, checked where it is
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One pod that has its place."""
+class PlacedPod:
+    """One pod that is placed."""
 
-    pod: str
+    pod_name: str
     node: str
-    cards: Mapping[int, int]
+    units_by_card: Mapping[int, int]
     """Units by card index."""
     limit_mib: int
     """What its container may use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """One pod that has none, and what the scheduler says of it."""
+class PendingPod:
+    """One pod that is not placed, and the scheduler's message about it."""
 
-    pod: str
+    pod_name: str
     units: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DemoStage:
     """The cluster at one step."""
 
     name: str
-    cluster: Cluster
-    placed: tuple[Placed, ...]
-    waiting: tuple[Waiting, ...]
-    took_ms: float
+    cluster: InspectedCluster
+    placed: tuple[PlacedPod, ...]
+    pending: tuple[PendingPod, ...]
+    elapsed_ms: float
     """From the change to the state that was waited for."""
 
     @property
-    def used_cards(self) -> int:
+    def used_card_count(self) -> int:
         return sum(card.used_units > 0 for view in self.cluster.nodes for card in view.node.cards)
 
     @property
-    def total_cards(self) -> int:
+    def total_card_count(self) -> int:
         return sum(len(view.node.cards) for view in self.cluster.nodes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lists:
-    """Both lists, fetched: what `gather` reads."""
+class _FetchedLists:
+    """Both lists, fetched: the `ListReader` of `inspect_cluster`."""
 
     nodes: bytes
     pods: bytes
 
-    def pages(self, resource: Literal["nodes", "pods"]) -> Iterable[bytes]:
+    def read_pages(self, resource: Literal["nodes", "pods"]) -> Iterable[bytes]:
         return [self.nodes if resource == "nodes" else self.pods]
 
 
-async def read_stage(name: str, url: str, *, took_ms: float) -> Stage:
+async def read_stage(name: str, url: str, *, elapsed_ms: float) -> DemoStage:
     """Everything the API server at `url` holds now."""
     async with aiohttp.ClientSession(raise_for_status=True) as session:
-        lists = _Lists(*[await _get(session, f"{url}/api/v1/{resource}") for resource in ("nodes", "pods")])
-    pods: list[Json] = sorted(json.loads(lists.pods)["items"], key=_name)
-    return Stage(
+        lists = _FetchedLists(*[await _fetch(session, f"{url}/api/v1/{resource}") for resource in ("nodes", "pods")])
+    pods: list[Json] = sorted(json.loads(lists.pods)["items"], key=_format_pod_name)
+    return DemoStage(
         name,
-        gather(lists),
-        tuple(_placed(pod) for pod in pods if pod["spec"].get("nodeName")),
-        tuple(_waiting(pod) for pod in pods if not pod["spec"].get("nodeName")),
-        took_ms,
+        inspect_cluster(lists),
+        tuple(_to_placed_pod(pod) for pod in pods if pod["spec"].get("nodeName")),
+        tuple(_to_pending_pod(pod) for pod in pods if not pod["spec"].get("nodeName")),
+        elapsed_ms,
     )
 
 
@@ -92,12 +92,12 @@ async def read_explanation(kubeconfig: Path, namespace: str, name: str) -> str:
     """What `vrampack explain` says of a pod."""
     api = Api(await load_credentials(kubeconfig), user_agent=f"vrampack-demo/{VERSION}")
     try:
-        return render(await explain_pod(api, load_settings(None), namespace, name), rows=ROWS)
+        return render(await explain_pod(api, load_settings(None), namespace, name), max_rows=DEFAULT_MAX_ROWS)
     finally:
         await api.close()
 
 
-def refusal(pod: Json) -> str | None:
+def find_unschedulable_message(pod: Json) -> str | None:
     """Why no node takes the pod, in the scheduler's words; None while it has not said so."""
     for condition in pod["status"].get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
@@ -105,24 +105,26 @@ def refusal(pod: Json) -> str | None:
     return None
 
 
-async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
+async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
     async with session.get(url) as answer:
         return await answer.read()
 
 
-def _name(pod: Json) -> str:
+def _format_pod_name(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _placed(pod: Json) -> Placed:
+def _to_placed_pod(pod: Json) -> PlacedPod:
     annotations = pod["metadata"].get("annotations") or {}
     record = read_record(annotations, None)
     shares = record.shares if isinstance(record, Record) else ()
     limit = annotations.get(keys.LIMIT_MIB_PREFIX + pod["spec"]["containers"][0]["name"], "0")
     cards = {share.index: share.units for share in shares if share.index is not None}
-    return Placed(_name(pod), pod["spec"]["nodeName"], cards, int(limit))
+    return PlacedPod(_format_pod_name(pod), pod["spec"]["nodeName"], cards, int(limit))
 
 
-def _waiting(pod: Json) -> Waiting:
+def _to_pending_pod(pod: Json) -> PendingPod:
     limits = pod["spec"]["containers"][0]["resources"].get("limits") or {}
-    return Waiting(_name(pod), int(limits.get(keys.MEMORY_RESOURCE, "0")), refusal(pod) or "")
+    return PendingPod(
+        _format_pod_name(pod), int(limits.get(keys.MEMORY_RESOURCE, "0")), find_unschedulable_message(pod) or ""
+    )

@@ -6,66 +6,66 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.cli.demo.objects import CardKind, Job
-from vrampack.cli.demo.reading import Stage
-from vrampack.cli.inspect.render import details, summary
+from vrampack.cli.demo.objects import CardModel, DemoWorkload
+from vrampack.cli.demo.reading import DemoStage
+from vrampack.cli.inspect.render import format_details, format_summary
 
 
-def empty_text(stage: Stage, card: CardKind) -> str:
-    return _step(
+def format_empty_stage(stage: DemoStage, card: CardModel) -> str:
+    return _format_step(
         f"One node, one card: {card.memory_mib} MiB are {card.units} units of aliyun.com/gpu-mem. Nobody uses it yet.",
-        _shown("kubectl inspect cgpu", summary(stage.cluster)),
+        _format_command("kubectl inspect cgpu", format_summary(stage.cluster)),
     )
 
 
-def app_text(stage: Stage, card: CardKind, app: Job) -> str:
-    lines = [_shown("kubectl inspect cgpu -d", details(stage.cluster))]
+def format_app_stage(stage: DemoStage, card: CardModel, app: DemoWorkload) -> str:
+    lines = [_format_command("kubectl inspect cgpu -d", format_details(stage.cluster))]
     if stage.placed:
         limit = stage.placed[0].limit_mib
         lines.append(
-            f"Each container may use {limit} MiB: {app.units} of the {card.units} units of {card.memory_mib} MiB.\n"
+            f"Each container may use {limit} MiB: {app.units_per_pod} of the {card.units} units of {card.memory_mib} MiB.\n"
         )
-    lines += [f"pod {pod.pod} waits for {pod.units} units: {pod.reason}\n" for pod in stage.waiting]
-    return _step(
-        f"StatefulSet {app.name}: {app.replicas} pods, each limited to {app.units} units, all at once ({stage.took_ms:.0f} ms).",
+    lines += [f"pod {pod.pod_name} waits for {pod.units} units: {pod.reason}\n" for pod in stage.pending]
+    return _format_step(
+        f"StatefulSet {app.name}: {app.replicas} pods, each limited to {app.units_per_pod} units, all at once ({stage.elapsed_ms:.0f} ms).",
         "".join(lines),
     )
 
 
-def waiting_text(explanation: str, units: int) -> str:
-    return _step(
+def format_full_stage(explanation: str, units: int) -> str:
+    return _format_step(
         f"One more pod asks {units} units. The card has {units - 1} left.",
-        _shown("vrampack explain pod default/app-late", explanation),
+        _format_command("vrampack explain pod default/app-late", explanation),
     )
 
 
-def after_the_app_is_gone(stage: Stage, app: Job) -> str:
+def format_freed_stage(stage: DemoStage, app: DemoWorkload) -> str:
     (placed,) = stage.placed
-    return _step(
-        f"StatefulSet {app.name} is deleted. The waiting pod has its place {stage.took_ms:.0f} ms later.",
-        f"pod {placed.pod} is on {placed.node} {_cards(placed.cards)}\n\n"
-        + _shown("kubectl inspect cgpu", summary(stage.cluster)),
+    return _format_step(
+        f"StatefulSet {app.name} is deleted. The waiting pod has its place {stage.elapsed_ms:.0f} ms later.",
+        f"pod {placed.pod_name} is on {placed.node} {_format_cards(placed.units_by_card)}\n\n"
+        + _format_command("kubectl inspect cgpu", format_summary(stage.cluster)),
     )
 
 
-def mixed_text(stage: Stage, jobs: Sequence[Job]) -> str:
+def format_mixed_stage(stage: DemoStage, jobs: Sequence[DemoWorkload]) -> str:
     pods = len(stage.placed)
-    alone = sum(job.replicas * job.cards for job in jobs)
-    asked = ", ".join(f"{job.replicas} x {job.name} {job.units}" for job in jobs)
-    waiting = "".join(f"pod {pod.pod} waits for {pod.units} units: {pod.reason}\n" for pod in stage.waiting)
-    return _step(
-        f"A mixed cluster: {stage.total_cards} cards of 15, 16, 24 and 80 units, {pods + len(stage.waiting)} pods.",
+    alone = sum(job.replicas * job.cards_per_pod for job in jobs)
+    asked = ", ".join(f"{job.replicas} x {job.name} {job.units_per_pod}" for job in jobs)
+    waiting = "".join(f"pod {pod.pod_name} waits for {pod.units} units: {pod.reason}\n" for pod in stage.pending)
+    return _format_step(
+        f"A mixed cluster: {stage.total_card_count} cards of 15, 16, 24 and 80 units, {pods + len(stage.pending)} pods.",
         f"{asked}\n\n"
-        + _shown("kubectl inspect cgpu", summary(stage.cluster))
+        + _format_command("kubectl inspect cgpu", format_summary(stage.cluster))
         + waiting
-        + f"{pods} pods run on {stage.used_cards} cards, placed in {stage.took_ms / 1000:.1f} s; "
-        + f"empty, for large ones: {stage.total_cards - stage.used_cards} of {stage.total_cards}.\n"
-        + f"With a card for each of them (nvidia.com/gpu) they need {alone}: {alone - stage.total_cards} would wait.\n",
+        + f"{pods} pods run on {stage.used_card_count} cards, placed in {stage.elapsed_ms / 1000:.1f} s; "
+        + f"empty, for large ones: {stage.total_card_count - stage.used_card_count} of {stage.total_card_count}.\n"
+        + f"With a card for each of them (nvidia.com/gpu) they need {alone}: {alone - stage.total_card_count} would wait.\n",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAccess:
     """How to reach what runs."""
 
     api_url: str
@@ -74,9 +74,9 @@ class Access:
     kubeconfig: Path
 
 
-def invitation(access: Access) -> str:
+def format_access(access: ClusterAccess) -> str:
     """What to do with what `--serve` keeps up."""
-    return _step(
+    return _format_step(
         "It stays up until Ctrl-C.",
         f"API server  {access.api_url}\n"
         f"extender    {access.extender_url}/inspect\n"
@@ -89,7 +89,9 @@ def invitation(access: Access) -> str:
     )
 
 
-def as_json(access: Access, card: CardKind, app: Job, stages: Sequence[Stage]) -> dict[str, object]:
+def build_document(
+    access: ClusterAccess, card: CardModel, app: DemoWorkload, stages: Sequence[DemoStage]
+) -> dict[str, object]:
     """Everything that was read, step by step."""
     return {
         "apiVersion": "vrampack.dev/v1",
@@ -99,38 +101,38 @@ def as_json(access: Access, card: CardKind, app: Job, stages: Sequence[Stage]) -
         "metrics": access.metrics_url,
         "kubeconfig": str(access.kubeconfig),
         "card": {"model": card.model, "memoryMiB": card.memory_mib, "units": card.units},
-        "app": {"name": app.name, "replicas": app.replicas, "gpuMem": app.units},
-        "steps": [_stage_json(stage) for stage in stages],
+        "app": {"name": app.name, "replicas": app.replicas, "gpuMem": app.units_per_pod},
+        "steps": [_build_step(stage) for stage in stages],
     }
 
 
-def _stage_json(stage: Stage) -> dict[str, object]:
+def _build_step(stage: DemoStage) -> dict[str, object]:
     cluster = stage.cluster
     return {
         "step": stage.name,
-        "tookMs": round(stage.took_ms, 1),
+        "tookMs": round(stage.elapsed_ms, 1),
         "usedGPU": cluster.used_units,
         "totalGPU": cluster.total_units,
         "placed": [
             {
-                "pod": each.pod,
+                "pod": each.pod_name,
                 "node": each.node,
-                "cards": [{"id": index, "usedGPU": units} for index, units in sorted(each.cards.items())],
+                "cards": [{"id": index, "usedGPU": units} for index, units in sorted(each.units_by_card.items())],
                 "limitMiB": each.limit_mib,
             }
             for each in stage.placed
         ],
-        "waiting": [{"pod": each.pod, "gpuMem": each.units, "reason": each.reason} for each in stage.waiting],
+        "waiting": [{"pod": each.pod_name, "gpuMem": each.units, "reason": each.reason} for each in stage.pending],
     }
 
 
-def _step(title: str, body: str) -> str:
+def _format_step(title: str, body: str) -> str:
     return f"== {title}\n\n{body.rstrip()}\n"
 
 
-def _shown(command: str, output: str) -> str:
+def _format_command(command: str, output: str) -> str:
     return f"$ {command}\n{output.rstrip()}\n\n"
 
 
-def _cards(cards: Mapping[int, int]) -> str:
+def _format_cards(cards: Mapping[int, int]) -> str:
     return ", ".join(f"GPU{index} ({units} units)" for index, units in sorted(cards.items()))

@@ -1,4 +1,4 @@
-"""The extender of the demo: `vrampack serve` as a process of its own, on ports of loopback that nobody uses."""
+"""The demo's extender: `vrampack serve` as a separate process, on free loopback ports."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ STOP_SECONDS = 10
 LOG_TAIL_LINES = 20
 
 
-class ServiceError(RuntimeError):
+class ExtenderStartError(RuntimeError):
     """The extender did not come up; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class ExtenderAddresses:
     """Where the extender listens."""
 
-    verbs: int
-    health: int
+    verbs_port: int
+    health_port: int
 
     @property
     def url_prefix(self) -> str:
         """What a scheduler's `urlPrefix` says."""
-        return f"http://{LOOPBACK}:{self.verbs}/gpushare-scheduler"
+        return f"http://{LOOPBACK}:{self.verbs_port}/gpushare-scheduler"
 
     @property
     def health_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.health}"
+        return f"http://{LOOPBACK}:{self.health_port}"
 
 
-def free_addresses() -> Addresses:
+def find_free_addresses() -> ExtenderAddresses:
     """Two ports that are free now."""
     with socket.create_server((LOOPBACK, 0)) as one, socket.create_server((LOOPBACK, 0)) as two:
-        return Addresses(one.getsockname()[1], two.getsockname()[1])
+        return ExtenderAddresses(one.getsockname()[1], two.getsockname()[1])
 
 
-def scheduler_settings(url_prefix: str) -> SchedulerSettings:
+def build_scheduler_settings(url_prefix: str) -> SchedulerSettings:
     """What the shipped configuration says of the extender; here pods may also leave the scheduler's name out."""
     return SchedulerSettings(
         url_prefix,
@@ -62,8 +62,8 @@ def scheduler_settings(url_prefix: str) -> SchedulerSettings:
 
 
 @asynccontextmanager
-async def running_extender(addresses: Addresses, kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
-    """The extender, ready for calls; it is stopped as in a cluster, by SIGTERM. Raises `ServiceError`."""
+async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
+    """The extender, ready for calls; it is stopped as in a cluster, by SIGTERM. Raises `ExtenderStartError`."""
     log = folder / "extender.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
@@ -74,9 +74,9 @@ async def running_extender(addresses: Addresses, kubeconfig: Path, folder: Path)
             "--kubeconfig",
             kubeconfig,
             "--listen",
-            f"{LOOPBACK}:{addresses.verbs}",
+            f"{LOOPBACK}:{addresses.verbs_port}",
             "--health-listen",
-            f"{LOOPBACK}:{addresses.health}",
+            f"{LOOPBACK}:{addresses.health_port}",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=stderr,
@@ -84,21 +84,23 @@ async def running_extender(addresses: Addresses, kubeconfig: Path, folder: Path)
             process_group=0,  # a Ctrl-C is for the demo, which then stops it in order
         )
     try:
-        await _ready(process, addresses.health_url, log)
+        await _wait_until_ready(process, addresses.health_url, log)
         yield
     finally:
-        await _stop(process)
+        await _stop_process(process)
 
 
-async def _ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
     try:
         async with asyncio.timeout(READY_SECONDS), aiohttp.ClientSession() as session:
             while not await _is_ready(session, url):
                 if process.returncode is not None:
-                    raise ServiceError(f"the extender ended with {process.returncode}:\n{_tail(log)}")
+                    raise ExtenderStartError(f"the extender ended with {process.returncode}:\n{_read_log_tail(log)}")
                 await asyncio.sleep(POLL_SECONDS)  # another process: nothing here could be awaited instead
     except TimeoutError as error:
-        raise ServiceError(f"the extender was not ready within {READY_SECONDS} s:\n{_tail(log)}") from error
+        raise ExtenderStartError(
+            f"the extender was not ready within {READY_SECONDS} s:\n{_read_log_tail(log)}"
+        ) from error
 
 
 async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
@@ -109,7 +111,7 @@ async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
     process.terminate()
@@ -120,5 +122,5 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _tail(log: Path) -> str:
+def _read_log_tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])

@@ -1,4 +1,4 @@
-"""What the demo does, step by step. Each step waits for the cluster to say so, then reads it back and shows it."""
+"""The demo's scenario, step by step. Each step waits for the cluster's state, reads it back and prints it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from vrampack.cli.demo import objects
-from vrampack.cli.demo.objects import CardKind, Job
-from vrampack.cli.demo.reading import Stage, read_explanation, read_stage, refusal
-from vrampack.cli.demo.report import after_the_app_is_gone, app_text, empty_text, mixed_text, waiting_text
+from vrampack.cli.demo.objects import CardModel, DemoWorkload
+from vrampack.cli.demo.reading import DemoStage, find_unschedulable_message, read_explanation, read_stage
+from vrampack.cli.demo.report import (
+    format_app_stage,
+    format_empty_stage,
+    format_freed_stage,
+    format_full_stage,
+    format_mixed_stage,
+)
 from vrampack.simulator.apiserver import ApiServer
 
 STEP_SECONDS = 30
@@ -19,91 +25,95 @@ STEP_SECONDS = 30
 Pod = dict[str, Any]  # Any: one field of an API object, read where it is used
 
 
-class StoryError(RuntimeError):
-    """The cluster did not do what the step waits for."""
+class ScenarioError(RuntimeError):
+    """The cluster did not reach the state that a step waits for."""
 
 
-class Story:
-    """The cluster that is told about, and where the text goes."""
+class DemoScenario:
+    """The cluster of the demo, and where its text is printed."""
 
-    def __init__(self, api: ApiServer, kubeconfig: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, api: ApiServer, kubeconfig: Path, print_text: Callable[[str], None]) -> None:
         self.api = api
         self.kubeconfig = kubeconfig
-        self.say = say
+        self.print_text = print_text
         self._changed = asyncio.Event()
         api.store.subscribe(self._changed.set)
 
-    async def until(self, is_so: Callable[[], bool], what: str) -> float:
-        """Wait for a state of the cluster; the milliseconds it took. Raises `StoryError`."""
+    async def wait_until(self, is_reached: Callable[[], bool], description: str) -> float:
+        """Wait for a state of the cluster; returns the milliseconds it took. Raises `ScenarioError`."""
         started = time.perf_counter()
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                while not is_so():
+                while not is_reached():
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
-            raise StoryError(f"waited {STEP_SECONDS} s for this: {what}") from error
+            raise ScenarioError(f"waited {STEP_SECONDS} s for this: {description}") from error
         return (time.perf_counter() - started) * 1000
 
-    async def settled(self, count: int) -> float:
-        """Wait until `count` pods are there and each has its place, or was told why not."""
-        return await self.until(
-            lambda: len(pods := self.api.pods()) == count and all(map(_is_decided, pods)),
+    async def wait_until_decided(self, count: int) -> float:
+        """Wait until `count` pods exist and each is placed or refused with a reason."""
+        return await self.wait_until(
+            lambda: len(pods := self.api.list_pods()) == count and all(map(_is_decided, pods)),
             f"{count} pods are placed or refused",
         )
 
-    async def all_placed(self, count: int) -> float:
-        """Wait until there are `count` pods and each has its place."""
-        return await self.until(
-            lambda: len(pods := self.api.pods()) == count and all(map(_is_placed, pods)),
+    async def wait_until_placed(self, count: int) -> float:
+        """Wait until `count` pods exist and each is placed."""
+        return await self.wait_until(
+            lambda: len(pods := self.api.list_pods()) == count and all(map(_is_placed, pods)),
             f"{count} pods are left, each with its place",
         )
 
-    async def stage(self, name: str, took_ms: float = 0.0) -> Stage:
-        return await read_stage(name, self.api.url, took_ms=took_ms)
+    async def read_stage(self, name: str, elapsed_ms: float = 0.0) -> DemoStage:
+        return await read_stage(name, self.api.url, elapsed_ms=elapsed_ms)
 
 
-async def first_part(story: Story, card: CardKind, app: Job, *, is_kept: bool) -> list[Stage]:
+async def run_first_part(
+    scenario: DemoScenario, card: CardModel, app: DemoWorkload, *, stops_when_full: bool
+) -> list[DemoStage]:
     """One card, one app that shares it, one pod too many; unless `is_kept` the app goes and the pod gets its place."""
-    story.api.create(objects.node(objects.NODE, objects.NODE_ADDRESS, [card]))
-    empty = await story.stage("empty")
-    story.say(empty_text(empty, card))
+    scenario.api.create(objects.build_node_object(objects.NODE_NAME, objects.NODE_ADDRESS, [card]))
+    empty = await scenario.read_stage("empty")
+    scenario.print_text(format_empty_stage(empty, card))
 
-    story.api.create(objects.stateful_set(app.name, replicas=app.replicas, units=app.units))
-    shared = await story.stage("shared", await story.settled(app.replicas))
-    story.say(app_text(shared, card, app))
+    scenario.api.create(objects.build_stateful_set(app.name, replicas=app.replicas, units=app.units_per_pod))
+    shared = await scenario.read_stage("shared", await scenario.wait_until_decided(app.replicas))
+    scenario.print_text(format_app_stage(shared, card, app))
     stages = [empty, shared]
 
-    late_units = _one_more_than_fits(shared, card)
+    late_units = _find_units_that_must_wait(shared, card)
     if late_units is None:
         return stages
-    story.api.create(objects.pod(objects.LATECOMER, units=late_units))
-    full = await story.stage("full", await story.settled(app.replicas + 1))
-    story.say(waiting_text(await read_explanation(story.kubeconfig, "default", objects.LATECOMER), late_units))
+    scenario.api.create(objects.build_pod_object(objects.LATE_POD, units=late_units))
+    full = await scenario.read_stage("full", await scenario.wait_until_decided(app.replicas + 1))
+    scenario.print_text(
+        format_full_stage(await read_explanation(scenario.kubeconfig, "default", objects.LATE_POD), late_units)
+    )
     stages.append(full)
-    if not is_kept:
-        story.api.delete("statefulsets", app.name)
-        freed = await story.stage("freed", await story.all_placed(1))
-        story.say(after_the_app_is_gone(freed, app))
+    if not stops_when_full:
+        scenario.api.delete("statefulsets", app.name)
+        freed = await scenario.read_stage("freed", await scenario.wait_until_placed(1))
+        scenario.print_text(format_freed_stage(freed, app))
         stages.append(freed)
     return stages
 
 
-async def mixed_part(story: Story) -> None:
+async def run_mixed_part(scenario: DemoScenario) -> None:
     """A cluster of four models of card and some forty pods, in the order in which they would come."""
-    story.api.delete("pods", objects.LATECOMER)
-    await story.until(lambda: not story.api.pods(), "the first part is gone")
-    story.api.delete("nodes", objects.NODE)
+    scenario.api.delete("pods", objects.LATE_POD)
+    await scenario.wait_until(lambda: not scenario.api.list_pods(), "the first part is gone")
+    scenario.api.delete("nodes", objects.NODE_NAME)
     for number, (name, cards) in enumerate(objects.MIXED_NODES.items(), start=1):
-        story.api.create(objects.node(name, f"10.0.0.{number}", cards))
+        scenario.api.create(objects.build_node_object(name, f"10.0.0.{number}", cards))
     took_ms = 0.0
-    for job in objects.MIXED_JOBS:
-        story.api.create(objects.deployment(job))
-        took_ms += await story.all_placed(_pods_until(job))
-    story.say(mixed_text(await story.stage("mixed", took_ms), objects.MIXED_JOBS))
+    for job in objects.MIXED_WORKLOADS:
+        scenario.api.create(objects.build_deployment(job))
+        took_ms += await scenario.wait_until_placed(_count_pods_until(job))
+    scenario.print_text(format_mixed_stage(await scenario.read_stage("mixed", took_ms), objects.MIXED_WORKLOADS))
 
 
-def _one_more_than_fits(stage: Stage, card: CardKind) -> int | None:
+def _find_units_that_must_wait(stage: DemoStage, card: CardModel) -> int | None:
     """The smallest ask that has to wait now and will fit when the app is gone; None where the app has no place."""
     if not stage.placed:
         return None
@@ -111,14 +121,14 @@ def _one_more_than_fits(stage: Stage, card: CardKind) -> int | None:
     return free + 1 if free < card.units else None
 
 
-def _pods_until(last: Job) -> int:
-    jobs = objects.MIXED_JOBS
+def _count_pods_until(last: DemoWorkload) -> int:
+    jobs = objects.MIXED_WORKLOADS
     return sum(job.replicas for job in jobs[: jobs.index(last) + 1])
 
 
 def _is_decided(pod: Pod) -> bool:
     """A bind that failed is no decision: the scheduler tries again a second later."""
-    return _is_placed(pod) or refusal(pod) is not None
+    return _is_placed(pod) or find_unschedulable_message(pod) is not None
 
 
 def _is_placed(pod: Pod) -> bool:

@@ -17,7 +17,7 @@ from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
 from vrampack.cards.units import parse_units
-from vrampack.cli.explain.pod import NodeWords, PodWords
+from vrampack.cli.explain.pod import NodeSchedulingFields, PodSchedulingFields
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError, ResourceExpiredError
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, to_node, to_pod
@@ -26,104 +26,106 @@ PAGE_SIZE = 500
 """As the extender's own lists: a page of pods is about 2 MB."""
 
 
-class _RawPage(msgspec.Struct):
+class _ExplainPage(msgspec.Struct):
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
-_PAGE = msgspec.json.Decoder(_RawPage)
+_PAGE = msgspec.json.Decoder(_ExplainPage)
 _NODE = msgspec.json.Decoder(NodeObject)
-_NODE_WORDS = msgspec.json.Decoder(NodeWords)
+_NODE_FIELDS = msgspec.json.Decoder(NodeSchedulingFields)
 _POD = msgspec.json.Decoder(PodObject)
-_POD_WORDS = msgspec.json.Decoder(PodWords)
+_POD_FIELDS = msgspec.json.Decoder(PodSchedulingFields)
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class ListedNode:
     """A node as it was listed."""
 
     facts: NodeFacts
-    words: NodeWords
+    scheduling_fields: NodeSchedulingFields
     labels: Mapping[str, str]
     advertised_units: int
     """Units that kubelet offers in `status.allocatable`: what the scheduler itself counts with."""
 
 
 @dataclass(frozen=True, slots=True)
-class CountedNode:
+class NodeWithHolds:
     """A node and who holds what there, in the order of namespace and name."""
 
-    seen: SeenNode
+    listed: ListedNode
     node: Node
     holds: tuple[Hold, ...]
 
 
 @dataclass(slots=True)
-class Listed:
+class ClusterListing:
     """What the two lists said."""
 
-    nodes: dict[str, SeenNode] = field(default_factory=dict)
+    nodes: dict[str, ListedNode] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """Bound pods that hold memory, by uid."""
-    schedulers: Counter[str] = field(default_factory=Counter)
+    pods_by_scheduler: Counter[str] = field(default_factory=Counter)
     """Through whom the pods came that carry a record of ours."""
-    unread: list[str] = field(default_factory=list)
+    unread_objects: list[str] = field(default_factory=list)
 
 
-class Cluster:
+class ExplainedCluster:
     """Every node, counted."""
 
-    def __init__(self, listed: Listed, unit_mib: int) -> None:
-        self.schedulers = listed.schedulers
-        self.unread = tuple(listed.unread)
+    def __init__(self, listed: ClusterListing, unit_mib: int) -> None:
+        self.pods_by_scheduler = listed.pods_by_scheduler
+        self.unread_objects = tuple(listed.unread_objects)
         pods: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in listed.pods.values():
             pods[pod.node_name].append(pod)
-        self.nodes = {name: _counted(seen, pods.get(name, ()), unit_mib) for name, seen in sorted(listed.nodes.items())}
+        self.nodes = {
+            name: _count_holds(seen, pods.get(name, ()), unit_mib) for name, seen in sorted(listed.nodes.items())
+        }
 
 
-async def read_cluster(api: Api, settings: ExtenderConfiguration) -> Cluster:
+async def read_cluster(api: Api, settings: ExtenderConfiguration) -> ExplainedCluster:
     """List all nodes and pods. Raises `RefusedError` or `NoAnswerError`."""
-    listed = Listed()
-    listed.nodes = await read_nodes(api, settings, listed.unread)
+    listed = ClusterListing()
+    listed.nodes = await read_nodes(api, settings, listed.unread_objects)
     try:
         await _read_pods(api, settings, listed)
     except ResourceExpiredError:  # a list of more than five minutes: once more from its start
         await _read_pods(api, settings, listed)
-    return Cluster(listed, settings.unit_mib)
+    return ExplainedCluster(listed, settings.unit_mib)
 
 
-async def read_nodes(api: Api, settings: ExtenderConfiguration, unread: list[str]) -> dict[str, SeenNode]:
+async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: list[str]) -> dict[str, ListedNode]:
     """All nodes by name; those that cannot be decoded are named in `unread`."""
     nodes = {}
-    async for raw in _items(api, "nodes"):
+    async for raw in _list_items(api, "nodes"):
         try:
-            node = _seen(_NODE.decode(raw), _NODE_WORDS.decode(raw), settings)
+            node = _to_listed_node(_NODE.decode(raw), _NODE_FIELDS.decode(raw), settings)
         except UNDECODABLE as error:
-            unread.append(f"a node cannot be decoded and is left out: {error}")
+            unread_objects.append(f"a node cannot be decoded and is left out: {error}")
         else:
             nodes[node.facts.name] = node
     return nodes
 
 
-async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: Listed) -> None:
+async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterListing) -> None:
     listed.pods.clear()
-    listed.schedulers.clear()
-    async for raw in _items(api, "pods"):
+    listed.pods_by_scheduler.clear()
+    async for raw in _list_items(api, "pods"):
         try:
             pod = to_pod(_POD.decode(raw), resource=settings.resources.memory)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
-            words = _POD_WORDS.decode(raw) if is_recorded else None
+            words = _POD_FIELDS.decode(raw) if is_recorded else None
         except UNDECODABLE as error:
-            listed.unread.append(f"a pod cannot be decoded and is left out: {error}")
+            listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
             continue
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
             if words is not None:
-                listed.schedulers[words.scheduler_name] += 1
+                listed.pods_by_scheduler[words.scheduler_name] += 1
 
 
-async def _items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
+async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
     token = ""
     while True:
         body = await api.list_page(resource, limit=PAGE_SIZE, token=token)
@@ -138,20 +140,20 @@ async def _items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
             return
 
 
-def _seen(node: NodeObject, words: NodeWords, settings: ExtenderConfiguration) -> SeenNode:
+def _to_listed_node(node: NodeObject, words: NodeSchedulingFields, settings: ExtenderConfiguration) -> ListedNode:
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
     offered = (node.status.allocatable or {}).get(memory, msgspec.Raw(b'"0"'))
-    return SeenNode(reading.facts, words, node.metadata.labels or {}, _units(offered))
+    return ListedNode(reading.facts, words, node.metadata.labels or {}, _parse_units_or_zero(offered))
 
 
-def _units(quantity: msgspec.Raw) -> int:
+def _parse_units_or_zero(quantity: msgspec.Raw) -> int:
     try:
         return parse_units(str(msgspec.json.decode(quantity)))
     except ValueError:
         return 0
 
 
-def _counted(seen: SeenNode, pods: Iterable[Pod], unit_mib: int) -> CountedNode:
+def _count_holds(seen: ListedNode, pods: Iterable[Pod], unit_mib: int) -> NodeWithHolds:
     holds = list_holds(seen.facts, pods)
-    return CountedNode(seen, build_node_from_holds(seen.facts, holds, unit_mib=unit_mib), tuple(holds))
+    return NodeWithHolds(seen, build_node_from_holds(seen.facts, holds, unit_mib=unit_mib), tuple(holds))

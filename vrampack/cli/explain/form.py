@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 API_VERSION: Literal["vrampack.dev/v1"] = "vrampack.dev/v1"
 KIND: Literal["Explanation"] = "Explanation"
 
-State = Literal["asks-nothing", "finished", "bound", "deleting", "gated", "pending"]
+PodState = Literal["asks-nothing", "finished", "bound", "deleting", "gated", "pending"]
 
 
-class HeldPod(Struct, frozen=True, rename="camel"):
+class HolderView(Struct, frozen=True, rename="camel"):
     """A pod that holds memory of a card."""
 
     namespace: str
@@ -43,11 +43,11 @@ class CardView(Struct, frozen=True, rename="camel"):
     ]
     reason: Annotated[str | None, Meta(description="What docs/reasons.md calls it; null when the card would do.")]
     why: str
-    pods: tuple[HeldPod, ...]
+    pods: tuple[HolderView, ...]
 
 
 class NodeView(Struct, frozen=True, rename="camel"):
-    """One node, as the extender's filter judges it."""
+    """One node, as the extender's filter evaluates it."""
 
     name: str
     reason: Annotated[str | None, Meta(description="The filter's own text; null when the pod fits.")]
@@ -67,7 +67,7 @@ class PodView(Struct, frozen=True, rename="camel"):
     namespace: str
     name: str
     uid: str
-    state: State
+    state: PodState
     phase: str
     scheduler_name: str
     scheduling_gates: tuple[str, ...]
@@ -92,22 +92,22 @@ class RequestView(Struct, frozen=True, rename="camel"):
     problem: Annotated[str, Meta(description="Field and fix when it can never be served; empty when it is valid.")]
 
 
-class HeldCard(Struct, frozen=True, rename="camel"):
+class HeldCardView(Struct, frozen=True, rename="camel"):
     index: int
     uuid: str | None
     units: int
 
 
-class Placement(Struct, frozen=True, rename="camel"):
+class PlacementView(Struct, frozen=True, rename="camel"):
     """Where the pod is, or where it would go."""
 
     node: str
-    cards: tuple[HeldCard, ...]
+    cards: tuple[HeldCardView, ...]
     limits_mib: Annotated[dict[str, int], Meta(description="By container, as recorded; empty before it is bound.")]
     problem: Annotated[str, Meta(description="Why the cards are not known; empty when they are.")]
 
 
-class SchedulerWords(Struct, frozen=True, rename="camel"):
+class SchedulerConditionView(Struct, frozen=True, rename="camel"):
     """What the scheduler wrote into the pod's condition PodScheduled."""
 
     reason: str
@@ -124,9 +124,9 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     findings: tuple[str, ...]
     next: Annotated[str, Meta(description="What to do; empty when there is nothing to do.")]
     request: RequestView | None = None
-    placement: Annotated[Placement | None, Meta(description="Where the pod is bound.")] = None
-    choice: Annotated[Placement | None, Meta(description="Where the policy would put it now.")] = None
-    scheduler: SchedulerWords | None = None
+    placement: Annotated[PlacementView | None, Meta(description="Where the pod is bound.")] = None
+    choice: Annotated[PlacementView | None, Meta(description="Where the policy would put it now.")] = None
+    scheduler: SchedulerConditionView | None = None
     nodes: Annotated[
         tuple[NodeView, ...], Meta(description="Nodes with cards, or with a problem; the nearest first.")
     ] = ()

@@ -14,11 +14,11 @@ import yaml
 from extender.settings import ExtenderConfiguration, load_settings
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
 from vrampack.cli.explain.form import Explanation
-from vrampack.cli.explain.gather import explain_alone, explain_bound, explain_waiting
-from vrampack.cli.explain.pod import PodWords, Subject
-from vrampack.cli.explain.text import ROWS, render
-from vrampack.cli.kubeconfig import kubeconfig_of
-from vrampack.cli.refusal import refuse
+from vrampack.cli.explain.gather import explain_bound_pod, explain_pending_pod, explain_without_cluster
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
+from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
+from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials
@@ -26,38 +26,38 @@ from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
 
 CALL_SECONDS = 30.0
-FORBIDDEN = (401, 403)
+FORBIDDEN_STATUSES = (401, 403)
 
 
-class UsageError(Exception):
+class PodArgumentError(Exception):
     """What was typed cannot be meant."""
 
 
-class MissingError(Exception):
+class MissingPodError(Exception):
     """There is no such pod."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Explain one pod; returns the exit code: 0 explained, 1 not there or not readable, 2 misuse."""
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     try:
-        namespace, name = _pod_named(options.pod, options.namespace)
+        namespace, name = _parse_pod_name(options.pod, options.namespace)
         settings = load_settings(options.config)
         explanation = asyncio.run(_explain(options, settings, namespace, name))
-    except (UsageError, SettingsError) as error:
-        return refuse(str(error), 2)
+    except (PodArgumentError, SettingsError) as error:
+        return report_error(str(error), 2)
     except RefusedError as error:
-        hint = "; explain needs get and list of pods and list of nodes" if error.status in FORBIDDEN else ""
-        return refuse(f"{error}{hint}", 1)
+        hint = "; explain needs get and list of pods and list of nodes" if error.status in FORBIDDEN_STATUSES else ""
+        return report_error(f"{error}{hint}", 1)
     except NoAnswerError as error:
-        return refuse(f"no answer from the API server: {error}", 1)
-    except (CredentialsError, MissingError, OSError) as error:
-        return refuse(str(error), 1)
-    sys.stdout.write(_written(explanation, options.output, is_all=options.all))
+        return report_error(f"no answer from the API server: {error}", 1)
+    except (CredentialsError, MissingPodError, OSError) as error:
+        return report_error(str(error), 1)
+    sys.stdout.write(_format_explanation(explanation, options.output, is_all=options.all))
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack explain",
@@ -68,7 +68,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("pod", metavar="[NAMESPACE/]NAME")
     made.add_argument("-n", "--namespace", metavar="NAME", help="of the pod; `default` without it")
     made.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    made.add_argument("--all", action="store_true", help=f"every row of the table, not the nearest {ROWS} only")
+    made.add_argument(
+        "--all", action="store_true", help=f"every row of the table, not the nearest {DEFAULT_MAX_ROWS} only"
+    )
     made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
     made.add_argument(
         "--kubeconfig",
@@ -83,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 async def _explain(
     options: argparse.Namespace, settings: ExtenderConfiguration, namespace: str, name: str
 ) -> Explanation:
-    configuration = await load_credentials(kubeconfig_of(options.kubeconfig), options.context)
+    configuration = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
     api = Api(configuration, user_agent=f"vrampack-explain/{VERSION}")
     try:
         return await explain_pod(api, settings, namespace, name)
@@ -92,7 +94,7 @@ async def _explain(
 
 
 async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Explanation:
-    """Read what is needed and explain. Raises `MissingError`, `RefusedError` or `NoAnswerError`."""
+    """Read what is needed and explain. Raises `MissingPodError`, `RefusedError` or `NoAnswerError`."""
     subject = await _read_pod(api, settings, namespace, name)
     cluster = None
     if subject.needs_cluster:
@@ -101,36 +103,36 @@ async def explain_pod(api: Api, settings: ExtenderConfiguration, namespace: str,
     if subject.state == "bound":
         nodes = await read_nodes(api, settings, [])
         seen = nodes.get(subject.pod.node_name)
-        return explain_bound(subject, settings, seen.facts if seen is not None else None)
+        return explain_bound_pod(subject, settings, seen.facts if seen is not None else None)
     if cluster is None or subject.pod.request is None or not subject.needs_cluster:
-        return explain_alone(subject, settings)
-    return explain_waiting(subject, settings, subject.pod.request, cluster)
+        return explain_without_cluster(subject, settings)
+    return explain_pending_pod(subject, settings, subject.pod.request, cluster)
 
 
-async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> Subject:
+async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, name: str) -> ExplainedPod:
     body = await api.get_pod_bytes(namespace, name, timeout_seconds=CALL_SECONDS)
     if body is None:
-        raise MissingError(f"there is no pod {name} in namespace {namespace}")
+        raise MissingPodError(f"there is no pod {name} in namespace {namespace}")
     try:
         pod = msgspec.json.decode(body, type=PodObject)
-        words = msgspec.json.decode(body, type=PodWords)
+        words = msgspec.json.decode(body, type=PodSchedulingFields)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
-    return Subject(to_pod(pod, resource=settings.resources.memory), words, pod.metadata.annotations or {})
+    return ExplainedPod(to_pod(pod, resource=settings.resources.memory), words, pod.metadata.annotations or {})
 
 
-def _pod_named(text: str, namespace: str | None) -> tuple[str, str]:
+def _parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
     before, slash, name = text.rpartition("/")
     if not name or "/" in before or (slash and not before):
-        raise UsageError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
+        raise PodArgumentError(f"{text!r} is not a pod; give NAME or NAMESPACE/NAME")
     if before and namespace and before != namespace:
-        raise UsageError(f"{text!r} is not in namespace {namespace}; give one of the two")
+        raise PodArgumentError(f"{text!r} is not in namespace {namespace}; give one of the two")
     return before or namespace or "default", name
 
 
-def _written(explanation: Explanation, form: str, *, is_all: bool) -> str:
+def _format_explanation(explanation: Explanation, form: str, *, is_all: bool) -> str:
     if form == "table":
-        return render(explanation, rows=None if is_all else ROWS)
+        return render(explanation, max_rows=None if is_all else DEFAULT_MAX_ROWS)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode() + "\n"
     return yaml.safe_dump(msgspec.to_builtins(explanation), sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""What a pod and a node say to the scheduler: decoded for the one pod that is explained, and for its nodes.
+"""The fields of pods and nodes that the scheduler reads: decoded for the explained pod and for the nodes.
 
 The extender reads none of this; it is here to name what keeps a pod away from a node on which it has room.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from vrampack.cards.pod import Pod
-from vrampack.cli.explain.form import State
+from vrampack.cli.explain.form import PodState
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class Toleration(msgspec.Struct, frozen=True):
     value: str | None = None
     effect: str | None = None
 
-    def accepts(self, taint: Taint) -> bool:
+    def tolerates(self, taint: Taint) -> bool:
         """As the scheduler decides it; an operator that is not known here is taken to accept."""
         if self.effect and self.effect != taint.effect:
             return False
@@ -38,11 +38,11 @@ class Taint(msgspec.Struct, frozen=True):
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-class Named(msgspec.Struct, frozen=True):
+class SchedulingGate(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Condition(msgspec.Struct, frozen=True):
+class PodCondition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -51,18 +51,18 @@ class Condition(msgspec.Struct, frozen=True):
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduler_name: str | None = None
-    scheduling_gates: list[Named] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] | None = None
 
 
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[PodCondition] | None = None
     nominated_node_name: str | None = None
 
 
-class PodWords(msgspec.Struct, frozen=True):
+class PodSchedulingFields(msgspec.Struct, frozen=True):
     """The parts of a v1.Pod that the scheduler reads and writes."""
 
     spec: _PodSpec = _PodSpec()
@@ -73,26 +73,26 @@ class PodWords(msgspec.Struct, frozen=True):
         return self.spec.scheduler_name or "default-scheduler"
 
     @property
-    def gates(self) -> tuple[str, ...]:
+    def gate_names(self) -> tuple[str, ...]:
         return tuple(gate.name for gate in self.spec.scheduling_gates or ())
 
     @property
-    def refusal(self) -> Condition | None:
-        """What the scheduler said at its last attempt; None before the first, and once the pod is bound."""
+    def unschedulable_condition(self) -> PodCondition | None:
+        """The condition from the scheduler's last attempt; None before the first, and once the pod is bound."""
         conditions = self.status.conditions or ()
         return next((each for each in conditions if each.type == "PodScheduled" and each.status == "False"), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExplainedPod:
     """The pod that is explained: as the extender reads it, and what only the scheduler reads."""
 
     pod: Pod
-    words: PodWords
+    scheduling_fields: PodSchedulingFields
     annotations: Mapping[str, str]
 
     @property
-    def state(self) -> State:
+    def state(self) -> PodState:
         if self.pod.is_finished:
             return "finished"
         if self.pod.node_name:
@@ -101,7 +101,7 @@ class Subject:
             return "asks-nothing"
         if self.pod.is_terminating:
             return "deleting"
-        return "gated" if self.words.gates else "pending"
+        return "gated" if self.scheduling_fields.gate_names else "pending"
 
     @property
     def needs_cluster(self) -> bool:
@@ -114,26 +114,28 @@ class _NodeSpec(msgspec.Struct, frozen=True):
     taints: list[Taint] | None = None
 
 
-class NodeWords(msgspec.Struct, frozen=True):
+class NodeSchedulingFields(msgspec.Struct, frozen=True):
     """The parts of a v1.Node by which it keeps pods away."""
 
     spec: _NodeSpec = _NodeSpec()
 
 
-CORDON = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
+UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def obstacles(pod: PodWords, node: NodeWords, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """What keeps the pod from a node whatever its cards: cordon, taints, nodeSelector. Affinity is not looked at."""
-    tolerations = pod.spec.tolerations or ()
+def find_obstacles(
+    pod_fields: PodSchedulingFields, node_fields: NodeSchedulingFields, labels: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What keeps the pod from a node whatever its cards: cordon, taints, nodeSelector. Affinity is not evaluated."""
+    tolerations = pod_fields.spec.tolerations or ()
     found = []
-    if node.spec.unschedulable and not any(each.accepts(CORDON) for each in tolerations):
+    if node_fields.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
         found.append("the node is cordoned")
-    for taint in node.spec.taints or ():
-        is_told = taint.key == CORDON.key or taint.effect not in ("NoSchedule", "NoExecute")
-        if not is_told and not any(each.accepts(taint) for each in tolerations):
+    for taint in node_fields.spec.taints or ():
+        is_told = taint.key == UNSCHEDULABLE_TAINT.key or taint.effect not in ("NoSchedule", "NoExecute")
+        if not is_told and not any(each.tolerates(taint) for each in tolerations):
             found.append(f"taint {taint} is not tolerated")
-    for key, value in sorted((pod.spec.node_selector or {}).items()):
+    for key, value in sorted((pod_fields.spec.node_selector or {}).items()):
         if labels.get(key) != value:
             found.append(f"nodeSelector wants {key}={value}")
     return tuple(found)

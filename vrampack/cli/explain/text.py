@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from vrampack.cli.explain.form import CardView, Explanation, NodeView, Placement
-from vrampack.cli.inspect.tables import aligned, printable
+from vrampack.cli.explain.form import CardView, Explanation, NodeView, PlacementView
+from vrampack.cli.inspect.tables import align_columns, replace_unprintable
 
-ROWS = 20
+DEFAULT_MAX_ROWS = 20
 """Rows without `--all`: what fits a screen together with the rest."""
 
-Row = tuple[str, ...]
+TextRow = tuple[str, ...]
 
 
-def render(explanation: Explanation, *, rows: int | None = ROWS) -> str:
+def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
     """The whole text. `rows` None is every row."""
     blocks = [[explanation.headline]]
     if explanation.placement is not None:
-        blocks.append(_placement(explanation.placement))
-    blocks.append(_nodes(explanation, rows))
+        blocks.append(_format_placement(explanation.placement))
+    blocks.append(_format_nodes(explanation, max_rows))
     last = list(explanation.findings)
     if explanation.next:
         last.append(f"Next: {explanation.next.removesuffix('.')}.")
     blocks.append(last)
-    return "\n\n".join("\n".join(map(printable, block)) for block in blocks if block) + "\n"
+    return "\n\n".join("\n".join(map(replace_unprintable, block)) for block in blocks if block) + "\n"
 
 
-def _placement(placement: Placement) -> list[str]:
+def _format_placement(placement: PlacementView) -> list[str]:
     rows = [(placement.node, str(card.index), str(card.units), card.uuid or "-") for card in placement.cards]
-    lines = aligned([("NODE", "CARD", "UNITS", "UUID"), *rows], right=(1, 2)).splitlines() if rows else []
+    lines = align_columns([("NODE", "CARD", "UNITS", "UUID"), *rows], right_columns=(1, 2)).splitlines() if rows else []
     if placement.limits_mib:
         limits = [(name, str(mib)) for name, mib in placement.limits_mib.items()]
-        lines += ["", *aligned([("CONTAINER", "LIMIT(MiB)"), *limits], right=(1,)).splitlines()]
+        lines += ["", *align_columns([("CONTAINER", "LIMIT(MiB)"), *limits], right_columns=(1,)).splitlines()]
     return lines
 
 
-def _nodes(explanation: Explanation, limit: int | None) -> list[str]:
+def _format_nodes(explanation: Explanation, limit: int | None) -> list[str]:
     rows = [(node, card) for node in explanation.nodes for card in (node.cards or (None,))]
-    shown = _nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
+    shown = _select_nearest(rows, limit, is_one_card=explanation.request is None or explanation.request.count == 1)
     heading = ("NODE", "CARD", "FREE/TOTAL", "MISSING", "WHY")
-    table = [heading, *(_row(node, card) for node, card in shown)]
-    lines = aligned(table, right=(1, 2, 3)).splitlines() if shown else []
+    table = [heading, *(_build_row(node, card) for node, card in shown)]
+    lines = align_columns(table, right_columns=(1, 2, 3)).splitlines() if shown else []
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown)} more rows: --all shows them.")
     without = explanation.nodes_without_memory
@@ -50,7 +50,7 @@ def _nodes(explanation: Explanation, limit: int | None) -> list[str]:
 _NodeRow = tuple[NodeView, CardView | None]
 
 
-def _nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
+def _select_nearest(rows: list[_NodeRow], limit: int | None, *, is_one_card: bool) -> list[_NodeRow]:
     """The rows worth a place, in the order of the nodes, which come nearest first.
 
     Where one card is asked the nearest cards are taken from all nodes; a pod on several needs whole nodes.
@@ -70,7 +70,7 @@ def _distance(node: NodeView, card: CardView | None) -> tuple[int, int]:
     return (0 if is_usable else 1), card.missing_units
 
 
-def _row(node: NodeView, card: CardView | None) -> Row:
+def _build_row(node: NodeView, card: CardView | None) -> TextRow:
     if card is None:
         return node.name, "-", "-", "-", node.problem or node.reason or ""
     missing = "-" if card.missing_units is None else str(card.missing_units)

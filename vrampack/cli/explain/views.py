@@ -8,13 +8,13 @@ from vrampack.cards.holding import build_bound_hold, index_cards
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
-from vrampack.cli.explain.form import CardView, HeldCard, NodeView, Placement, PodView, RequestView
-from vrampack.cli.explain.judged import JudgedCard, JudgedNode, why
-from vrampack.cli.explain.pod import Subject
+from vrampack.cli.explain.form import CardView, HeldCardView, NodeView, PlacementView, PodView, RequestView
+from vrampack.cli.explain.judged import EvaluatedCard, EvaluatedNode, describe_card_reason
+from vrampack.cli.explain.pod import ExplainedPod
 
 
-def pod_view(subject: Subject) -> PodView:
-    pod, words = subject.pod, subject.words
+def build_pod_view(subject: ExplainedPod) -> PodView:
+    pod, words = subject.pod, subject.scheduling_fields
     return PodView(
         namespace=pod.namespace,
         name=pod.name,
@@ -22,13 +22,13 @@ def pod_view(subject: Subject) -> PodView:
         state=subject.state,
         phase=words.status.phase or "",
         scheduler_name=words.scheduler_name,
-        scheduling_gates=words.gates,
+        scheduling_gates=words.gate_names,
         deleting=pod.is_terminating,
         nominated_node_name=words.status.nominated_node_name or "",
     )
 
 
-def request_view(ask: PodRequest | None, settings: ExtenderConfiguration, policy: str) -> RequestView | None:
+def build_request_view(ask: PodRequest | None, settings: ExtenderConfiguration, policy: str) -> RequestView | None:
     if ask is None:
         return None
     request = ask.card_request
@@ -45,47 +45,47 @@ def request_view(ask: PodRequest | None, settings: ExtenderConfiguration, policy
     )
 
 
-def node_view(judged: JudgedNode, ask: PodRequest) -> NodeView:
+def build_node_view(node: EvaluatedNode, ask: PodRequest) -> NodeView:
     return NodeView(
-        name=judged.name,
-        reason=judged.reason.value if judged.reason else None,
-        never=judged.reason is not None and judged.reason.is_unresolvable,
-        problem=judged.node.problem,
-        obstacles=judged.obstacles,
-        legacy=judged.node.legacy,
-        cards=tuple(_card_view(judged, each, ask) for each in judged.cards),
+        name=node.name,
+        reason=node.reason.value if node.reason else None,
+        never=node.reason is not None and node.reason.is_unresolvable,
+        problem=node.node.problem,
+        obstacles=node.obstacles,
+        legacy=node.node.legacy,
+        cards=tuple(_build_card_view(node, each, ask) for each in node.cards),
     )
 
 
-def _card_view(judged: JudgedNode, each: JudgedCard, ask: PodRequest) -> CardView:
+def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, ask: PodRequest) -> CardView:
     return CardView(
-        index=each.card.index,
-        uuid=each.card.uuid,
-        model=each.card.model,
-        healthy=each.card.healthy,
-        cordoned=each.card.cordoned,
-        free_units=each.card.free_units,
-        total_units=each.card.units,
-        missing_units=each.missing,
-        reason=each.reason.value if each.reason else None,
-        why=why(judged, each, ask.card_request),
-        pods=each.pods,
+        index=card.card.index,
+        uuid=card.card.uuid,
+        model=card.card.model,
+        healthy=card.card.healthy,
+        cordoned=card.card.cordoned,
+        free_units=card.card.free_units,
+        total_units=card.card.units,
+        missing_units=card.missing_units,
+        reason=card.reason.value if card.reason else None,
+        why=describe_card_reason(node, card, ask.card_request),
+        pods=card.pods,
     )
 
 
-def bound_placement(subject: Subject, facts: NodeFacts | None) -> Placement:
+def build_bound_placement(subject: ExplainedPod, facts: NodeFacts | None) -> PlacementView:
     pod = subject.pod
     if facts is None:
-        return Placement(pod.node_name, (), _limits(subject), "its node is not there any more")
+        return PlacementView(pod.node_name, (), _read_limits(subject), "its node is not there any more")
     hold = build_bound_hold(pod, facts, index_cards(facts))
     if hold.unplaced_reason:
-        return Placement(pod.node_name, (), _limits(subject), hold.unplaced_reason)
+        return PlacementView(pod.node_name, (), _read_limits(subject), hold.unplaced_reason)
     uuids = {card.index: card.uuid for card in facts.cards}
-    cards = tuple(HeldCard(index, uuids[index], units) for index, units in sorted(hold.units.items()))
-    return Placement(pod.node_name, cards, _limits(subject), "")
+    cards = tuple(HeldCardView(index, uuids[index], units) for index, units in sorted(hold.units.items()))
+    return PlacementView(pod.node_name, cards, _read_limits(subject), "")
 
 
-def _limits(subject: Subject) -> dict[str, int]:
+def _read_limits(subject: ExplainedPod) -> dict[str, int]:
     """What each container may use, as the record says; a damaged one is none."""
     if not isinstance(subject.pod.record, Record):
         return {}
@@ -94,10 +94,10 @@ def _limits(subject: Subject) -> dict[str, int]:
     return {name: int(text) for name, text in sorted(found.items()) if text.isascii() and text.isdecimal()}
 
 
-def chosen_placement(judged: JudgedNode, ask: PodRequest) -> Placement:
+def build_chosen_placement(node: EvaluatedNode, ask: PodRequest) -> PlacementView:
     request = ask.card_request
     cards = tuple(
-        HeldCard(card.index, card.uuid, card.units if request.whole else request.units)
-        for card in sorted(judged.chosen, key=lambda card: card.index)
+        HeldCardView(card.index, card.uuid, card.units if request.whole else request.units)
+        for card in sorted(node.chosen_cards, key=lambda card: card.index)
     )
-    return Placement(judged.name, cards, {}, "")
+    return PlacementView(node.name, cards, {}, "")

@@ -7,9 +7,9 @@ class ReadError(Exception):
     """The cluster cannot be read. The message is for the user; empty when the cause was already shown."""
 
 
-class ExpiredError(ReadError):
+class ExpiredListError(ReadError):
     """The list is too old to be continued: it has to be read from its beginning."""
 
 
-class DamagedError(ValueError):
+class DamagedObjectError(ValueError):
     """An object is not as the API server writes it; the message names the field."""

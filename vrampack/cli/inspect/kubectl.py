@@ -1,4 +1,4 @@
-"""Reads the cluster through `kubectl get --raw`: whoever can use kubectl is logged in here as well.
+"""Reads the cluster through `kubectl get --raw`, with the user's kubectl login.
 
 kubectl's flags that choose the cluster and who is asking are taken and handed on; `$KUBECTL` names another kubectl.
 Pages are read one after the other, because a login helper may have to ask the user: two at once would ask twice.
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode
 
-from vrampack.cli.inspect.errors import DamagedError, ExpiredError, ReadError
+from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
 from vrampack.cli.inspect.gather import Resource
-from vrampack.cli.inspect.objects import next_token
+from vrampack.cli.inspect.objects import read_continue_token
 
 PAGE_SIZE = 2000
 """About 10 MB of pods. Every page is a process of kubectl, and often one of a login helper that takes a second; a page
@@ -47,26 +47,26 @@ VALUE_FLAGS = {
     "--v": "LEVEL",
 }
 SWITCHES = ("--disable-compression", "--insecure-skip-tls-verify", "--match-server-version")
-SHORT = {"--server": "-s", "--v": "-v"}
+SHORT_FLAGS = {"--server": "-s", "--v": "-v"}
 
-_SELECTORS = {"nodes": "", "pods": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+_FIELD_SELECTORS = {"nodes": "", "pods": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """Pods that are not bound or are finished hold nothing: the API server need not send what counting would drop."""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
+def add_kubectl_flags(parser: argparse.ArgumentParser) -> None:
     """Those of kubectl; what was given ends up in `options.kubectl`, ready to be handed on."""
     group = parser.add_argument_group("kubectl's own flags, handed on to it")
     for flag, metavar in VALUE_FLAGS.items():
-        names = [SHORT[flag], flag] if flag in SHORT else [flag]
-        group.add_argument(*names, action=_HandOn, dest="kubectl", metavar=metavar)
+        names = [SHORT_FLAGS[flag], flag] if flag in SHORT_FLAGS else [flag]
+        group.add_argument(*names, action=_PassToKubectl, dest="kubectl", metavar=metavar)
     for flag in SWITCHES:
         # kubectl's switches take a value only behind an equals sign: each such spelling is a name of its own.
         names = [flag, f"{flag}=true", f"{flag}=false"]
-        group.add_argument(*names, action=_HandOn, dest="kubectl", nargs=0, help=argparse.SUPPRESS)
+        group.add_argument(*names, action=_PassToKubectl, dest="kubectl", nargs=0, help=argparse.SUPPRESS)
     parser.set_defaults(kubectl=())
 
 
-class _HandOn(argparse.Action):
+class _PassToKubectl(argparse.Action):
     def __call__(
         self,
         parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse's own signature
@@ -80,21 +80,21 @@ class _HandOn(argparse.Action):
 
 @dataclass(frozen=True, slots=True)
 class KubectlReader:
-    """A `Reader`. What kubectl says on stderr is shown while it says it: it may be a question to the user."""
+    """A `ListReader`. kubectl's stderr is shown as it comes: it may ask the user something."""
 
     flags: Sequence[str]
     program: str = ""
 
-    def pages(self, resource: Resource) -> Iterable[bytes]:
+    def read_pages(self, resource: Resource) -> Iterable[bytes]:
         token = ""
         while True:
-            query = {"limit": str(PAGE_SIZE), "fieldSelector": _SELECTORS[resource], "continue": token}
+            query = {"limit": str(PAGE_SIZE), "fieldSelector": _FIELD_SELECTORS[resource], "continue": token}
             given = urlencode({key: value for key, value in query.items() if value})
             body = self._get(resource, f"/api/v1/{resource}?{given}")
             yield body
             try:
-                token = next_token(body)
-            except DamagedError as error:
+                token = read_continue_token(body)
+            except DamagedObjectError as error:
                 raise ReadError(f"kubectl get --raw /api/v1/{resource}: {error}") from error
             if not token:
                 return
@@ -109,16 +109,16 @@ class KubectlReader:
             text = f"cannot run {program}: {error.strerror}; install kubectl, or name it in $KUBECTL"
             raise ReadError(text) from error
         with process:
-            said = _Echo(process.stderr)
+            said = _StderrTee(process.stderr)
             said.start()
             body: bytes = process.stdout.read() if process.stdout else b""
             said.join()
         if process.returncode:
-            raise _error(resource, said.text())
+            raise _to_read_error(resource, said.captured_text())
         return body
 
 
-class _Echo(threading.Thread):
+class _StderrTee(threading.Thread):
     """Shows what a pipe says and remembers it."""
 
     def __init__(self, pipe: IO[bytes] | None) -> None:
@@ -132,14 +132,14 @@ class _Echo(threading.Thread):
             sys.stderr.write(chunk.decode(errors="replace"))
             sys.stderr.flush()
 
-    def text(self) -> str:
+    def captured_text(self) -> str:
         return b"".join(self._chunks).decode(errors="replace")
 
 
-def _error(resource: Resource, said: str) -> ReadError:
+def _to_read_error(resource: Resource, said: str) -> ReadError:
     """What kubectl's own words mean for us; they were shown already."""
     if "Error from server (Expired)" in said or "Error from server (Gone)" in said:
-        return ExpiredError(f"the list of {resource} expired while it was read, twice; try again")
+        return ExpiredListError(f"the list of {resource} expired while it was read, twice; try again")
     if "Error from server (Forbidden)" in said:
         return ReadError(
             f'the right to list {resource} in the whole cluster is missing: inspect needs a ClusterRole with the verb "list" on '

@@ -1,4 +1,4 @@
-"""The command: what was asked for, read through a `Source`, printed. Exit 0 is fine, 1 is no, 2 is misuse.
+"""The command: what was asked for, read through a `ClusterSource`, printed. Exit 0 is fine, 1 is no, 2 is misuse.
 
     kubectl inspect cgpu [-d] [-o json|yaml|wide] [node ...]
 
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from vrampack.cli.inspect import kubectl
 from vrampack.cli.inspect.errors import ReadError
-from vrampack.cli.inspect.forms import as_json, as_yaml
-from vrampack.cli.inspect.gather import Cluster, Reader, gather, select
-from vrampack.cli.inspect.render import details, summary, wide
-from vrampack.cli.inspect.tables import painted
+from vrampack.cli.inspect.forms import format_json, format_yaml
+from vrampack.cli.inspect.gather import InspectedCluster, ListReader, inspect_cluster, select_nodes
+from vrampack.cli.inspect.render import format_details, format_summary, format_wide
+from vrampack.cli.inspect.tables import color_problems
 
-INTERRUPTED = 130
+INTERRUPTED_EXIT_CODE = 130
 """What shells make of Ctrl-C."""
 
 USAGE = "%(prog)s [-d | -o json|yaml|wide] [options] [node ...]"
@@ -33,37 +33,39 @@ EPILOG = (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClusterSource:
     """Where the cluster is read: the flags that choose it, and how it is opened."""
 
     add_flags: Callable[[argparse.ArgumentParser], None]
-    open: Callable[[argparse.Namespace], AbstractContextManager[Reader]]
+    open_reader: Callable[[argparse.Namespace], AbstractContextManager[ListReader]]
 
 
-THROUGH_KUBECTL = Source(kubectl.add_flags, lambda options: nullcontext(kubectl.KubectlReader(options.kubectl)))
+KUBECTL_SOURCE = ClusterSource(
+    kubectl.add_kubectl_flags, lambda options: nullcontext(kubectl.KubectlReader(options.kubectl))
+)
 
 
-def run(arguments: Sequence[str], *, prog: str, version: str, source: Source = THROUGH_KUBECTL) -> int:
+def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSource = KUBECTL_SOURCE) -> int:
     """Do what the arguments say; returns the exit code. Misuse and --help raise `SystemExit`, as argparse does."""
-    options = parser(prog, version, source).parse_intermixed_args(arguments)
+    options = build_parser(prog, version, source).parse_intermixed_args(arguments)
     try:
-        with source.open(options) as reader:
-            cluster = gather(reader, unit_mib=options.unit_mib)
+        with source.open_reader(options) as reader:
+            cluster = inspect_cluster(reader, unit_mib=options.unit_mib)
     except ReadError as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 1
     except KeyboardInterrupt:
-        return INTERRUPTED
-    missing = _missing(cluster, options.nodes)
-    shown = select(cluster, options.nodes) if options.nodes else cluster
+        return INTERRUPTED_EXIT_CODE
+    missing = _describe_missing_nodes(cluster, options.nodes)
+    shown = select_nodes(cluster, options.nodes) if options.nodes else cluster
     if shown.nodes or not missing or options.output in ("json", "yaml"):
-        _write(_rendered(shown, options))
+        _write_output(_format_output(shown, options))
     for text in missing:
         sys.stderr.write(f"{prog}: {text}\n")
     return 1 if missing else 0
 
 
-def parser(prog: str, version: str, source: Source) -> argparse.ArgumentParser:
+def build_parser(prog: str, version: str, source: ClusterSource) -> argparse.ArgumentParser:
     """Every flag of the command."""
     made = argparse.ArgumentParser(prog=prog, usage=USAGE, description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
     made.add_argument("nodes", nargs="*", metavar="node", help="only these nodes; the sums stay the cluster's")
@@ -73,7 +75,10 @@ def parser(prog: str, version: str, source: Source) -> argparse.ArgumentParser:
         "-o", "--output", choices=("json", "yaml", "wide"), help="wide: one line per card; json, yaml: for programs"
     )
     made.add_argument(
-        "--unit-mib", type=_unit, metavar="MIB", help="the cluster's unit; what most nodes publish without it, or 1024"
+        "--unit-mib",
+        type=_parse_unit_mib,
+        metavar="MIB",
+        help="the cluster's unit; what most nodes publish without it, or 1024",
     )
     made.add_argument("-A", "--all-namespaces", action="store_true", help="always so; accepted out of habit")
     made.add_argument("-n", "--namespace", action=_RefuseNamespace, help=argparse.SUPPRESS)
@@ -87,32 +92,36 @@ class _RefuseNamespace(argparse.Action):
         parser.error("there is no -n: pods of every namespace hold memory, and sums over one would be wrong")
 
 
-def _unit(text: str) -> int:
+def _parse_unit_mib(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
     return int(text)
 
 
-def _missing(cluster: Cluster, names: Sequence[str]) -> list[str]:
+def _describe_missing_nodes(cluster: InspectedCluster, names: Sequence[str]) -> list[str]:
     """What is to be said of named nodes that cannot be shown."""
     shown = {view.node.name for view in cluster.nodes}
     return [
-        f"node {name} has no GPU memory to share" if name in cluster.bare else f"node {name} not found"
+        f"node {name} has no GPU memory to share" if name in cluster.nodes_without_memory else f"node {name} not found"
         for name in dict.fromkeys(names)
         if name not in shown
     ]
 
 
-def _rendered(cluster: Cluster, options: argparse.Namespace) -> str:
-    forms: dict[str | None, Callable[[Cluster], str]] = {"json": as_json, "yaml": as_yaml, "wide": wide}
+def _format_output(cluster: InspectedCluster, options: argparse.Namespace) -> str:
+    forms: dict[str | None, Callable[[InspectedCluster], str]] = {
+        "json": format_json,
+        "yaml": format_yaml,
+        "wide": format_wide,
+    }
     if options.output in ("json", "yaml"):
         return forms[options.output](cluster)
-    text = forms.get(options.output, details if options.details else summary)(cluster)
+    text = forms.get(options.output, format_details if options.details else format_summary)(cluster)
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return painted(text) if is_coloured else text
+    return color_problems(text) if is_coloured else text
 
 
-def _write(text: str) -> None:
+def _write_output(text: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -8,80 +8,80 @@ from __future__ import annotations
 from vrampack.cards.inspection import count_units_on_card, count_unplaced_units
 from vrampack.cards.node import Card
 from vrampack.cards.units import DEFAULT_UNIT_MIB
-from vrampack.cli.inspect.gather import Cluster, NodeView
-from vrampack.cli.inspect.tables import MARK, aligned, printable
+from vrampack.cli.inspect.gather import InspectedCluster, InspectedNode
+from vrampack.cli.inspect.tables import PROBLEM_MARK, align_columns, replace_unprintable
 
-NOTHING = "No node of this cluster has GPU memory to share.\n"
-SUMMARY_RULE = 20
-DETAILS_RULE = 10
+NO_MEMORY_TEXT = "No node of this cluster has GPU memory to share.\n"
+SUMMARY_RULE_EXTRA = 20
+DETAILS_RULE_EXTRA = 10
 """Dashes beyond the length of the row, or rows, that a rule is measured by: tabs and newlines count as one."""
 
 WIDE_HEADINGS = ("NODE", "CARD", "MODEL", "UUID", "MEMORY(MiB)", "USED/TOTAL", "STATE", "PODS")
 
 
-def summary(cluster: Cluster) -> str:
+def format_summary(cluster: InspectedCluster) -> str:
     """One line per node, one column per card."""
     if not cluster.nodes:
-        return NOTHING + _trouble(cluster)
+        return NO_MEMORY_TEXT + _format_problems(cluster)
     indices = sorted({card.index for view in cluster.nodes for card in view.node.cards})
     has_unplaced = any(view.unplaced for view in cluster.nodes)
     unit = "GiB" if cluster.unit_mib == DEFAULT_UNIT_MIB else f"{cluster.unit_mib} MiB"
     headings = ["NAME", "IPADDRESS", *(f"GPU{index}(Allocated/Total)" for index in indices)]
     headings += ["PENDING(Allocated)"] * has_unplaced + [f"GPU Memory({unit})"]
-    rows = [_summary_row(view, indices, has_unplaced=has_unplaced) for view in cluster.nodes]
-    rule = "-" * (len("\t".join(rows[0]) + "\n") + SUMMARY_RULE)
-    sums = f"{rule}\nAllocated/Total GPU Memory In Cluster:\n{_sums(cluster)}\n"
-    return aligned([headings, *rows]) + sums + _trouble(cluster)
+    rows = [_build_summary_row(view, indices, has_unplaced=has_unplaced) for view in cluster.nodes]
+    rule = "-" * (len("\t".join(rows[0]) + "\n") + SUMMARY_RULE_EXTRA)
+    sums = f"{rule}\nAllocated/Total GPU Memory In Cluster:\n{_format_sums(cluster)}\n"
+    return align_columns([headings, *rows]) + sums + _format_problems(cluster)
 
 
-def details(cluster: Cluster) -> str:
+def format_details(cluster: InspectedCluster) -> str:
     """One table per node, one line per pod."""
     if not cluster.nodes:
-        return NOTHING + _trouble(cluster)
-    rule = "-" * (sum(len("\t".join([*row, "\n"])) for row in _pod_rows(cluster.nodes[0])) + DETAILS_RULE)
-    tables = "".join(f"{_details_of(view)}{rule}\n\n" for view in cluster.nodes)
-    return f"{tables}Allocated/Total GPU Memory In Cluster:  {_sums(cluster)}\n" + _trouble(cluster)
+        return NO_MEMORY_TEXT + _format_problems(cluster)
+    rule = "-" * (sum(len("\t".join([*row, "\n"])) for row in _build_pod_rows(cluster.nodes[0])) + DETAILS_RULE_EXTRA)
+    tables = "".join(f"{_format_node_details(view)}{rule}\n\n" for view in cluster.nodes)
+    return f"{tables}Allocated/Total GPU Memory In Cluster:  {_format_sums(cluster)}\n" + _format_problems(cluster)
 
 
-def wide(cluster: Cluster) -> str:
+def format_wide(cluster: InspectedCluster) -> str:
     """One line per card, for people who look for a model, a uuid or a card in trouble."""
     if not cluster.nodes:
-        return NOTHING + _trouble(cluster)
-    rows = [row for view in cluster.nodes for row in _wide_rows(view)]
-    return aligned([WIDE_HEADINGS, *rows], right=(1, 4, 5)) + _trouble(cluster)
+        return NO_MEMORY_TEXT + _format_problems(cluster)
+    rows = [row for view in cluster.nodes for row in _build_wide_rows(view)]
+    return align_columns([WIDE_HEADINGS, *rows], right_columns=(1, 4, 5)) + _format_problems(cluster)
 
 
-def trouble(cluster: Cluster) -> list[str]:
+def list_problems(cluster: InspectedCluster) -> list[str]:
     """What a human should look at, by node and card, in words."""
-    found = [line for view in cluster.nodes for line in _node_trouble(view)]
-    found += [f"{each.what}: {each.problem}; left out" for each in cluster.unread]
-    return [printable(line) for line in found]
+    found = [line for view in cluster.nodes for line in _list_node_problems(view)]
+    found += [f"{each.object_name}: {each.problem}; left out" for each in cluster.unread_objects]
+    return [replace_unprintable(line) for line in found]
 
 
-def _summary_row(view: NodeView, indices: list[int], *, has_unplaced: bool) -> list[str]:
+def _build_summary_row(view: InspectedNode, indices: list[int], *, has_unplaced: bool) -> list[str]:
     cards = {card.index: card for card in view.node.cards}
     row = [view.node.name, view.node.address or "unknown"]
-    row += [_card_cell(view, cards[index]) if index in cards else "0/0" for index in indices]
+    row += [_format_card_cell(view, cards[index]) if index in cards else "0/0" for index in indices]
     if has_unplaced:
         row.append(str(view.unplaced_units) if view.unplaced else "")
-    return [*row, f"{view.used_units}/{view.total_units}" + MARK * bool(view.node.problem)]
+    return [*row, f"{view.used_units}/{view.total_units}" + PROBLEM_MARK * bool(view.node.problem)]
 
 
-def _card_cell(view: NodeView, card: Card) -> str:
-    return f"{count_units_on_card(card.index, view.holds)}/{card.units}" + MARK * _is_in_trouble(card)
+def _format_card_cell(view: InspectedNode, card: Card) -> str:
+    return f"{count_units_on_card(card.index, view.holds)}/{card.units}" + PROBLEM_MARK * _has_problem(card)
 
 
-def _details_of(view: NodeView) -> str:
+def _format_node_details(view: InspectedNode) -> str:
     headings = ["NAME", "NAMESPACE"]
-    headings += [f"GPU{card.index}(Allocated)" + MARK * _is_in_trouble(card) for card in view.node.cards]
+    headings += [f"GPU{card.index}(Allocated)" + PROBLEM_MARK * _has_problem(card) for card in view.node.cards]
     headings += ["Pending(Allocated)"] * bool(view.unplaced)
-    used = f"{view.used_units} ({_percent(view.used_units, view.total_units)}%)"
+    used = f"{view.used_units} ({_compute_percent(view.used_units, view.total_units)}%)"
     sums = [["Allocated :", used], ["Total :", str(view.total_units)]]
     node = [["NAME:", view.node.name], ["IPADDRESS:", view.node.address or "unknown"]]
-    return f"{aligned(node)}\n{aligned([headings, *_pod_rows(view), *sums])}"
+    return f"{align_columns(node)}\n{align_columns([headings, *_build_pod_rows(view), *sums])}"
 
 
-def _pod_rows(view: NodeView) -> list[list[str]]:
+def _build_pod_rows(view: InspectedNode) -> list[list[str]]:
     rows = []
     for hold in view.holds:
         known = {} if hold.unplaced_reason else hold.units
@@ -92,29 +92,29 @@ def _pod_rows(view: NodeView) -> list[list[str]]:
     return rows
 
 
-def _wide_rows(view: NodeView) -> list[list[str]]:
+def _build_wide_rows(view: InspectedNode) -> list[list[str]]:
     """Its cards, then a row for the pods that are on none of them, or for a node that has no card to show."""
-    rows = [_wide_row(view, card) for card in view.node.cards]
+    rows = [_build_wide_row(view, card) for card in view.node.cards]
     if view.unplaced:
         pods = ",".join(str(hold.pod) for hold in view.unplaced)
-        rows.append([view.node.name, "?", "-", "-", "-", f"{view.unplaced_units}/-", f"unplaced{MARK}", pods])
+        rows.append([view.node.name, "?", "-", "-", "-", f"{view.unplaced_units}/-", f"unplaced{PROBLEM_MARK}", pods])
     if not rows:
-        rows.append([view.node.name, "-", "-", "-", "-", "-", f"problem{MARK}", "-"])
+        rows.append([view.node.name, "-", "-", "-", "-", "-", f"problem{PROBLEM_MARK}", "-"])
     return rows
 
 
-def _wide_row(view: NodeView, card: Card) -> list[str]:
-    states = [*_states(card), *["refused"] * bool(view.node.problem)]
+def _build_wide_row(view: InspectedNode, card: Card) -> list[str]:
+    states = [*_list_card_states(card), *["refused"] * bool(view.node.problem)]
     state = ",".join([*states, *["legacy"] * view.node.legacy]) or "ok"
     pods = ",".join(str(hold.pod) for hold in view.holds if not hold.unplaced_reason and card.index in hold.units)
     used = f"{count_units_on_card(card.index, view.holds)}/{card.units}"
     named = [card.model or "-", card.uuid or "-", str(card.memory_mib)]
-    return [view.node.name, str(card.index), *named, used, state + MARK * bool(states), pods or "-"]
+    return [view.node.name, str(card.index), *named, used, state + PROBLEM_MARK * bool(states), pods or "-"]
 
 
-def _node_trouble(view: NodeView) -> list[str]:
+def _list_node_problems(view: InspectedNode) -> list[str]:
     name = view.node.name
-    found = [f"{name} GPU{card.index} {said}" for card in view.node.cards for said in _card_trouble(view, card)]
+    found = [f"{name} GPU{card.index} {said}" for card in view.node.cards for said in _list_card_problems(view, card)]
     for hold in view.unplaced:
         units = count_unplaced_units(view.node, hold)
         found.append(
@@ -123,8 +123,8 @@ def _node_trouble(view: NodeView) -> list[str]:
     return found + [f"{name}: {view.node.problem}"] * bool(view.node.problem)
 
 
-def _card_trouble(view: NodeView, card: Card) -> list[str]:
-    said = [f"is {state}" for state in _states(card) if state != "overcommitted"]
+def _list_card_problems(view: InspectedNode, card: Card) -> list[str]:
+    said = [f"is {state}" for state in _list_card_states(card) if state != "overcommitted"]
     if card.is_overcommitted:
         held = count_units_on_card(card.index, view.holds)
         if held > card.units:
@@ -134,25 +134,25 @@ def _card_trouble(view: NodeView, card: Card) -> list[str]:
     return said
 
 
-def _states(card: Card) -> list[str]:
+def _list_card_states(card: Card) -> list[str]:
     states = {"unhealthy": not card.healthy, "cordoned": card.cordoned, "overcommitted": card.is_overcommitted}
     return [state for state, is_so in states.items() if is_so]
 
 
-def _is_in_trouble(card: Card) -> bool:
-    return bool(_states(card))
+def _has_problem(card: Card) -> bool:
+    return bool(_list_card_states(card))
 
 
-def _sums(cluster: Cluster) -> str:
-    percent = _percent(cluster.used_units, cluster.total_units)
+def _format_sums(cluster: InspectedCluster) -> str:
+    percent = _compute_percent(cluster.used_units, cluster.total_units)
     return f"{cluster.used_units}/{cluster.total_units} ({percent}%)"
 
 
-def _percent(used: int, total: int) -> int:
+def _compute_percent(used: int, total: int) -> int:
     """Truncated, as people know it: 99 % is not full."""
     return used * 100 // total if total else 0
 
 
-def _trouble(cluster: Cluster) -> str:
-    lines = trouble(cluster)
-    return "\n" + "".join(f"{MARK} {line}\n" for line in lines) if lines else ""
+def _format_problems(cluster: InspectedCluster) -> str:
+    lines = list_problems(cluster)
+    return "\n" + "".join(f"{PROBLEM_MARK} {line}\n" for line in lines) if lines else ""

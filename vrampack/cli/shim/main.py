@@ -16,55 +16,57 @@ import msgspec
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.nodes import NOT_LOADED, KmodClient
 from vrampack.agent.shown import LimitsStatus
-from vrampack.cli.refusal import refuse
-from vrampack.cli.shim.render import open_files, table
+from vrampack.cli.refusal import report_error
+from vrampack.cli.shim.render import describe_open_files, format_table
 from vrampack.config.addresses import parse_address
 
 CALL_SECONDS = 10.0
-MOST_BYTES = 16 << 20
+MAX_RESPONSE_BYTES = 16 << 20
 """Some 50,000 processes; an answer above this is no agent's."""
 
 
 class NoStatusError(Exception):
-    """Whoever listens there is no agent that can say it."""
+    """What listens there is not an agent that serves this status."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
-    made = parser()
+    made = build_parser()
     options = made.parse_args(arguments)
     if options.action != "status":
-        return command(options.action, KmodClient())
+        return command_module(options.action, KmodClient())
     try:
         host, port = parse_address(options.address)
     except ValueError as error:
         made.error(f"--address: {error}")
     try:
-        status = msgspec.json.decode(_asked(host, port), type=LimitsStatus)
+        status = msgspec.json.decode(_fetch_status(host, port), type=LimitsStatus)
     except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
         hint = "is it the health address of an agent of this version?"
-        return refuse(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
-    sys.stdout.write(_as_json(status) if options.output == "json" else table(status))
+        return report_error(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
+    sys.stdout.write(_format_json(status) if options.output == "json" else format_table(status))
     return 0
 
 
-def command(action: str, nodes: KmodClient) -> int:
-    """Tell the module of this node; `detach` is done, and yet 1, while files are open that keep the driver loaded."""
+def command_module(action: str, proc_client: KmodClient) -> int:
+    """Detach or attach this node's module; returns 1 after a detach while open files keep the driver loaded."""
     try:
-        if nodes.read_state() is None:
-            return refuse(NOT_LOADED, 1)
-        (nodes.detach if action == "detach" else nodes.attach)()
-        state = nodes.read_state()
-        instances = nodes.list_budgets()
+        if proc_client.read_state() is None:
+            return report_error(NOT_LOADED, 1)
+        (proc_client.detach if action == "detach" else proc_client.attach)()
+        state = proc_client.read_state()
+        instances = proc_client.list_budgets()
     except ModuleError as error:
-        return refuse(str(error), 1)
+        return report_error(str(error), 1)
     if action == "detach" and state is not None and state.files:
-        return refuse(f"detached, but the driver cannot be unloaded yet: {open_files(state.files, instances)}", 1)
+        return report_error(
+            f"detached, but the driver cannot be unloaded yet: {describe_open_files(state.files, instances)}", 1
+        )
     sys.stdout.write(f"{action}ed\n")
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
     made = argparse.ArgumentParser(
         prog="vrampack limits",
@@ -85,16 +87,16 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _as_json(status: LimitsStatus) -> str:
+def _format_json(status: LimitsStatus) -> str:
     return msgspec.json.format(msgspec.json.encode(status), indent=2).decode() + "\n"
 
 
-def _asked(host: str, port: int) -> bytes:
+def _fetch_status(host: str, port: int) -> bytes:
     connection = HTTPConnection(host, port, timeout=CALL_SECONDS)
     try:
         connection.request("GET", "/limits")
         answer = connection.getresponse()
-        body = answer.read(MOST_BYTES)
+        body = answer.read(MAX_RESPONSE_BYTES)
     finally:
         connection.close()
     if answer.status != HTTPStatus.OK:

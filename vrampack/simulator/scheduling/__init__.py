@@ -1,5 +1,5 @@
 """The parts of the embedded scheduler, each without the others; `vrampack/simulator/scheduler.py` is the loop that uses them.
 
-`settings` (what it is told), `sync` (what it sees), `cluster` and `resources` (what it counts), `filters` (its own no),
-`extender` (the calls), `queue` (whose turn it is), `report` (what it writes on pods).
+`settings`, `store_follower` (what it sees), `cache` and `resources` (what it counts), `filters` (its own filters),
+`extender_client` (the calls), `scheduling_queue` (which pod is next), `pod_reporter` (what it writes on pods).
 """

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 90.0
 """How long a scheduler keeps an idle connection."""
-SCORE_SCALE = 10
+SCORE_FACTOR = 10
 """Extenders score up to 10, plugins up to 100."""
 
 _Read = TypeVar("_Read")
@@ -38,7 +38,7 @@ class ExtenderError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class ExtenderFilterResult:
     """The nodes that are left, and the reasons given for others."""
 
     names: Sequence[str]
@@ -81,14 +81,14 @@ class ExtenderClient:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def filter(self, pod: Object, names: Sequence[str]) -> Filtered:
+    async def filter(self, pod: Object, names: Sequence[str]) -> ExtenderFilterResult:
         """Raises `ExtenderError`, also when a name comes back that was not asked about."""
         if not self._settings.filter_verb:
-            return Filtered(names, {})
-        answer = _read(await self._post(self._settings.filter_verb, _args(pod, names)), _FilterBody)
+            return ExtenderFilterResult(names, {})
+        answer = _decode_answer(await self._post(self._settings.filter_verb, _build_args(pod, names)), _FilterBody)
         if answer.error:
             raise ExtenderError(answer.error)
-        left = answer.nodenames if answer.nodenames is not None else _names_of(answer.nodes)
+        left = answer.nodenames if answer.nodenames is not None else _list_names(answer.nodes)
         asked = set(names)
         for name in left:
             if name not in asked:
@@ -96,22 +96,22 @@ class ExtenderClient:
                     f'extender "{self._settings.url_prefix}" claims a filtered node "{name}" '
                     "which is not found in the input node list"
                 )
-        return Filtered(left, {**(answer.failednodes or {}), **(answer.failedandunresolvablenodes or {})})
+        return ExtenderFilterResult(left, {**(answer.failednodes or {}), **(answer.failedandunresolvablenodes or {})})
 
     async def prioritize(self, pod: Object, names: Sequence[str]) -> dict[str, int]:
         """What the extender adds to each node's total. Never fails: scores that cannot be had are not there."""
         if not self._settings.prioritize_verb:
             return {}
         try:
-            body = await self._post(self._settings.prioritize_verb, _args(pod, names))
-            scores = _read_list(body, _ScoreBody)
+            body = await self._post(self._settings.prioritize_verb, _build_args(pod, names))
+            scores = _decode_list(body, _ScoreBody)
         except ExtenderError as error:
-            log.warning("prioritize ignored pod=%s error=%s", pod["metadata"]["name"], error)
+            log.warning("prioritize answer ignored pod=%s error=%s", pod["metadata"]["name"], error)
             return {}
         totals: dict[str, int] = {}
         for entry in scores:
             name = entry.host or ""
-            totals[name] = totals.get(name, 0) + (entry.score or 0) * self._settings.weight * SCORE_SCALE
+            totals[name] = totals.get(name, 0) + (entry.score or 0) * self._settings.weight * SCORE_FACTOR
         return totals
 
     async def bind(self, pod: Object, node: str) -> None:
@@ -123,7 +123,7 @@ class ExtenderClient:
             "PodUID": metadata["uid"],
             "Node": node,
         }
-        answer = _read(await self._post(self._settings.bind_verb, args), _BindBody)
+        answer = _decode_answer(await self._post(self._settings.bind_verb, args), _BindBody)
         if answer.error:
             raise ExtenderError(answer.error)
 
@@ -147,30 +147,30 @@ class ExtenderClient:
             raise ExtenderError(f'Post "{url}": {error}') from error
 
 
-def _args(pod: Object, names: Sequence[str]) -> Object:
+def _build_args(pod: Object, names: Sequence[str]) -> Object:
     """As recorded: no kind on the pod, nulls sent, keys in this order."""
     shown = {key: pod[key] for key in ("metadata", "spec", "status") if key in pod}
     return {"Pod": shown, "Nodes": None, "NodeNames": list(names)}
 
 
-def _names_of(nodes: Mapping[str, Any] | None) -> list[str]:  # Any: as above
+def _list_names(nodes: Mapping[str, Any] | None) -> list[str]:  # Any: as above
     items = (nodes or {}).get("items") or []
     return [item["metadata"]["name"] for item in items]
 
 
-def _read(body: bytes, kind: type[_Read]) -> _Read:
-    found = _decoded(body)
-    return _convert({} if found is None else _folded(found), kind)
+def _decode_answer(body: bytes, kind: type[_Read]) -> _Read:
+    found = _parse_json(body)
+    return _convert_answer({} if found is None else _lower_keys(found), kind)
 
 
-def _read_list(body: bytes, kind: type[_Read]) -> list[_Read]:
-    found = _decoded(body)
+def _decode_list(body: bytes, kind: type[_Read]) -> list[_Read]:
+    found = _parse_json(body)
     if found is not None and not isinstance(found, list):
         raise ExtenderError("the answer is no list")
-    return [_convert(_folded(item), kind) for item in found or []]
+    return [_convert_answer(_lower_keys(item), kind) for item in found or []]
 
 
-def _decoded(body: bytes) -> Any:  # noqa: ANN401 - any JSON
+def _parse_json(body: bytes) -> Any:  # noqa: ANN401 - any JSON
     if not body.strip():
         raise ExtenderError("EOF")
     try:
@@ -179,11 +179,11 @@ def _decoded(body: bytes) -> Any:  # noqa: ANN401 - any JSON
         raise ExtenderError(f"the answer is not JSON: {error}") from error
 
 
-def _folded(item: object) -> object:
+def _lower_keys(item: object) -> object:
     return {key.lower(): value for key, value in item.items()} if isinstance(item, dict) else item
 
 
-def _convert(item: object, kind: type[_Read]) -> _Read:
+def _convert_answer(item: object, kind: type[_Read]) -> _Read:
     try:
         return msgspec.convert(item, kind)
     except msgspec.ValidationError as error:

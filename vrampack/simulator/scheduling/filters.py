@@ -1,7 +1,7 @@
 """The filters that a scheduler runs itself before it asks the extender, and what of a pod is not modelled here.
 
 A node is refused by the first filter that objects, in the scheduler's order and words: unschedulable, taints,
-nodeSelector, and last resources (`resources.shortages`). Affinity, spread, host ports, claims and volumes that bear on the node are not modelled:
+nodeSelector, and last resources (`resources.find_shortages`). Affinity, spread, host ports, claims and volumes that bear on the node are not modelled:
 a pod that states them is refused as unschedulable and told which field it is.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vrampack.simulator.kinds import Object
-from vrampack.simulator.scheduling.resources import unreadable
+from vrampack.simulator.scheduling.resources import find_unreadable_request
 
 UNMODELLED_SPEC = (
     "affinity",
@@ -20,7 +20,7 @@ UNMODELLED_SPEC = (
     "schedulingGroup",
     "workloadRef",
 )
-HARMLESS_VOLUMES = frozenset(
+IGNORED_VOLUME_FIELDS = frozenset(
     ("name", "configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret")
 )
 """Volumes that no filter of the scheduler looks at."""
@@ -28,12 +28,12 @@ UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effec
 REFUSING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
-def unmodelled(pod: Object) -> str:
+def find_unmodelled_field(pod: Object) -> str:
     """The first field of the pod that would bear on its node and cannot be followed here; empty when there is none."""
-    return next(_unmodelled_fields(pod["spec"]), "")
+    return next(_list_unmodelled_fields(pod["spec"]), "")
 
 
-def refusals(pod: Object, node: Object) -> list[str]:
+def run_filters(pod: Object, node: Object) -> list[str]:
     """Why this node is refused before its resources are looked at; empty when it is not."""
     spec, tolerations = node.get("spec") or {}, pod["spec"].get("tolerations") or []
     if spec.get("unschedulable") and not _is_tolerated(UNSCHEDULABLE_TAINT, tolerations):
@@ -47,18 +47,18 @@ def refusals(pod: Object, node: Object) -> list[str]:
     return []
 
 
-def _unmodelled_fields(spec: Object) -> Iterator[str]:
+def _list_unmodelled_fields(spec: Object) -> Iterator[str]:
     for name in UNMODELLED_SPEC:
         if spec.get(name):
             yield f"spec.{name}"
     for volume in spec.get("volumes") or []:
-        for kind in volume.keys() - HARMLESS_VOLUMES:
+        for kind in volume.keys() - IGNORED_VOLUME_FIELDS:
             yield f"spec.volumes[{volume.get('name')}].{kind}"
     for group in ("containers", "initContainers"):
         for container in spec.get(group) or []:
             if any(port.get("hostPort") for port in container.get("ports") or []):
                 yield f"spec.{group}[{container.get('name')}].ports.hostPort"
-            if name := unreadable(container):
+            if name := find_unreadable_request(container):
                 yield f"spec.{group}[{container.get('name')}].resources.requests[{name}]"
 
 

@@ -21,64 +21,64 @@ CPU, PODS = "cpu", "pods"
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeResources:
     """What a node has, and what of it the pods on it take. It may be overdrawn: allocatable can shrink."""
 
     allocatable: Amounts
     used: Amounts
 
-    def free(self, name: str) -> int:
+    def free_amount(self, name: str) -> int:
         return self.allocatable.get(name, 0) - self.used.get(name, 0)
 
 
-def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
+def parse_amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
     """A resource list as numbers: cpu in thousandths, all else in whole units, rounded up as the scheduler does.
 
-    What is no quantity counts for nothing; `unreadable` finds it in a pod.
+    What is not a quantity counts as zero; `find_unreadable_request` finds it in a pod.
     """
-    return {name: _amount(name, str(quantity)) or 0 for name, quantity in (quantities or {}).items()}
+    return {name: _parse_amount(name, str(quantity)) or 0 for name, quantity in (quantities or {}).items()}
 
 
-def unreadable(container: Object) -> str:
+def find_unreadable_request(container: Object) -> str:
     """The first resource of a container whose request is no quantity; a real API server would not have let it in."""
     requests = (container.get("resources") or {}).get("requests") or {}
-    return next((name for name, quantity in requests.items() if _amount(name, str(quantity)) is None), "")
+    return next((name for name, quantity in requests.items() if _parse_amount(name, str(quantity)) is None), "")
 
 
-def requested(pod: Object) -> dict[str, int]:
+def sum_pod_requests(pod: Object) -> dict[str, int]:
     """What the scheduler reserves on a node for this pod; the pod itself is one of `pods`."""
     spec = pod["spec"]
     running: dict[str, int] = {}
     for container in spec.get("containers") or []:
-        running = _sum(running, _requests(container))
+        running = _add(running, _parse_requests(container))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or []:
-        own = _requests(container)
+        own = _parse_requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _sum(sidecars, own)
-            peak = _largest(peak, sidecars)
+            sidecars = _add(sidecars, own)
+            peak = _take_larger(peak, sidecars)
         else:
-            peak = _largest(peak, _sum(sidecars, own))
-    total = _largest(_sum(running, sidecars), peak)
-    return _sum(_sum(total, amounts(spec.get("overhead"))), {PODS: 1})
+            peak = _take_larger(peak, _add(sidecars, own))
+    total = _take_larger(_add(running, sidecars), peak)
+    return _add(_add(total, parse_amounts(spec.get("overhead"))), {PODS: 1})
 
 
-def shortages(request: Amounts, room: Room, *, ignored: Collection[str] = ()) -> list[str]:
+def find_shortages(request: Amounts, node_resources: NodeResources, *, ignored: Collection[str] = ()) -> list[str]:
     """Why the pod does not fit on the node, in the scheduler's words. `ignored` are counted by the extender alone."""
-    found = ["Too many pods"] if room.free(PODS) < 1 else []
+    found = ["Too many pods"] if node_resources.free_amount(PODS) < 1 else []
     for name, amount in request.items():
-        if amount > max(0, room.free(name)) and name != PODS and name not in ignored:
+        if amount > max(0, node_resources.free_amount(name)) and name != PODS and name not in ignored:
             found.append(f"Insufficient {name}")
     return found
 
 
-def names_any(pod: Object, resources: Collection[str]) -> bool:
+def requests_any(pod: Object, resources: Collection[str]) -> bool:
     """Whether requests or limits of a container or init container name one of these; its amount does not matter."""
-    return not resources or any(name in resources for name in _named(pod["spec"]))
+    return not resources or any(name in resources for name in _list_resource_names(pod["spec"]))
 
 
-def _named(spec: Object) -> Iterator[str]:
+def _list_resource_names(spec: Object) -> Iterator[str]:
     for group in ("containers", "initContainers"):
         for container in spec.get(group) or []:
             resources = container.get("resources") or {}
@@ -86,19 +86,19 @@ def _named(spec: Object) -> Iterator[str]:
             yield from resources.get("limits") or ()
 
 
-def _requests(container: Object) -> dict[str, int]:
-    return amounts((container.get("resources") or {}).get("requests"))
+def _parse_requests(container: Object) -> dict[str, int]:
+    return parse_amounts((container.get("resources") or {}).get("requests"))
 
 
-def _sum(one: Amounts, other: Amounts) -> dict[str, int]:
+def _add(one: Amounts, other: Amounts) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in [*one, *other]}
 
 
-def _largest(one: Amounts, other: Amounts) -> dict[str, int]:
+def _take_larger(one: Amounts, other: Amounts) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in [*one, *other]}
 
 
-def _amount(name: str, text: str) -> int | None:
+def _parse_amount(name: str, text: str) -> int | None:
     try:
         return math.ceil(parse_quantity(text) * (1000 if name == CPU else 1))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the embedded scheduler is told: the KubeSchedulerConfiguration that ships, as far as it bears on the extender.
+"""The embedded scheduler's settings: the shipped KubeSchedulerConfiguration, as far as it concerns the extender.
 
 What cannot be followed is refused with the field's name. `preemptVerb` is read by nobody: nothing is preempted here.
 """
@@ -47,7 +47,7 @@ class SchedulerSettings:
         if len(extenders) != 1:
             raise ValueError(f"extenders: one is needed, {len(extenders)} are listed")
         extender = extenders[0]
-        _check(extender)
+        _check_extender(extender)
         managed = extender.get("managedResources") or []
         return cls(
             url_prefix=url_prefix or extender["urlPrefix"],
@@ -58,13 +58,13 @@ class SchedulerSettings:
             prioritize_verb=extender.get("prioritizeVerb", ""),
             bind_verb=extender.get("bindVerb", ""),
             weight=extender.get("weight", 0),
-            http_timeout_seconds=_seconds(extender.get("httpTimeout")),
+            http_timeout_seconds=_parse_duration(extender.get("httpTimeout")),
             managed_resources=frozenset(item["name"] for item in managed),
             ignored_resources=frozenset(item["name"] for item in managed if item.get("ignoredByScheduler")),
         )
 
 
-def _check(extender: dict[str, Any]) -> None:  # Any: YAML as it was typed
+def _check_extender(extender: dict[str, Any]) -> None:  # Any: YAML as it was typed
     if not extender.get("urlPrefix"):
         raise ValueError("extenders[0].urlPrefix: required")
     if not extender.get("nodeCacheCapable"):
@@ -77,7 +77,7 @@ def _check(extender: dict[str, Any]) -> None:  # Any: YAML as it was typed
         raise ValueError("extenders[0].weight: must be positive where there is a prioritizeVerb")
 
 
-def _seconds(duration: str | None) -> float:
+def _parse_duration(duration: str | None) -> float:
     """A Go duration such as `5s` or `1m30s`; 0 means the default there too."""
     if not duration:
         return DEFAULT_TIMEOUT_SECONDS

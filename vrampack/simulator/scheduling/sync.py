@@ -1,4 +1,4 @@
-"""Carries what changed in the store into the scheduler's picture of the cluster and its queue.
+"""Carries the store's changes into the scheduler's cache and queue.
 
 What wakes refused pods is what the real scheduler calls a cluster event: a node that is new, gone or changed in a way that
 bears on scheduling (its status report alone does not); a bound pod that is new, changed or gone. A pending pod's
@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import NODE, POD, Kind, Object
-from vrampack.simulator.scheduling.cluster import ClusterState
-from vrampack.simulator.scheduling.queue import Queue
-from vrampack.simulator.scheduling.report import Reporter
-from vrampack.simulator.store import Change, Store
+from vrampack.simulator.kinds import NODE, POD, Object, ResourceKind
+from vrampack.simulator.scheduling.cluster import SchedulerCache
+from vrampack.simulator.scheduling.queue import SchedulingQueue
+from vrampack.simulator.scheduling.report import PodReporter
+from vrampack.simulator.store import ObjectStore, StoreChange
 
-FINISHED = ("Succeeded", "Failed")
+FINISHED_PHASES = ("Succeeded", "Failed")
 
 
-class Follower:
+class StoreFollower:
     """Reads the store's log from where it last stopped."""
 
     def __init__(
         self,
-        store: Store,
-        cluster: ClusterState,
-        queue: Queue,
-        reporter: Reporter,
+        store: ObjectStore,
+        cluster: SchedulerCache,
+        queue: SchedulingQueue,
+        reporter: PodReporter,
         *,
         scheduler_names: Collection[str],
     ) -> None:
@@ -40,37 +40,37 @@ class Follower:
         self._pods: dict[str, Object] = {}
         self._version = 0
 
-    def sync(self) -> None:
-        """Catch up. Where the log no longer goes back far enough, everything is read anew."""
+    def apply_changes(self) -> None:
+        """Apply all changes since the last call. Where the log no longer goes back far enough, everything is listed again."""
         if self._version == self._store.version:
             return
         try:
-            found = [*self._changes(NODE), *self._changes(POD)] if self._version else None
+            found = [*self._read_changes(NODE), *self._read_changes(POD)] if self._version else None
         except StatusError:
             found = None
         if found is None:
             self._relist()
         else:
             for change in sorted(found, key=lambda each: each.version):
-                self._apply(change)
+                self._apply_change(change)
         self._version = self._store.version
 
-    def is_ours(self, pod: Object) -> bool:
+    def is_responsible_for(self, pod: Object) -> bool:
         """Whether this scheduler should find a node for it."""
         return (
             not pod["spec"].get("nodeName")
             and "deletionTimestamp" not in pod["metadata"]
             and pod["spec"].get("schedulerName", "default-scheduler") in self._scheduler_names
             and not pod["spec"].get("schedulingGates")
-            and pod["status"].get("phase") not in FINISHED
+            and pod["status"].get("phase") not in FINISHED_PHASES
         )
 
-    def _changes(self, kind: Kind) -> list[Change]:
-        return self._store.changes_since(self._version, kind, None)
+    def _read_changes(self, kind: ResourceKind) -> list[StoreChange]:
+        return self._store.read_changes_since(self._version, kind, None)
 
     def _relist(self) -> None:
-        nodes = {node["metadata"]["name"]: node for node in self._store.page(NODE, None).items}
-        pods = {pod["metadata"]["uid"]: pod for pod in self._store.page(POD, None).items}
+        nodes = {node["metadata"]["name"]: node for node in self._store.read_page(NODE, None).items}
+        pods = {pod["metadata"]["uid"]: pod for pod in self._store.read_page(POD, None).items}
         for name in self._cluster.nodes.keys() - nodes.keys():
             self._remove_node(name)
         for node in nodes.values():
@@ -81,8 +81,8 @@ class Follower:
             if self._pods.get(pod["metadata"]["uid"]) != pod:
                 self._set_pod(pod)
 
-    def _apply(self, change: Change) -> None:
-        item, is_gone = change.item, change.type == "DELETED"
+    def _apply_change(self, change: StoreChange) -> None:
+        item, is_gone = change.item, change.change_type == "DELETED"
         if change.kind is POD:
             (self._remove_pod if is_gone else self._set_pod)(item)
         elif is_gone:
@@ -94,41 +94,41 @@ class Follower:
         name = node["metadata"]["name"]
         old = self._cluster.nodes.get(name)
         self._cluster.set_node(node)
-        if old is None or _bearing_on_scheduling(old) != _bearing_on_scheduling(node):
-            self._queue.wake_all()
+        if old is None or _read_scheduling_fields(old) != _read_scheduling_fields(node):
+            self._queue.activate_all()
 
     def _remove_node(self, name: str) -> None:
         self._cluster.remove_node(name)
-        self._queue.wake_all()
+        self._queue.activate_all()
 
     def _set_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         self._pods[uid] = pod
-        if pod["status"].get("phase") in FINISHED:
-            self._take_out(uid)
+        if pod["status"].get("phase") in FINISHED_PHASES:
+            self._remove_from_cache(uid)
         elif pod["spec"].get("nodeName"):
-            self._queue.remove(uid)
+            self._queue.remove_pod(uid)
             self._cluster.set_pod(pod)
-            self._queue.wake_all()
-        elif not self.is_ours(pod):
-            self._queue.remove(uid)
+            self._queue.activate_all()
+        elif not self.is_responsible_for(pod):
+            self._queue.remove_pod(uid)
         elif not self._cluster.is_assumed(uid):
-            self._queue.put(pod)
+            self._queue.add_pod(pod)
 
     def _remove_pod(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         self._pods.pop(uid, None)
-        self._reporter.forget(uid)
-        self._take_out(uid)
+        self._reporter.forget_pod(uid)
+        self._remove_from_cache(uid)
 
-    def _take_out(self, uid: str) -> None:
-        self._queue.remove(uid)
-        if self._cluster.is_held(uid):
+    def _remove_from_cache(self, uid: str) -> None:
+        self._queue.remove_pod(uid)
+        if self._cluster.has_pod(uid):
             self._cluster.remove_pod(uid)
-            self._queue.wake_all()
+            self._queue.activate_all()
 
 
-def _bearing_on_scheduling(node: Object) -> object:
+def _read_scheduling_fields(node: Object) -> object:
     """What of a node a scheduler's events are made of: not the times in its conditions, not its images."""
     metadata, status = node["metadata"], node.get("status") or {}
     conditions = {each.get("type"): each.get("status") for each in status.get("conditions") or []}
