@@ -19,9 +19,9 @@ from benchmarks.cpu import CpuMeter
 from benchmarks.figures import compute_percentile
 from benchmarks.options import BenchmarkOptions
 from benchmarks.rows import BenchmarkRow
-from tests.agent.process import NODE, AgentProcess, an_agent
-from tests.agent.world import recorded
-from tests.fakes.kubelet.pods import Pod, a_pod
+from tests.agent.process import NODE, AgentProcess, run_agent
+from tests.agent.world import records_for
+from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.nvml.profiles import PROFILES, StubGpu
 from vrampack.agent.kubelet import deviceplugin_pb2 as wire
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
@@ -66,8 +66,8 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 
 async def _measure_agent(pods: int, calls: int, seconds: int) -> _AgentFigures:
-    async with an_agent(PROFILES[PROFILE]) as agent:
-        await agent.registered()
+    async with run_agent(PROFILES[PROFILE]) as agent:
+        await agent.wait_until_registered()
         await _start_pods(agent, pods)
         allocate_ms = await _time_allocations(agent, calls)
         pid = agent.process.pid
@@ -90,14 +90,14 @@ async def _start_pods(agent: AgentProcess, count: int) -> None:
     gpus = PROFILES[PROFILE]
     node = _build_node(gpus)
     for number in range(count):
-        pod = a_pod(f"p{number}", units=UNITS_PER_POD)
+        pod = kubelet_pod(f"p{number}", units=UNITS_PER_POD)
         pod.spec["spec"]["nodeName"] = NODE
-        pod.annotations.update(recorded(pod, node, [number % len(gpus)]))
+        pod.annotations.update(records_for(pod, node, [number % len(gpus)]))
         agent.api.restore({"apiVersion": "v1", "kind": "Pod", **pod.manifest()})
         await _admit_pod(agent, pod)
 
 
-async def _admit_pod(agent: AgentProcess, pod: Pod) -> None:
+async def _admit_pod(agent: AgentProcess, pod: KubeletPod) -> None:
     if not await agent.kubelet.admit(pod):
         raise RuntimeError(f"{pod.name}: {pod.message}")
     await agent.kubelet.start(pod, "main")

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from tests.e2e import nodes
-from tests.e2e.cluster import Cluster
-from tests.e2e.objects import PODS, a_card, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.objects import PODS, cards_annotation, published_card
 
 CARDS_PER_NODE, UNITS_PER_CARD = 8, 16
 CONNECTIONS = 4
@@ -33,31 +33,34 @@ ApiCall = tuple[str, str, object]
 
 
 @contextmanager
-def run_control_plane() -> Iterator[Cluster]:
+def run_control_plane() -> Iterator[ControlPlane]:
     """A control plane with the recommended install, its pods left out; nothing of it is left afterwards."""
-    with TemporaryDirectory(prefix="vrampack-bench-") as folder, Cluster.start(Path(folder) / "cluster") as cluster:
+    with (
+        TemporaryDirectory(prefix="vrampack-bench-") as folder,
+        ControlPlane.start(Path(folder) / "cluster") as cluster,
+    ):
         cluster.install_manifests()
         yield cluster
 
 
-def collect_pids(cluster: Cluster) -> dict[str, int]:
+def collect_pids(cluster: ControlPlane) -> dict[str, int]:
     """The control plane's processes, by name."""
     return {process.name: process.pid for process in cluster.processes}
 
 
-def add_nodes(cluster: Cluster, count: int) -> None:
+def add_nodes(cluster: ControlPlane, count: int) -> None:
     """GPU nodes of 8 cards of 16 units, with CPU and memory for whatever the benchmarks put there."""
     send_calls(cluster, [("POST", "/api/v1/nodes", _build_node(f"gpu-{number:04}")) for number in range(count)])
 
 
-def delete_pods(cluster: Cluster, *, label: str = "") -> None:
+def delete_pods(cluster: ControlPlane, *, label: str = "") -> None:
     """Those with this label, or all, are gone afterwards."""
     chosen = f"{PODS}?labelSelector={label}"
-    cluster.must("DELETE", chosen, IMMEDIATE_DELETION)
-    cluster.wait(lambda: not cluster.must("GET", f"{chosen}&limit=1")["items"], 60, what="no pod is left")
+    cluster.request_ok("DELETE", chosen, IMMEDIATE_DELETION)
+    cluster.wait_until(lambda: not cluster.request_ok("GET", f"{chosen}&limit=1")["items"], 60, what="no pod is left")
 
 
-def send_calls(cluster: Cluster, calls: Sequence[ApiCall]) -> None:
+def send_calls(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
     """All of these calls, several at a time; each must succeed."""
     shares = [calls[first::CONNECTIONS] for first in range(CONNECTIONS)]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -68,7 +71,7 @@ def send_calls(cluster: Cluster, calls: Sequence[ApiCall]) -> None:
 class ApiServerClient:
     """One connection to the API server as administrator, kept open: a call costs what the server takes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControlPlane) -> None:
         self._connection = http.client.HTTPSConnection(
             cluster.api_host, cluster.api_port, timeout=CALL_SECONDS, context=cluster.tls
         )
@@ -104,7 +107,7 @@ class BoundPodWatch:
     while pods come: reading them would take time from the programs that are measured.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
         self._lines: list[tuple[float, bytes]] = []
         self._is_stopped = False
@@ -152,7 +155,7 @@ class BoundPodWatch:
             self._version = json.loads(last)["object"]["metadata"]["resourceVersion"]
 
 
-def _send_in_turn(cluster: Cluster, calls: Sequence[ApiCall]) -> None:
+def _send_in_turn(cluster: ControlPlane, calls: Sequence[ApiCall]) -> None:
     with closing(ApiServerClient(cluster)) as caller:
         for call in calls:
             caller.send_request(*call)
@@ -160,7 +163,7 @@ def _send_in_turn(cluster: Cluster, calls: Sequence[ApiCall]) -> None:
 
 def _build_node(name: str) -> dict[str, Any]:
     its = (
-        a_card(index, units=UNITS_PER_CARD, memory_mib=UNITS_PER_CARD * 1024, uuid=f"{name}-{index}")
+        published_card(index, units=UNITS_PER_CARD, memory_mib=UNITS_PER_CARD * 1024, uuid=f"{name}-{index}")
         for index in range(CARDS_PER_NODE)
     )
-    return nodes.made_up(name, cards=cards(*its), allocatable={}, annotations={}, labels={})
+    return nodes.gpu_node_manifest(name, cards=cards_annotation(*its), allocatable={}, annotations={}, labels={})

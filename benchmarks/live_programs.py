@@ -13,16 +13,16 @@ from contextlib import contextmanager
 import yaml
 
 from tests.e2e import binaries, in_cluster, kubeadm
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.in_cluster import Extender
-from tests.e2e.processes import Process, free_ports
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.processes import ManagedProcess, choose_free_ports
 
 GPU_SCHEDULER, PLAIN_SCHEDULER = "vrampack", "default-scheduler"
 PLAIN_CONFIGURATION: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 """A cluster's own scheduler that knows nothing of us."""
 
 
-def read_second_scheduler_config(cluster: Cluster) -> Json:
+def read_second_scheduler_config(cluster: ControlPlane) -> Json:
     """The configuration of the recommended install."""
     return yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.SCHEDULER))
 
@@ -38,27 +38,29 @@ def read_own_scheduler_config() -> Json:
 
 
 @contextmanager
-def run_our_extender(cluster: Cluster, *, decide: str = "prioritize") -> Iterator[Extender]:
+def run_our_extender(cluster: ControlPlane, *, decide: str = "prioritize") -> Iterator[ExtenderProgram]:
     """As installed, except for `decide`."""
     shipped = yaml.safe_load(in_cluster.installed_configuration(cluster, in_cluster.EXTENDER))
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     made = in_cluster.start_extender(cluster, port=port, configuration=yaml.safe_dump(shipped | {"decide": decide}))
     with _stop_afterwards(made.process):
         yield made
 
 
 @contextmanager
-def run_idle_extender(cluster: Cluster, *flags: str) -> Iterator[Extender]:
+def run_idle_extender(cluster: ControlPlane, *flags: str) -> Iterator[ExtenderProgram]:
     """The extender that does nothing; its flags are in its source."""
-    (program,) = binaries.locate(programs=(binaries.IDLE_EXTENDER,)).values()
-    (port,) = free_ports(1)
+    (program,) = binaries.locate_programs(programs=(binaries.IDLE_EXTENDER,)).values()
+    (port,) = choose_free_ports(1)
     made = in_cluster.start_extender(cluster, port=port, command=(program, *flags))
     with _stop_afterwards(made.process):
         yield made
 
 
 @contextmanager
-def run_scheduler(cluster: Cluster, configuration: Json, extender: Extender | None = None) -> Iterator[Process]:
+def run_scheduler(
+    cluster: ControlPlane, configuration: Json, extender: ExtenderProgram | None = None
+) -> Iterator[ManagedProcess]:
     """A scheduler that is ready; without an extender it is told of none."""
     made = copy.deepcopy(configuration) | {"leaderElection": {"leaderElect": False}}
     if extender is None:
@@ -71,7 +73,7 @@ def run_scheduler(cluster: Cluster, configuration: Json, extender: Extender | No
 
 
 @contextmanager
-def _stop_afterwards(process: Process) -> Iterator[None]:
+def _stop_afterwards(process: ManagedProcess) -> Iterator[None]:
     """It ends with the block, and must not have ended before."""
     try:
         yield

@@ -109,7 +109,7 @@ def build_node(node_index: int) -> Object:
         {"uuid": _build_uuid(node_index, index), "index": index, **card, "mig_parent": None} for index in range(CARDS)
     ]
     published = {"v": 1, "unit_mib": 1024, "injection": "exact", "devices": "uuid", "cards": cards}
-    recorded = recordings.nodes()[0]
+    recorded = recordings.recorded_nodes()[0]
     metadata = {
         **recorded["metadata"],
         "name": format_node_name(node_index),
@@ -185,7 +185,7 @@ def encode_event(kind: str, obj: Object, version: int) -> bytes:
 @cache
 def _read_recorded_pod() -> bytes:
     """The pod of a real filter call, as bytes: a copy of it is one decoding."""
-    return encode_json(recordings.asking_pod(RECORDED_FILTER_CALL))
+    return encode_json(recordings.recorded_pod(RECORDED_FILTER_CALL))
 
 
 def _build_uuid(node: int, card: int) -> str:

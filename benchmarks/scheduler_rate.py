@@ -24,10 +24,10 @@ from benchmarks.live_programs import read_second_scheduler_config, run_idle_exte
 from benchmarks.options import BenchmarkOptions
 from benchmarks.rows import BenchmarkRow
 from extender.settings import ExtenderConfiguration
-from tests.e2e.auditing import broken_promises
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_pod
+from tests.e2e.auditing import audit_cluster
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, pod_manifest
 
 COMMAND = "python -m benchmarks scheduler"
 NODES, PODS_IN_BURST, ROUNDS = 1000, 1000, 2
@@ -36,7 +36,7 @@ NOT_SERVED = "this version of the extender does not serve that `decide`"
 BURST_SECONDS = 180
 """A burst takes 5 to 15 s; one that takes so long has lost a pod."""
 
-StartExtender = Callable[[Cluster], AbstractContextManager[Extender]]
+StartExtender = Callable[[ControlPlane], AbstractContextManager[ExtenderProgram]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         yield from measure_rows_on(cluster, options)
 
 
-def measure_rows_on(cluster: Cluster, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
+def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """Each kind's own pace, then the ratios. The cluster is empty at first."""
     add_nodes(cluster, options.scale_count(NODES))
     bursts = measure_bursts(
@@ -115,7 +115,7 @@ def measure_rows_on(cluster: Cluster, options: BenchmarkOptions) -> Iterator[Ben
         yield _build_ratio_row(ratio, bursts)
 
 
-def measure_bursts(cluster: Cluster, *, pods: int, rounds: int) -> Mapping[str, Sequence[PodBurst]]:
+def measure_bursts(cluster: ControlPlane, *, pods: int, rounds: int) -> Mapping[str, Sequence[PodBurst]]:
     """By kind, one burst of each round. A kind that this version does not serve has none."""
     bursts: dict[str, list[PodBurst]] = {kind.key: [] for kind in SETUPS}
     served = [kind for kind in SETUPS if _is_served(kind.decide)]
@@ -124,16 +124,16 @@ def measure_bursts(cluster: Cluster, *, pods: int, rounds: int) -> Mapping[str, 
     return bursts
 
 
-def run_burst(cluster: Cluster, setup: SchedulerSetup, count: int) -> PodBurst:
+def run_burst(cluster: ControlPlane, setup: SchedulerSetup, count: int) -> PodBurst:
     """Make the pods, have them bound, see that it was done right, and take them away."""
-    send_calls(cluster, [("POST", PODS, a_pod(f"p{number}", UNITS_PER_POD)) for number in range(count)])
+    send_calls(cluster, [("POST", PODS, pod_manifest(f"p{number}", UNITS_PER_POD)) for number in range(count)])
     with ExitStack() as stack:
         extender = stack.enter_context(setup.start_extender(cluster)) if setup.start_extender else None
         watch = stack.enter_context(BoundPodWatch(cluster))
         process = stack.enter_context(run_scheduler(cluster, _build_configuration(cluster, setup), extender))
         already = watch.bound_count
         meter = CpuMeter(collect_pids(cluster) | {"scheduler": process.pid} | _list_extender_pid(extender))
-        cluster.wait(
+        cluster.wait_until(
             lambda: watch.bound_count >= count, BURST_SECONDS, what=lambda: f"bound: {watch.bound_count} of {count}"
         )
         made = PodBurst(_compute_pace(watch), count - already, meter.read_usage())
@@ -149,21 +149,21 @@ def _compute_pace(watch: BoundPodWatch) -> float:
     return (len(times) - 1) / (times[-1] - times[0])
 
 
-def _build_configuration(cluster: Cluster, kind: SchedulerSetup) -> Json:
+def _build_configuration(cluster: ControlPlane, kind: SchedulerSetup) -> Json:
     made = read_second_scheduler_config(cluster)
     if not kind.runs_score_plugins:
         made["profiles"][0]["plugins"]["score"]["disabled"] = [{"name": "*"}]
     return made
 
 
-def _check_cluster(cluster: Cluster, kind: SchedulerSetup) -> None:
+def _check_cluster(cluster: ControlPlane, kind: SchedulerSetup) -> None:
     """Fast and wrong is worth nothing: every pod has a record, no card is over."""
-    broken = broken_promises(cluster, transcript=Path("none"))
+    broken = audit_cluster(cluster, transcript=Path("none"))
     if broken:
         raise RuntimeError(f"{kind.key}: the auditor reports:\n{broken}")
 
 
-def _list_extender_pid(extender: Extender | None) -> dict[str, int]:
+def _list_extender_pid(extender: ExtenderProgram | None) -> dict[str, int]:
     return {"extender": extender.process.pid} if extender else {}
 
 

@@ -47,10 +47,10 @@ from benchmarks.live_programs import (
 )
 from benchmarks.options import BenchmarkOptions
 from benchmarks.rows import BenchmarkRow
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_pod
-from tests.e2e.verb_calls import metric
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, pod_manifest
+from tests.e2e.verb_calls import read_metric
 
 COMMAND = "python -m benchmarks storm"
 NODE_COUNT, REFUSED_POD_COUNT, MEASURED_SECONDS = 50, 1000, 20
@@ -75,7 +75,7 @@ class StormSetup:
 
     key: str
     description: str
-    start_extender: Callable[[Cluster], AbstractContextManager[Extender]]
+    start_extender: Callable[[ControlPlane], AbstractContextManager[ExtenderProgram]]
     refusal_metric: str
     """The extender's counter of them."""
     has_cpu_scheduler: bool = False
@@ -84,7 +84,7 @@ class StormSetup:
     floor_ms: float | None = None
 
 
-def _run_refusing_extender(cluster: Cluster) -> AbstractContextManager[Extender]:
+def _run_refusing_extender(cluster: ControlPlane) -> AbstractContextManager[ExtenderProgram]:
     return run_idle_extender(cluster, "--refuse")
 
 
@@ -111,7 +111,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         yield from measure_rows_on(cluster, options)
 
 
-def measure_rows_on(cluster: Cluster, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
+def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """All shapes, one after the other. The cluster is empty at first."""
     fill_cards(cluster, options.scale_count(NODE_COUNT))
     for shape in SETUPS:
@@ -124,20 +124,22 @@ def measure_rows_on(cluster: Cluster, options: BenchmarkOptions) -> Iterator[Ben
         yield from _build_rows(shape, storm)
 
 
-def fill_cards(cluster: Cluster, nodes: int) -> None:
+def fill_cards(cluster: ControlPlane, nodes: int) -> None:
     """Every card holds one pod, placed by the extender itself."""
     add_nodes(cluster, nodes)
     count = nodes * CARDS_PER_NODE
-    send_calls(cluster, [("POST", PODS, a_pod(f"holds-{number}", HELD_UNITS)) for number in range(count)])
+    send_calls(cluster, [("POST", PODS, pod_manifest(f"holds-{number}", HELD_UNITS)) for number in range(count)])
     with (
         run_our_extender(cluster) as extender,
         BoundPodWatch(cluster) as watch,
         run_scheduler(cluster, read_second_scheduler_config(cluster), extender),
     ):
-        cluster.wait(lambda: watch.bound_count == count, 120, what=lambda: f"bound: {watch.bound_count} of {count}")
+        cluster.wait_until(
+            lambda: watch.bound_count == count, 120, what=lambda: f"bound: {watch.bound_count} of {count}"
+        )
 
 
-def measure_storm(cluster: Cluster, setup: StormSetup, *, refused: int, seconds: float) -> StormResult:
+def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, seconds: float) -> StormResult:
     """Refused pods first, then CPU pods until it has settled, then those that count."""
     with ExitStack() as stack:
         extender = stack.enter_context(setup.start_extender(cluster))
@@ -153,11 +155,11 @@ def measure_storm(cluster: Cluster, setup: StormSetup, *, refused: int, seconds:
         stream = CpuPodStream(cluster, caller, watch, PLAIN_SCHEDULER if setup.has_cpu_scheduler else GPU_SCHEDULER)
         _create_refused_pods(cluster, refused)
         enough = refused * REFUSALS_UNTIL_SETTLED
-        settling = stream.run_stream(lambda: metric(extender, setup.refusal_metric) >= enough)
-        before, meter = metric(extender, setup.refusal_metric), CpuMeter(of)
+        settling = stream.run_stream(lambda: read_metric(extender, setup.refusal_metric) >= enough)
+        before, meter = read_metric(extender, setup.refusal_metric), CpuMeter(of)
         ends = time.monotonic() + seconds
         settled = stream.run_stream(lambda: time.monotonic() >= ends)
-        storm = StormResult(settling, settled, metric(extender, setup.refusal_metric) - before, meter.read_usage())
+        storm = StormResult(settling, settled, read_metric(extender, setup.refusal_metric) - before, meter.read_usage())
     if not storm.refusal_count:
         raise RuntimeError(f"{setup.key}: nobody was refused while the CPU pods that count came, so there was no storm")
     delete_pods(cluster, label=STORM_LABEL)
@@ -167,7 +169,9 @@ def measure_storm(cluster: Cluster, setup: StormSetup, *, refused: int, seconds:
 class CpuPodStream:
     """CPU pods for one scheduler, at their pace whatever becomes of those before."""
 
-    def __init__(self, cluster: Cluster, caller: ApiServerClient, watch: BoundPodWatch, scheduler_name: str) -> None:
+    def __init__(
+        self, cluster: ControlPlane, caller: ApiServerClient, watch: BoundPodWatch, scheduler_name: str
+    ) -> None:
         self._cluster = cluster
         self._caller = caller
         self._watch = watch
@@ -190,7 +194,7 @@ class CpuPodStream:
             due[name] = at
             self._caller.send_request("POST", PODS, _build_cpu_pod(name, self._scheduler_name))
         self._count += len(due)
-        self._cluster.wait(lambda: self._watch.bound_count == self._count, 60, what="every CPU pod is bound")
+        self._cluster.wait_until(lambda: self._watch.bound_count == self._count, 60, what="every CPU pod is bound")
         bound = self._watch.read_bind_times()
         return [1000 * (bound[name] - at) for name, at in due.items()]
 
@@ -206,13 +210,13 @@ def _wait_until(due: float) -> None:
         threading.Event().wait(ahead)
 
 
-def _create_refused_pods(cluster: Cluster, count: int) -> None:
+def _create_refused_pods(cluster: ControlPlane, count: int) -> None:
     """So many pods that the scheduler has refused once, and has said so: then it has nothing left to write."""
     names = [f"waits-{number}" for number in range(count)]
-    send_calls(cluster, [("POST", PODS, a_pod(name, ASKED_UNITS, labels={STORM_LABEL: ""})) for name in names])
+    send_calls(cluster, [("POST", PODS, pod_manifest(name, ASKED_UNITS, labels={STORM_LABEL: ""})) for name in names])
     with closing(ApiServerClient(cluster)) as caller:
         for name in names:
-            cluster.wait(partial(_is_refused, caller, name), 120, what=f"{name} is refused")
+            cluster.wait_until(partial(_is_refused, caller, name), 120, what=f"{name} is refused")
 
 
 def _is_refused(caller: ApiServerClient, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Self
 
 from benchmarks.canned_api import CannedApiServer
 from benchmarks.objects import BenchmarkCluster
-from tests.e2e.processes import Process, free_ports
+from tests.e2e.processes import ManagedProcess, choose_free_ports
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 URL_PREFIX = "/gpushare-scheduler"
@@ -40,7 +40,7 @@ class MeasuredExtender:
     """A ready extender."""
 
     api: CannedApiServer
-    process: Process
+    process: ManagedProcess
     port: int
     started_at: float
     """`time.monotonic` of the start of the process, and of the moment it was ready."""
@@ -66,10 +66,10 @@ def run_measured_extender(pages: ListPages, *, command: Sequence[str] = SERVE_CO
         folder = Path(name)
         configuration = folder / "config.yaml"
         configuration.write_text(_CONFIGURATION)
-        port, health_port = free_ports(2)
+        port, health_port = choose_free_ports(2)
         flags: list[str | Path] = ["--config", configuration, "--kubeconfig", write_kubeconfig(folder, api.url)]
         flags += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health_port}"]
-        process = Process("vrampack", [*command, "serve", *flags], directory=folder)
+        process = ManagedProcess("vrampack", [*command, "serve", *flags], directory=folder)
         started = time.monotonic()
         process.start()
         try:

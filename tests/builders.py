@@ -13,7 +13,7 @@ from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
 UNIT_MIB = 1024
 
 
-def some_cards(*units: int, model: str = "", uuids: Sequence[str] = ()) -> tuple[CardFacts, ...]:
+def card_facts(*units: int, model: str = "", uuids: Sequence[str] = ()) -> tuple[CardFacts, ...]:
     """Healthy cards of so many units, index by index; `GPU-<index>` where no uuids are given."""
     names = uuids or [f"GPU-{index}" for index in range(len(units))]
     return tuple(CardFacts(index, each, each * UNIT_MIB, names[index], model=model) for index, each in enumerate(units))
@@ -21,13 +21,13 @@ def some_cards(*units: int, model: str = "", uuids: Sequence[str] = ()) -> tuple
 
 def node_facts(name: str = "n", *units: int, legacy: bool = False) -> NodeFacts:
     """What the API server says of a node with such cards, 15 units by default."""
-    cards = some_cards(*(units or (15,)))
+    cards = card_facts(*(units or (15,)))
     if legacy:
         cards = tuple(CardFacts(card.index, card.units, card.memory_mib) for card in cards)
     return NodeFacts(name, cards, unit_mib=None if legacy else UNIT_MIB, legacy=legacy)
 
 
-def a_node(
+def snapshot_node(
     name: str = "n",
     *,
     units: Sequence[int] = (16, 16),
@@ -68,7 +68,7 @@ def container_specs(
     ] + [ContainerSpec(f"main{at}", "main", at, str(quantity), has_reference=True) for at, quantity in enumerate(main)]
 
 
-def an_ask(
+def pod_request(
     units: int = 4,
     *,
     count: int = 1,
@@ -88,7 +88,7 @@ def an_ask(
     return ask
 
 
-def a_pod(
+def ledger_pod(
     name: str = "p",
     *,
     units: int = 4,
@@ -107,7 +107,7 @@ def a_pod(
         namespace="default",
         name=name,
         node_name=node,
-        request=ask or an_ask(units),
+        request=ask or pod_request(units),
         record=record,
         is_terminating=leaving,
         is_finished=finished,
@@ -116,7 +116,7 @@ def a_pod(
     )
 
 
-def a_record(node: Node, cards: Sequence[Card], ask: PodRequest) -> Record:
+def allocation_record(node: Node, cards: Sequence[Card], ask: PodRequest) -> Record:
     """What reading back the record of a bind to these cards gives."""
     read = read_record(write_record(allocate_cards(node, cards, ask), ask, node, now_ns=1), ask)
     if not isinstance(read, Record):

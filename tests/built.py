@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def fingerprint(*made_of: str | Path) -> str:
+def fingerprint_of(*made_of: str | Path) -> str:
     """Of texts, and of files by what is in them."""
     parts = [part.read_bytes() if isinstance(part, Path) else part.encode() for part in made_of]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def made_once(made: Path, make: Callable[[Path], None]) -> Path:
+def build_once(made: Path, make: Callable[[Path], None]) -> Path:
     """The folder `made`, filled by `make` where it is not there yet. Of several at once the first is as good as the last."""
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)

@@ -10,16 +10,16 @@ from tests.e2e import binaries
 from tests.machine import kernels
 from tests.machine.debug import BuildError
 from tests.machine.packages import NoPackagesError
-from tests.shim.kernel_table import KernelTable
-from tests.shim.table import Table
+from tests.shim.kernel_table import KernelResultTable
+from tests.shim.table import ShimResultTable
 
 HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A table of the C programs' tests, where any ran, and of the module's per kernel."""
-    config.pluginmanager.register(Table(config.rootpath))
-    config.pluginmanager.register(KernelTable(config))
+    config.pluginmanager.register(ShimResultTable(config.rootpath))
+    config.pluginmanager.register(KernelResultTable(config))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -27,7 +27,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker("e2e") for item in session.items):
-        binaries.locate()
+        binaries.locate_programs()
     if any(item.get_closest_marker("shim") and _boots(item.path) for item in session.items):
         _fetch_kernels()
 
@@ -35,7 +35,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _fetch_kernels() -> None:
     try:
         for name in kernels.NAMES:
-            kernels.kernel(name)
+            kernels.prepare_kernel(name)
     except (NoPackagesError, BuildError) as error:
         raise pytest.UsageError(str(error)) from error
 

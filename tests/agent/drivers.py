@@ -10,11 +10,11 @@ from vrampack.agent.nvml.errors import DriverError
 LOST = 15
 
 
-def a_gpu(place: int = 0, *, memory_mib: int = 16130, model: str = "Tesla V100-SXM2-16GB") -> Gpu:
+def scripted_gpu(place: int = 0, *, memory_mib: int = 16130, model: str = "Tesla V100-SXM2-16GB") -> Gpu:
     return Gpu(f"GPU-{place}", place, place, f"00000000:{place + 1:02X}:00.0", model, memory_mib)
 
 
-def an_instance(name: str, *, slot: int, parent: int = 0, memory_mib: int = 4864) -> Gpu:
+def scripted_mig_instance(name: str, *, slot: int, parent: int = 0, memory_mib: int = 4864) -> Gpu:
     return Gpu(
         uuid=f"MIG-{name}",
         index=(parent + 1) * 100 + slot,

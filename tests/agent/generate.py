@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path("vrampack/agent/kubelet")
 
 
-def generated(into: Path) -> list[Path]:
+def generate_stubs(into: Path) -> list[Path]:
     """Write the modules below `into`, as protoc makes them; their paths relative to it, sorted."""
     sources = sorted(str(source.relative_to(ROOT)) for source in (ROOT / FOLDER).glob("*.proto"))
     outputs = [f"--{kind}_out={into}" for kind in ("python", "pyi", "grpc_python")]
@@ -27,6 +27,6 @@ def generated(into: Path) -> list[Path]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        for made in generated(Path(folder)):
+        for made in generate_stubs(Path(folder)):
             shutil.copyfile(Path(folder) / made, ROOT / made)
             sys.stdout.write(f"{made}\n")

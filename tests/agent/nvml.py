@@ -8,23 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.fakes.nvml.build import LIBRARY, build
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.build import LIBRARY, build_stub
+from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
 
 BUILT = Path(__file__).parents[2] / "build" / "stubs"
 
 
-def stub() -> Path:
+def stub_folder() -> Path:
     """The folder of the stub, built once per source."""
-    return build(BUILT)
+    return build_stub(BUILT)
 
 
 @contextmanager
-def machine(folder: Path, gpus: tuple[StubGpu, ...]) -> Iterator[Machine]:
+def load_stub_machine(folder: Path, gpus: tuple[StubGpu, ...]) -> Iterator[FakeNvmlMachine]:
     """What NVML says in this process while it lasts: dlopen gives who asks for the name what is already loaded."""
-    ctypes.CDLL(str(stub() / LIBRARY))
-    made = Machine(folder / "state", gpus=gpus)
+    ctypes.CDLL(str(stub_folder() / LIBRARY))
+    made = FakeNvmlMachine(folder / "state", gpus=gpus)
     before = os.environ.get("VRAMPACK_NVML_STATE")
     os.environ["VRAMPACK_NVML_STATE"] = str(made.state)
     try:

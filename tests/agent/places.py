@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.agent.world import NODE, World
-from tests.fakes.kubelet.pods import Pod, a_pod
-from tests.fakes.kubelet.starting import Started, Waiting
+from tests.agent.world import NODE, AgentHarness
+from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
+from tests.fakes.kubelet.starting import StartedContainer, WaitingContainer
 from vrampack.agent.fence import Fence
 from vrampack.cards.records import Record
 
 REPLICASET: Mapping[str, Any] = {"kind": "ReplicaSet", "controller": True, "name": "r", "apiVersion": "apps/v1"}
 
 
-def put(  # what a pod may be
-    world: World,
+def put_bound_pod(  # what a pod may be
+    world: AgentHarness,
     name: str,
     *,
     cards: Sequence[int] = (0,),
@@ -28,16 +28,16 @@ def put(  # what a pod may be
     node: str = NODE,
     is_recorded: bool = True,
     **fields: Any,  # noqa: ANN401 - the builder's own
-) -> Pod:
+) -> KubeletPod:
     """A pod bound to these cards, as the API server has it; `change` forges annotations, None takes one away."""
-    pod = a_pod(name, **fields)
+    pod = kubelet_pod(name, **fields)
     metadata = pod.spec["metadata"]
     metadata["labels"] = dict(labels or {})
     metadata["uid"] = uid or f"uid-{name}"
     metadata["ownerReferences"] = [dict(owner)] if owner else []
     pod.spec["spec"]["nodeName"] = node
     if is_recorded:
-        pod.annotations.update(world.record(pod, cards))
+        pod.annotations.update(world.records_of(pod, cards))
         pod.annotations["ALIYUN_COM_GPU_MEM_ASSUME_TIME"] = str(bound_at)
     for key, value in (change or {}).items():
         pod.annotations[key] = value or ""
@@ -47,56 +47,56 @@ def put(  # what a pod may be
     return pod
 
 
-async def run(world: World, pod: Pod, *containers: str) -> Started:
+async def run_pod(world: AgentHarness, pod: KubeletPod, *containers: str) -> StartedContainer:
     """Admit it and start these containers (`main` where none is named); what the last one got."""
     assert await world.kubelet.admit(pod), pod.message
-    started = [await start(world, pod, name) for name in containers or ("main",)]
-    report(world, pod)
+    started = [await start_container(world, pod, name) for name in containers or ("main",)]
+    report_status(world, pod)
     return started[-1]
 
 
-async def start(world: World, pod: Pod, container: str = "main") -> Started:
+async def start_container(world: AgentHarness, pod: KubeletPod, container: str = "main") -> StartedContainer:
     """It does start."""
     outcome = await world.kubelet.try_start(pod, container)
-    assert isinstance(outcome, Started), outcome
+    assert isinstance(outcome, StartedContainer), outcome
     return outcome
 
 
-async def refusal(world: World, pod: Pod, container: str = "main") -> str:
+async def start_refused(world: AgentHarness, pod: KubeletPod, container: str = "main") -> str:
     """Why it does not start."""
     if pod.uid not in world.kubelet.pods:
         assert await world.kubelet.admit(pod), pod.message
     outcome = await world.kubelet.try_start(pod, container)
-    assert isinstance(outcome, Waiting), outcome
+    assert isinstance(outcome, WaitingContainer), outcome
     assert outcome.reason == "CreateContainerConfigError"
-    report(world, pod)
+    report_status(world, pod)
     return outcome.message
 
 
-async def restarted(world: World, pod: Pod, container: str = "main") -> Started:
+async def restart_container(world: AgentHarness, pod: KubeletPod, container: str = "main") -> StartedContainer:
     """The container ended and kubelet starts it again."""
     world.kubelet.exit(pod, container)
-    return await start(world, pod, container)
+    return await start_container(world, pod, container)
 
 
-def report(world: World, pod: Pod) -> None:
+def report_status(world: AgentHarness, pod: KubeletPod) -> None:
     """What kubelet tells the API server of it."""
     world.api.patch("pods", pod.name, {"status": pod.manifest()["status"]}, is_status=True)
 
 
-def remove(world: World, pod: Pod) -> None:
+def remove_pod(world: AgentHarness, pod: KubeletPod) -> None:
     """Deleted, and its containers are gone."""
     world.kubelet.remove(pod)
     world.api.delete("pods", pod.name, grace_seconds=0)
 
 
-def fence_of(world: World) -> Fence:
+def fence_of(world: AgentHarness) -> Fence:
     return world.agent._fence
 
 
-def recounted(world: World) -> Counter[str]:
+def recount_cards(world: AgentHarness) -> Counter[str]:
     """Units by card of all pods of which a container was made, by what their records say."""
-    indices = {card.index: card.uuid or "" for card in world.node().cards}
+    indices = {card.index: card.uuid or "" for card in world.read_node().cards}
     total: Counter[str] = Counter()
     for pod in world.agent._pod_cache.list_pods():
         if pod.started_containers and isinstance(pod.pod.record, Record):
@@ -105,7 +105,7 @@ def recounted(world: World) -> Counter[str]:
     return total
 
 
-async def agrees(world: World) -> None:
+async def assert_fence_agrees(world: AgentHarness) -> None:
     """The fence's ledger becomes equal to a count from the API server's pods."""
 
     def is_seen() -> bool:
@@ -119,10 +119,10 @@ async def agrees(world: World) -> None:
             uid: started for uid, started in real.items() if started
         }
 
-    await world.until(is_seen)
-    await world.until(lambda: fence_of(world).count_held_units() == recounted(world))
+    await world.wait_until(is_seen)
+    await world.wait_until(lambda: fence_of(world).count_held_units() == recount_cards(world))
 
 
-def refused_for(world: World, reason: str) -> float:
+def count_refusals(world: AgentHarness, reason: str) -> float:
     """How often a start was refused for this reason."""
-    return world.counted("vrampack_agent_starts_total", result=reason)
+    return world.read_metric("vrampack_agent_starts_total", result=reason)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.agent.nvml import stub
+from tests.agent.nvml import stub_folder
 from tests.cli.service import free_ports
-from tests.fakes.kubelet.kubelet import Kubelet
+from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -30,7 +30,9 @@ WITHIN_SECONDS = 30
 class AgentProcess:
     """One agent that was started, with what is around it."""
 
-    def __init__(self, process: Process, api: ApiServer, kubelet: Kubelet, machine: Machine, health: str) -> None:
+    def __init__(
+        self, process: Process, api: ApiServer, kubelet: FakeKubelet, machine: FakeNvmlMachine, health: str
+    ) -> None:
         self.process = process
         self.api = api
         self.kubelet = kubelet
@@ -42,7 +44,7 @@ class AgentProcess:
         async with aiohttp.ClientSession() as session, session.get(self.health + path) as reply:
             return reply.status, await reply.text()
 
-    async def until(self, path: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
+    async def wait_for_answer(self, path: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
         """Ask until the answer is so; the process has no other way to tell."""
         async with asyncio.timeout(WITHIN_SECONDS):
             while True:
@@ -54,9 +56,9 @@ class AgentProcess:
                     return status, text
                 await asyncio.sleep(0.02)
 
-    async def registered(self) -> None:
+    async def wait_until_registered(self) -> None:
         await self.kubelet.registered(MEMORY, timeout_seconds=WITHIN_SECONDS)
-        await self.until("/readyz", lambda status, _: status == 200)
+        await self.wait_for_answer("/readyz", lambda status, _: status == 200)
 
     async def stop(self) -> int:
         """SIGTERM; the exit code."""
@@ -64,14 +66,14 @@ class AgentProcess:
         async with asyncio.timeout(WITHIN_SECONDS):
             return await self.process.wait()
 
-    async def log(self) -> str:
+    async def read_log(self) -> str:
         """What it wrote, once it has ended."""
         assert self.process.stderr is not None
         return (await self.process.stderr.read()).decode()
 
 
 @asynccontextmanager
-async def an_agent(
+async def run_agent(
     gpus: tuple[StubGpu, ...], *flags: str, hangs: bool = False, text: str = ""
 ) -> AsyncIterator[AgentProcess]:
     """An agent of a node with these cards, whose driver hangs if told; killed when the block ends.
@@ -80,7 +82,7 @@ async def an_agent(
     """
     with tempfile.TemporaryDirectory(prefix="agent") as name:
         folder = Path(name)
-        machine = Machine(folder / "nvml" / "state", gpus=gpus)
+        machine = FakeNvmlMachine(folder / "nvml" / "state", gpus=gpus)
         if hangs:
             machine.hang("*")
         (port,) = free_ports(1)
@@ -89,7 +91,7 @@ async def an_agent(
             "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
             f"kubelet_folder: {folder}\nlisten: {{health: '127.0.0.1:{port}'}}\n{text}"
         )
-        async with ApiServer() as api, Kubelet(folder, seed=1) as kubelet:
+        async with ApiServer() as api, FakeKubelet(folder, seed=1) as kubelet:
             api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
             kubeconfig = write_kubeconfig(folder, api.url)
             process = await asyncio.create_subprocess_exec(
@@ -105,7 +107,7 @@ async def an_agent(
                     *flags,
                 ),
                 stderr=PIPE,
-                env={**os.environ, "NODE_NAME": NODE, **machine.environment(stub())},
+                env={**os.environ, "NODE_NAME": NODE, **machine.environment(stub_folder())},
             )
             try:
                 yield AgentProcess(process, api, kubelet, machine, f"http://127.0.0.1:{port}")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.drivers import LOST, ScriptedDriver, a_gpu, an_instance
-from tests.agent.nvml import machine
-from tests.fakes.nvml.profiles import PROFILES, gpus
+from tests.agent.drivers import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
+from tests.agent.nvml import load_stub_machine
+from tests.fakes.nvml.profiles import PROFILES, stub_gpus
 from vrampack.agent.discovery import CardChange, Discovery, DiscoverySettings
 from vrampack.agent.health import XidRules
 from vrampack.agent.nvml.driver import UnreadableGpu, Xid
@@ -24,7 +24,7 @@ HUNG = DriverHungError("the list of cards: no answer from the driver in 10 s")
 FAILED = DriverError("Unknown Error", 999)
 
 
-class Setting:
+class DiscoveryHarness:
     """A discovery whose steps a test takes itself."""
 
     def __init__(self, driver: ScriptedDriver, looking: DiscoverySettings | None = None) -> None:
@@ -57,7 +57,7 @@ async def _never(_: float) -> None:
 
 async def test_cards_are_said_once() -> None:
     """16130 MiB are 15 units of 1024 and 3 GPUs are 3 cards."""
-    setting = Setting(ScriptedDriver(*(a_gpu(place) for place in range(3))))
+    setting = DiscoveryHarness(ScriptedDriver(*(scripted_gpu(place) for place in range(3))))
     assert await setting.steps(4) == [True, False, False, False]
     assert setting.discovery.cards == tuple(
         CardFacts(index=place, units=15, memory_mib=16130, uuid=f"GPU-{place}", model="Tesla V100-SXM2-16GB")
@@ -79,7 +79,7 @@ UNITS = {
 
 @pytest.mark.parametrize(("looking", "units"), UNITS.values(), ids=UNITS)
 async def test_units_of_a_card(looking: DiscoverySettings, units: int) -> None:
-    setting = Setting(ScriptedDriver(a_gpu(memory_mib=15109, model="Tesla T4")), looking)
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(memory_mib=15109, model="Tesla T4")), looking)
     await setting.steps()
     assert [card.units for card in setting.discovery.cards] == [units]
 
@@ -95,15 +95,15 @@ OURS = {
 
 @pytest.mark.parametrize(("looking", "uuids"), OURS.values(), ids=OURS)
 async def test_which_cards_are_ours(looking: DiscoverySettings, uuids: list[str]) -> None:
-    parts = (an_instance("a", slot=0, parent=2), an_instance("b", slot=1, parent=2))
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), *parts), looking)
+    parts = (scripted_mig_instance("a", slot=0, parent=2), scripted_mig_instance("b", slot=1, parent=2))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), *parts), looking)
     assert await setting.steps() == [True]
     assert [card.uuid for card in setting.discovery.cards] == uuids
 
 
 async def test_no_driver_is_no_cards() -> None:
     """A node without GPUs idles: it says so once, and looks again."""
-    setting = Setting(ScriptedDriver(a_gpu()))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = NoDriverError("the list of cards: NVML Shared Library Not Found", 12)
     assert await setting.steps(3) == [True, False, False]
     assert setting.discovery.cards == ()
@@ -115,7 +115,7 @@ async def test_no_driver_is_no_cards() -> None:
 
 async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None:
     """What an earlier agent published stands for two looks; the third says that no card can be given out."""
-    setting = Setting(ScriptedDriver(a_gpu()))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     setting.driver.error = HUNG
     assert await setting.steps(4) == [False, False, True, False]
     assert setting.discovery.cards == ()
@@ -124,7 +124,7 @@ async def test_a_driver_that_does_not_answer_at_start_says_nothing_yet() -> None
 @pytest.mark.parametrize("error", [HUNG, FAILED, NoDriverError("gone", 9)])
 async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError) -> None:
     """Unhealthy at the third failed look; healthy at the third clean one."""
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
     setting.driver.error = error
     assert await setting.steps(4) == [False, False, True, False]
@@ -139,7 +139,7 @@ async def test_a_driver_that_stops_answering_keeps_its_cards(error: DriverError)
 
 async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
     """The library in this process stays the old one, whatever is installed on the node."""
-    setting = Setting(ScriptedDriver(a_gpu()))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu()))
     await setting.steps()
     for error, is_outdated in ((FAILED, False), (DriverError("version mismatch", 18), True), (None, False)):
         setting.driver.error = error
@@ -149,7 +149,7 @@ async def test_a_driver_that_was_exchanged_asks_for_a_restart() -> None:
 
 async def test_one_card_that_fails_its_checks_is_alone() -> None:
     """DP-7."""
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
     setting.driver.failing["GPU-1"] = FAILED
     assert await setting.steps(3) == [False, False, True]
@@ -161,7 +161,7 @@ async def test_one_card_that_fails_its_checks_is_alone() -> None:
 
 
 async def test_a_lost_card_is_unhealthy_at_once() -> None:
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
     setting.driver.failing["GPU-0"] = DriverError("GPU is lost", LOST)
     assert await setting.steps() == [True]
@@ -170,10 +170,10 @@ async def test_a_lost_card_is_unhealthy_at_once() -> None:
 
 async def test_a_card_that_the_driver_counts_but_cannot_describe_stays() -> None:
     """Lost before its uuid can be read: it is known by the place it had, and so are its instances."""
-    part = an_instance("a", slot=0, parent=2)
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), part))
+    part = scripted_mig_instance("a", slot=0, parent=2)
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), part))
     await setting.steps()
-    setting.driver.present = (a_gpu(1),)
+    setting.driver.present = (scripted_gpu(1),)
     setting.driver.unreadable = tuple(UnreadableGpu(at, DriverError("GPU is lost", LOST), f"GPU-{at}") for at in (0, 2))
     assert await setting.steps() == [True]
     assert setting.health == {"GPU-0": False, "GPU-1": True, "MIG-a": False}
@@ -183,9 +183,9 @@ async def test_a_card_that_the_driver_counts_but_cannot_describe_stays() -> None
 
 async def test_a_vanished_gpu_keeps_its_units() -> None:
     """And its index, unless the driver gave it to another: here the other cards moved up."""
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1), a_gpu(2)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1), scripted_gpu(2)))
     await setting.steps()
-    setting.driver.present = (replace(a_gpu(1), index=0), replace(a_gpu(2), index=1))
+    setting.driver.present = (replace(scripted_gpu(1), index=0), replace(scripted_gpu(2), index=1))
     assert await setting.steps(3) == [True, False, False]
     seen = [(card.index, card.uuid, card.units, card.healthy) for card in setting.discovery.cards]
     assert seen == [(0, "GPU-1", 15, True), (1, "GPU-2", 15, True), (MAX_INDEX, "GPU-0", 15, False)]
@@ -194,22 +194,22 @@ async def test_a_vanished_gpu_keeps_its_units() -> None:
 
 
 async def test_a_gpu_that_comes_back_is_checked_first() -> None:
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
-    setting.driver.present = (a_gpu(0),)
+    setting.driver.present = (scripted_gpu(0),)
     await setting.steps(5)
-    setting.driver.present = (a_gpu(0), a_gpu(1))
+    setting.driver.present = (scripted_gpu(0), scripted_gpu(1))
     assert await setting.steps(3) == [False, False, True]
     assert setting.health == {"GPU-0": True, "GPU-1": True}
 
 
 async def test_a_recut_drops_what_nobody_holds() -> None:
     """`a` and `b` become `c`; a pod holds `b`, whose index `c` did not take, and `a` is gone for good."""
-    setting = Setting(ScriptedDriver(an_instance("a", slot=0), an_instance("b", slot=1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0), scripted_mig_instance("b", slot=1)))
     setting.driver.cut = frozenset({"GPU-0"})
     await setting.steps()
     setting.held.add("MIG-b")
-    setting.driver.present = (an_instance("c", slot=0),)
+    setting.driver.present = (scripted_mig_instance("c", slot=0),)
     assert await setting.steps(2) == [True, False]
     assert [(card.index, card.uuid, card.healthy) for card in setting.discovery.cards] == [
         (100, "MIG-c", True),
@@ -227,11 +227,11 @@ async def test_a_recut_drops_what_nobody_holds() -> None:
 
 
 async def test_cut_cards_of_the_same_place_do_not_share_an_index() -> None:
-    setting = Setting(ScriptedDriver(an_instance("a", slot=0), an_instance("b", slot=1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0), scripted_mig_instance("b", slot=1)))
     setting.driver.cut = frozenset({"GPU-0"})
     await setting.steps()
     setting.held |= {"MIG-a", "MIG-b"}
-    setting.driver.present = (an_instance("c", slot=0), an_instance("d", slot=1))
+    setting.driver.present = (scripted_mig_instance("c", slot=0), scripted_mig_instance("d", slot=1))
     await setting.steps()
     assert [(card.index, card.uuid) for card in setting.discovery.cards] == [
         (100, "MIG-c"),
@@ -242,18 +242,18 @@ async def test_cut_cards_of_the_same_place_do_not_share_an_index() -> None:
 
 
 async def test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more() -> None:
-    setting = Setting(ScriptedDriver(a_gpu(0), a_gpu(1)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), scripted_gpu(1)))
     await setting.steps()
-    setting.driver.present, setting.driver.cut = (a_gpu(1),), frozenset({"GPU-0"})
+    setting.driver.present, setting.driver.cut = (scripted_gpu(1),), frozenset({"GPU-0"})
     assert await setting.steps() == [True]
     assert setting.health == {"GPU-1": True}
 
 
 async def test_and_its_instances_go_when_it_is_switched_back() -> None:
-    setting = Setting(ScriptedDriver(an_instance("a", slot=0)))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_mig_instance("a", slot=0)))
     setting.driver.cut = frozenset({"GPU-0"})
     await setting.steps()
-    setting.driver.present, setting.driver.cut = (a_gpu(0),), frozenset()
+    setting.driver.present, setting.driver.cut = (scripted_gpu(0),), frozenset()
     assert await setting.steps() == [True]
     assert setting.health == {"GPU-0": True}
 
@@ -273,8 +273,8 @@ XIDS = {
 @pytest.mark.parametrize(("xid", "want"), XIDS.values(), ids=XIDS)
 async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
     looking = DiscoverySettings(xids=XidRules(ignored=frozenset({63})))
-    parts = (an_instance("a", slot=0, parent=1), an_instance("b", slot=1, parent=1))
-    setting = Setting(ScriptedDriver(a_gpu(0), *parts), looking)
+    parts = (scripted_mig_instance("a", slot=0, parent=1), scripted_mig_instance("b", slot=1, parent=1))
+    setting = DiscoveryHarness(ScriptedDriver(scripted_gpu(0), *parts), looking)
     await setting.steps()
     setting.driver.reports.put_nowait(xid)
     assert await setting.discovery.read_xids() == bool(want)
@@ -285,7 +285,7 @@ async def test_an_xid_stops_its_cards_at_once(xid: Xid, want: set[str]) -> None:
 
 async def test_it_runs_until_it_is_cancelled() -> None:
     """Looks at once, then listens beside looking; a driver that reports no events is looked at all the same."""
-    driver = ScriptedDriver(a_gpu())
+    driver = ScriptedDriver(scripted_gpu())
     naps: asyncio.Queue[float] = asyncio.Queue()
     changes: asyncio.Queue[bool] = asyncio.Queue()
 
@@ -308,7 +308,7 @@ async def test_it_runs_until_it_is_cancelled() -> None:
 
 async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
     """Eight cards; one reports XID 79, one is lost, a ninth appears: three changes, each within a look or a report."""
-    with machine(tmp_path, PROFILES["v100x8"]) as played:
+    with load_stub_machine(tmp_path, PROFILES["v100x8"]) as played:
         library = NvmlDriver(call_timeout_seconds=10, pci_devices=tmp_path)
         discovery = Discovery(
             library, DiscoverySettings(check_seconds=0.05, recover_after_checks=1000), is_card_held=lambda _: False
@@ -325,8 +325,8 @@ async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
         assert await changed(lambda: None) == (8, set())
         assert await changed(lambda: played.xid(uuids[2], 79)) == (8, {uuids[2]})
         assert await changed(lambda: played.lose(uuids[5])) == (8, {uuids[2], uuids[5]})
-        ninth = gpus("NVIDIA L4", 23034, first=8)
-        assert await changed(lambda: played.holds(played.gpus + ninth)) == (9, {uuids[2], uuids[5]})
+        ninth = stub_gpus("NVIDIA L4", 23034, first=8)
+        assert await changed(lambda: played.set_gpus(played.gpus + ninth)) == (9, {uuids[2], uuids[5]})
         assert (discovery.driver_version, discovery.gpus[ninth[0].uuid].minor) == ("615.71.09", 8)
         running.cancel()
         await asyncio.wait([running])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.agent.drivers import ScriptedDriver, scripted_gpu
 from vrampack.agent.enforcement import Enforcement
 from vrampack.agent.fence import AdmittedStart
 from vrampack.agent.limits.cgroups import CgroupOwner
@@ -24,15 +24,15 @@ from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 
 @dataclass(frozen=True)
-class Found:
+class FakeDetection:
     """One V100 of 15 units."""
 
     cards: tuple[CardFacts, ...] = (CardFacts(0, 15, 16130, "GPU-0"),)
-    gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": a_gpu()})
+    gpus: Mapping[str, Gpu] = field(default_factory=lambda: {"GPU-0": scripted_gpu()})
     driver_version: str = "580.95.05"
 
 
-FOUND = Found()
+FOUND = FakeDetection()
 SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration")
 OURS = {
     "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'

@@ -8,15 +8,24 @@ from typing import Any
 
 import pytest
 
-from tests.agent.places import agrees, fence_of, put, recounted, refusal, report, restarted, run
-from tests.agent.world import World, a_world
+from tests.agent.places import (
+    assert_fence_agrees,
+    fence_of,
+    put_bound_pod,
+    recount_cards,
+    report_status,
+    restart_container,
+    run_pod,
+    start_refused,
+)
+from tests.agent.world import AgentHarness, agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 TWO = (16130, 16130)
 Served = Callable[[Any, Any], Awaitable[Any]]  # Any: gRPC's own, passed on
 
 
-async def dying_in(world: World, method: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> asyncio.Event:
+async def dying_in(world: AgentHarness, method: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> asyncio.Event:
     """An agent that never answers this call, before or after it was decided; the event says that it is there."""
     await world.launch_agent()
     plugin, reached = world.agent._registration._plugin, asyncio.Event()
@@ -34,23 +43,23 @@ async def dying_in(world: World, method: str, monkeypatch: pytest.MonkeyPatch, *
 
 
 async def test_killed_during_allocate_the_pod_fails_visibly_and_the_next_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         reached = await dying_in(world, "Allocate", monkeypatch, after=False)
-        lost = put(world, "lost")
+        lost = put_bound_pod(world, "lost")
         admitting = asyncio.create_task(world.kubelet.admit(lost))
         await reached.wait()
         await world.kill_agent()
         assert not await admitting
         assert (lost.phase, lost.reason) == ("Failed", "UnexpectedAdmissionError")
-        report(world, lost)
+        report_status(world, lost)
         await world.start_agent()
-        await run(world, put(world, "next", units=15))
-        await agrees(world)
+        await run_pod(world, put_bound_pod(world, "next", units=15))
+        await assert_fence_agrees(world)
 
 
 async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_next_agent() -> None:
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
         await world.kill_agent()
         # Asked before its stream has ended, kubelet would say that the call has failed; that is no start either.
@@ -58,15 +67,15 @@ async def test_killed_between_allocate_and_prestart_the_start_is_judged_by_the_n
         assert "has been stopped" in str(await world.kubelet.try_start(pod, "main"))
         await world.start_agent()
         assert not fence_of(world).count_held_units()
-        await run(world, pod)
-        await agrees(world)
+        await run_pod(world, pod)
+        await assert_fence_agrees(world)
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
 
 
 async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         reached = await dying_in(world, "PreStartContainer", monkeypatch, after=True)
-        pod = put(world, "p")
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
         starting = asyncio.create_task(world.kubelet.try_start(pod, "main"))
         await reached.wait()
@@ -75,90 +84,90 @@ async def test_killed_before_its_yes_is_heard_nothing_runs_and_nothing_is_held(m
         assert "PreStartContainer rpc failed" in str(await starting)
         await world.start_agent()
         assert not fence_of(world).count_held_units()
-        await run(world, pod)
-        await agrees(world)
+        await run_pod(world, pod)
+        await assert_fence_agrees(world)
 
 
 async def test_killed_after_its_yes_the_container_is_counted_as_soon_as_kubelet_tells_of_it() -> None:
     """The next agent lists the pods before the status with the container's id is there."""
-    async with a_world(*TWO) as world:
-        pod = put(world, "p", units=8)
+    async with agent_harness(*TWO) as world:
+        pod = put_bound_pod(world, "p", units=8)
         assert await world.kubelet.admit(pod)
         await world.kubelet.start(pod, "main")
         await world.kill_agent()
         await world.start_agent()
-        report(world, pod)
-        await world.until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
-        await agrees(world)
-        assert "running pods hold 8" in await refusal(world, put(world, "late", units=8))
+        report_status(world, pod)
+        await world.wait_until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
+        await assert_fence_agrees(world)
+        assert "running pods hold 8" in await start_refused(world, put_bound_pod(world, "late", units=8))
 
 
 async def test_a_restarted_agent_counts_what_runs_and_disturbs_nobody() -> None:
-    async with a_world(*TWO) as world:
-        pods = [put(world, f"p{at}", cards=[at % 2], units=3 + at) for at in range(4)]
+    async with agent_harness(*TWO) as world:
+        pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3 + at) for at in range(4)]
         for pod in pods:
-            await run(world, pod)
-        await agrees(world)
-        before = recounted(world)
+            await run_pod(world, pod)
+        await assert_fence_agrees(world)
+        before = recount_cards(world)
         ids = {pod.name: pod.states["main"].container_id for pod in pods}
         for _ in range(2):
             await world.kill_agent()
             await world.start_agent()
             assert fence_of(world).count_held_units() == {"GPU-0": 8, "GPU-1": 10} == before  # 3 + 5 and 4 + 6
         assert {pod.name: pod.states["main"].container_id for pod in pods} == ids
-        assert world.counted("vrampack_agent_unfenced_starts_total") == 0
+        assert world.read_metric("vrampack_agent_unfenced_starts_total") == 0
         for pod in pods:
-            await restarted(world, pod)
+            await restart_container(world, pod)
 
 
 async def test_a_pod_that_ended_while_the_agent_was_away_holds_nothing() -> None:
-    async with a_world() as world:
-        pod = put(world, "p")
-        await run(world, pod)
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
+        await run_pod(world, pod)
         await world.kill_agent()
         world.kubelet.finish(pod)
-        report(world, pod)
+        report_status(world, pod)
         await world.start_agent()
         assert not fence_of(world).count_held_units()
-        await run(world, put(world, "next", units=15))
-        await agrees(world)
+        await run_pod(world, put_bound_pod(world, "next", units=15))
+        await assert_fence_agrees(world)
 
 
 async def test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again() -> None:
-    async with a_world(*TWO) as world:
-        pod = put(world, "p", units=8)
-        await run(world, pod)
+    async with agent_harness(*TWO) as world:
+        pod = put_bound_pod(world, "p", units=8)
+        await run_pod(world, pod)
         await world.kubelet.restart()
         await world.kubelet.registered(MEMORY, times=2)
         assert pod.phase == "Running"
-        await restarted(world, pod)
-        assert "running pods hold 8" in await refusal(world, put(world, "late", units=8))
-        await agrees(world)
+        await restart_container(world, pod)
+        assert "running pods hold 8" in await start_refused(world, put_bound_pod(world, "late", units=8))
+        await assert_fence_agrees(world)
 
 
 async def test_a_container_that_started_while_nobody_was_asked_is_counted() -> None:
     """Kubelet does not know after its restart that there is somebody to ask, until the plugin is registered again."""
-    async with a_world(*TWO) as world:
-        pod = put(world, "p", units=8)
+    async with agent_harness(*TWO) as world:
+        pod = put_bound_pod(world, "p", units=8)
         assert await world.kubelet.admit(pod)
         await world.kubelet.kill()
-        await world.kubelet.up()
+        await world.kubelet.is_up()
         started = await world.kubelet.start(pod, "main")
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
-        report(world, pod)
+        report_status(world, pod)
         await world.kubelet.registered(MEMORY, times=2)
-        await world.until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
-        assert world.counted("vrampack_agent_unfenced_starts_total") == 1
+        await world.wait_until(lambda: fence_of(world).count_held_units() == {"GPU-0": 8})
+        assert world.read_metric("vrampack_agent_unfenced_starts_total") == 1
         await world.kubelet.readmit()
-        assert "running pods hold 8" in await refusal(world, put(world, "late", units=8))
-        await agrees(world)
+        assert "running pods hold 8" in await start_refused(world, put_bound_pod(world, "late", units=8))
+        await assert_fence_agrees(world)
 
 
 async def test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged() -> None:
-    async with a_world(*TWO) as world:
-        pods = [put(world, name, cards=[at], units=8) for at, name in enumerate("ab")]
+    async with agent_harness(*TWO) as world:
+        pods = [put_bound_pod(world, name, cards=[at], units=8) for at, name in enumerate("ab")]
         for pod in pods:
-            await run(world, pod)
+            await run_pod(world, pod)
         given = {pod.name: world.kubelet.device_ids(pod, "main") for pod in pods}
         await world.kill_agent()
         await world.kubelet.reboot()
@@ -168,23 +177,23 @@ async def test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged
             started = await world.kubelet.start(pod, "main")
             assert started.env["NVIDIA_VISIBLE_DEVICES"] == f"GPU-{at}"
             assert started.device_ids == given[pod.name]
-            report(world, pod)
+            report_status(world, pod)
         assert len(world.kubelet.calls_of("Allocate")) == 2
-        await agrees(world)
+        await assert_fence_agrees(world)
 
 
 async def test_an_agent_that_starts_before_the_api_server_waits_for_it() -> None:
     """It does not register: an empty book would let anybody through."""
-    async with a_world() as world:
-        pod = put(world, "p", units=8)
-        await run(world, pod)
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", units=8)
+        await run_pod(world, pod)
         await world.kill_agent()
         await world.api.__aexit__(None, None, None)
         await world.launch_agent()
-        await world.until(lambda: bool(world.agent._advertisement.current.cards))
+        await world.wait_until(lambda: bool(world.agent._advertisement.current.cards))
         assert not world.agent._registration.is_registered
         assert pod.states["main"].is_running
         await world.api.__aenter__()
         await world.kubelet.registered(MEMORY, times=2, timeout_seconds=30)
         assert fence_of(world).count_held_units() == {"GPU-0": 8}
-        await agrees(world)
+        await assert_fence_agrees(world)

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.agent.places import agrees, fence_of, put, refusal, refused_for, restarted, run
-from tests.agent.world import World, a_world
-from tests.fakes.kubelet.pods import Pod
+from tests.agent.places import (
+    assert_fence_agrees,
+    count_refusals,
+    fence_of,
+    put_bound_pod,
+    restart_container,
+    run_pod,
+    start_refused,
+)
+from tests.agent.world import AgentHarness, agent_harness
+from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 
 OLD_IDS = [f"GPU-0-_-{unit}" for unit in range(15)]
@@ -23,14 +31,14 @@ LIMIT = "limit-mib.vrampack.dev/main"
 
 
 @asynccontextmanager
-async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[World, Pod]]:  # noqa: ANN401 - the builder's own
+async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[AgentHarness, KubeletPod]]:  # noqa: ANN401 - the builder's own
     """A pod that runs since gpushare's plugin allocated its devices, and then our agent."""
-    async with a_world(starts=False) as world:
-        pod = put(world, "old", is_recorded=False, has_references=False, **fields)
+    async with agent_harness(starts=False) as world:
+        pod = put_bound_pod(world, "old", is_recorded=False, has_references=False, **fields)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
             await plugin.register()
             await world.kubelet.registered(MEMORY)
-            await run(world, pod)
+            await run_pod(world, pod)
         await world.start_agent()
         yield world, pod
 
@@ -38,17 +46,17 @@ async def after_gpushare(**fields: Any) -> AsyncIterator[tuple[World, Pod]]:  # 
 async def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted() -> None:
     async with after_gpushare(change=GPUSHARE) as (world, pod):
         assert fence_of(world).count_held_units() == {"GPU-0": 4}
-        started = await restarted(world, pod)
+        started = await restart_container(world, pod)
         assert started.env["FROM_PLUGIN"] == "yes"  # kubelet repeats that plugin's answer
-        assert refused_for(world, "older") == 1
-        assert world.counted("vrampack_agent_unfenced_starts_total") == 0
-        await agrees(world)
+        assert count_refusals(world, "older") == 1
+        assert world.read_metric("vrampack_agent_unfenced_starts_total") == 0
+        await assert_fence_agrees(world)
 
 
 async def test_a_container_of_a_previous_plugin_that_never_started_starts_by_its_record() -> None:
     """The agent came between its Allocate and its start."""
-    async with a_world(starts=False) as world:
-        pod = put(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
+    async with agent_harness(starts=False) as world:
+        pod = put_bound_pod(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
             await plugin.register()
             await world.kubelet.registered(MEMORY)
@@ -60,14 +68,14 @@ async def test_a_container_of_a_previous_plugin_that_never_started_starts_by_its
 
 
 async def test_without_a_record_one_of_a_previous_plugin_does_not_start_first() -> None:
-    async with a_world(starts=False) as world:
-        pod = put(world, "old", is_recorded=False, has_references=False)
+    async with agent_harness(starts=False) as world:
+        pod = put_bound_pod(world, "old", is_recorded=False, has_references=False)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
             await plugin.register()
             await world.kubelet.registered(MEMORY)
             assert await world.kubelet.admit(pod)
         await world.start_agent()
-        assert "has no record of its cards" in await refusal(world, pod)
+        assert "has no record of its cards" in await start_refused(world, pod)
 
 
 async def test_one_that_runs_without_a_record_is_counted_by_its_ids() -> None:
@@ -77,27 +85,27 @@ async def test_one_that_runs_without_a_record_is_counted_by_its_ids() -> None:
 
 async def test_a_newcomer_finds_no_room_where_an_older_pod_is() -> None:
     """4 of the older one and 12 are 16 of 15; the second card has the ids that kubelet hands out."""
-    async with a_world(16130, 16130, starts=False) as world:
-        old = put(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
+    async with agent_harness(16130, 16130, starts=False) as world:
+        old = put_bound_pod(world, "old", is_recorded=False, has_references=False, change=GPUSHARE)
         async with ScriptedPlugin(world.kubelet.plugins_folder, OLD_IDS) as plugin:
             await plugin.register()
             await world.kubelet.registered(MEMORY)
-            await run(world, old)
+            await run_pod(world, old)
         await world.start_agent()
-        assert "running pods hold 4" in await refusal(world, put(world, "new", units=12))
+        assert "running pods hold 4" in await start_refused(world, put_bound_pod(world, "new", units=12))
 
 
 async def test_a_pod_of_before_the_policy_is_refused_with_its_text() -> None:
-    async with a_world() as world:
-        message = await refusal(world, put(world, "p", has_references=False))
+    async with agent_harness() as world:
+        message = await start_refused(world, put_bound_pod(world, "p", has_references=False))
         assert "created before the admission policy, recreate it" in message
-        assert refused_for(world, "before_admission") == 1
+        assert count_refusals(world, "before_admission") == 1
 
 
 async def test_a_pod_of_before_the_policy_is_refused_without_a_record_too() -> None:
-    async with a_world() as world:
-        pod = put(world, "p", has_references=False, is_recorded=False)
-        assert "created before the admission policy, recreate it" in await refusal(world, pod)
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", has_references=False, is_recorded=False)
+        assert "created before the admission policy, recreate it" in await start_refused(world, pod)
 
 
 STATIC: dict[str, Mapping[str, Any]] = {
@@ -108,32 +116,32 @@ STATIC: dict[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("fields", STATIC.values(), ids=STATIC)
 async def test_a_static_pod_is_refused(fields: Mapping[str, Any]) -> None:
-    async with a_world() as world:
-        message = await refusal(world, put(world, "p", **fields))
+    async with agent_harness() as world:
+        message = await start_refused(world, put_bound_pod(world, "p", **fields))
         assert "a static pod passes no scheduler and gets no card; make it a DaemonSet or a bare pod" in message
-        assert refused_for(world, "static") == 1
+        assert count_refusals(world, "static") == 1
 
 
 async def test_a_pod_of_another_node_is_refused() -> None:
-    async with a_world() as world:
-        assert "bound to node b, this is gpu-0" in await refusal(world, put(world, "p", node="b"))
+    async with agent_harness() as world:
+        assert "bound to node b, this is gpu-0" in await start_refused(world, put_bound_pod(world, "p", node="b"))
 
 
 async def test_a_pod_that_the_api_server_does_not_have_is_refused() -> None:
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         world.api.delete("pods", "p", grace_seconds=0)
         assert await world.kubelet.admit(pod)
         outcome = await world.kubelet.try_start(pod, "main")
         assert "the API server has no pod default/p" in str(outcome)
-        assert refused_for(world, "unknown_pod") == 1
+        assert count_refusals(world, "unknown_pod") == 1
 
 
 async def test_a_pod_without_a_record_is_refused() -> None:
     """Another scheduler bound it, or it named its node itself."""
-    async with a_world() as world:
-        assert "has no record of its cards" in await refusal(world, put(world, "p", is_recorded=False))
-        assert refused_for(world, "no_record") == 1
+    async with agent_harness() as world:
+        assert "has no record of its cards" in await start_refused(world, put_bound_pod(world, "p", is_recorded=False))
+        assert count_refusals(world, "no_record") == 1
 
 
 def an_allocation(
@@ -194,10 +202,10 @@ FORGED: dict[str, tuple[Mapping[str, str | None], str, str]] = {
 async def test_a_forged_record_is_refused_and_what_is_wrong_is_named(
     change: Mapping[str, str | None], reason: str, text: str
 ) -> None:
-    async with a_world(16130, 16130) as world:
-        message = await refusal(world, put(world, "p", change=change))
+    async with agent_harness(16130, 16130) as world:
+        message = await start_refused(world, put_bound_pod(world, "p", change=change))
         assert text in message
-        assert refused_for(world, reason) == 1
+        assert count_refusals(world, reason) == 1
         assert not fence_of(world).count_held_units()
 
 
@@ -206,8 +214,8 @@ async def test_nobody_shares_a_card_with_a_pod_that_holds_two_by_a_record_for_on
     cards = [{"uuid": "GPU-0", "index": 0, "units": 2}, {"uuid": "GPU-1", "index": 1, "units": 2}]
     own = [{"uuid": "GPU-0", "units": 4, "mib": 4301}]
     forged = json.dumps({"v": 1, "cards": cards, "containers": {"main": own}})
-    async with a_world(16130, 16130) as world:
-        assert "not what they ask" in await refusal(world, put(world, "p", change={ALLOCATION: forged}))
+    async with agent_harness(16130, 16130) as world:
+        assert "not what they ask" in await start_refused(world, put_bound_pod(world, "p", change={ALLOCATION: forged}))
 
 
 INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
@@ -225,6 +233,6 @@ INIT_FORGED: dict[str, tuple[Mapping[str, str], str]] = {
 @pytest.mark.parametrize(("change", "text"), INIT_FORGED.values(), ids=INIT_FORGED)
 async def test_a_forged_init_container_keeps_its_pod_from_starting(change: Mapping[str, str], text: str) -> None:
     """It has the ids of the main container, and kubelet's device allocations name that one."""
-    async with a_world(16130, 16130) as world:
-        pod = put(world, "p", init={"prepare": 4}, change=change)
-        assert text in await refusal(world, pod, "prepare")
+    async with agent_harness(16130, 16130) as world:
+        pod = put_bound_pod(world, "p", init={"prepare": 4}, change=change)
+        assert text in await start_refused(world, pod, "prepare")

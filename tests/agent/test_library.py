@@ -15,11 +15,19 @@ from typing import TypeAlias
 import pynvml
 import pytest
 
-from tests.agent.nvml import BUILT, machine, stub
-from tests.e2e.waiting import until
-from tests.fakes.nvml.build import LIBRARY, build
-from tests.fakes.nvml.machine import DRIVER_NOT_LOADED, GPU_IS_LOST, OLD_DRIVER, UNKNOWN, Machine, allocate, without
-from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, cut, gpus
+from tests.agent.nvml import BUILT, load_stub_machine, stub_folder
+from tests.e2e.waiting import wait_until
+from tests.fakes.nvml.build import LIBRARY, build_stub
+from tests.fakes.nvml.machine import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    OLD_DRIVER,
+    UNKNOWN,
+    FakeNvmlMachine,
+    allocate_in_process,
+    without_gpu,
+)
+from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, partition_gpu, stub_gpus
 from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
 from vrampack.agent.nvml.library import NvmlDriver
@@ -29,16 +37,16 @@ A_CALL_SECONDS = 10.0
 SHORT_SECONDS = 0.2
 """Where a call is meant to hang."""
 
-Plays: TypeAlias = Callable[[str], Machine]
+Plays: TypeAlias = Callable[[str], FakeNvmlMachine]
 
 
 @pytest.fixture
 def plays(tmp_path: Path) -> Iterator[Plays]:
     """Play the machine of that profile."""
-    with machine(tmp_path, ()) as made:
+    with load_stub_machine(tmp_path, ()) as made:
 
-        def play(profile: str) -> Machine:
-            made.holds(PROFILES[profile])
+        def play(profile: str) -> FakeNvmlMachine:
+            made.set_gpus(PROFILES[profile])
             return made
 
         yield play
@@ -104,11 +112,16 @@ async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, 
 async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
     """No restart: uncut, cut into nothing, into parts, into other parts."""
     played = plays("none")
-    (whole,) = gpus("NVIDIA A100-SXM4-40GB", 40960)
+    (whole,) = stub_gpus("NVIDIA A100-SXM4-40GB", 40960)
     library = a_library(tmp_path)
     seen = []
-    for gpu in (whole, cut(whole), cut(whole, *A100_PARTS), cut(whole, ("7g.40gb", 40192))):
-        played.holds((gpu,))
+    for gpu in (
+        whole,
+        partition_gpu(whole),
+        partition_gpu(whole, *A100_PARTS),
+        partition_gpu(whole, ("7g.40gb", 40192)),
+    ):
+        played.set_gpus((gpu,))
         inventory = await library.list_gpus()
         seen.append([(card.index, card.memory_mib) for card in inventory.gpus])
         assert inventory.mig_gpus == ({whole.uuid} if gpu.is_cut else set())
@@ -136,9 +149,9 @@ async def test_a_card_vanishes_and_comes_back(tmp_path: Path, plays: Plays) -> N
     played = plays("v100x8")
     everything, gone = played.gpus, played.gpus[0].uuid
     library = a_library(tmp_path)
-    played.holds(without(everything, gone))
+    played.set_gpus(without_gpu(everything, gone))
     assert [card.uuid for card in (await library.list_gpus()).gpus] == [gpu.uuid for gpu in everything[1:]]
-    played.holds(everything)
+    played.set_gpus(everything)
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
@@ -157,7 +170,7 @@ async def test_a_hung_driver_stops_nobody(tmp_path: Path, plays: Plays) -> None:
     await library.check_gpu(fine)
     assert library.hung_call_count == 1
     played.heal()
-    await asyncio.to_thread(until, lambda: not library.hung_call_count)
+    await asyncio.to_thread(wait_until, lambda: not library.hung_call_count)
     await library.check_gpu(hung)
 
 
@@ -219,8 +232,8 @@ async def test_an_event_ends_the_wait(tmp_path: Path, plays: Plays) -> None:
 async def test_usage_is_counted_per_process(tmp_path: Path, plays: Plays) -> None:
     played = plays("a10-l4")
     a10, l4 = (gpu.uuid for gpu in played.gpus)
-    played.runs_process(a10, 4711, 100)
-    played.runs_process(a10, 4712, 50)
+    played.add_process(a10, 4711, 100)
+    played.add_process(a10, 4712, 50)
     library = a_library(tmp_path)
     await library.list_gpus()
     assert await library.read_usage() == (
@@ -237,7 +250,7 @@ async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Pla
     library = a_library(tmp_path)
     cgroup = a_cgroup(tmp_path / "leaf")
     await library.set_limit(str(cgroup), uuid, 4301)
-    assert [allocate(stub(), cgroup, uuid, mib) for mib in (4000, 302, 301, 1)] == [0, 20, 0, 20]
+    assert [allocate_in_process(stub_folder(), cgroup, uuid, mib) for mib in (4000, 302, 301, 1)] == [0, 20, 0, 20]
     assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(4301 * MIB, 4301 * MIB)
     with pytest.raises(DriverError, match="Invalid Argument"):
         await library.set_limit(str(cgroup), uuid, 4300)
@@ -245,7 +258,7 @@ async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Pla
     cgroup.rename(tmp_path / "dead")
     a_cgroup(cgroup)
     assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
-    assert allocate(stub(), cgroup, uuid, 9999) == 0
+    assert allocate_in_process(stub_folder(), cgroup, uuid, 9999) == 0
 
 
 async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
@@ -260,15 +273,15 @@ async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
 async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:
     """A folder that is no cgroup, an instance, and a driver that does not know limits."""
     played = plays("v100")
-    whole, part = played.gpus[0], cut(gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
-    played.holds((whole, replace(part, minor=1)))
+    whole, part = played.gpus[0], partition_gpu(stub_gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
+    played.set_gpus((whole, replace(part, minor=1)))
     library = a_library(tmp_path)
     cgroup = str(a_cgroup(tmp_path / "leaf"))
     with pytest.raises(DriverError, match="Invalid Argument"):
         await library.set_limit(str(tmp_path), whole.uuid, 1)
     with pytest.raises(DriverError, match="Not Supported"):
         await library.set_limit(cgroup, part.instances[0].uuid, 1)
-    played.runs_driver(OLD_DRIVER)
+    played.set_driver(OLD_DRIVER)
     with pytest.raises(DriverError, match="Function Not Found"):
         await library.set_limit(cgroup, whole.uuid, 1)
 
@@ -310,13 +323,13 @@ def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
 def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
     """Without memory info v2 the first form is asked; without the process list nobody is counted."""
     newer = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMigMode")
-    library = build(BUILT, without=newer)
-    made = Machine(tmp_path / "state", gpus=PROFILES["t4"])
+    library = build_stub(BUILT, without=newer)
+    made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])
     assert in_a_process(library=library, state=made.state) == f"1 [{15109 * MIB}]"
 
 
 def test_a_process_ends_though_its_driver_hangs(tmp_path: Path) -> None:
-    made = Machine(tmp_path / "state", gpus=PROFILES["t4"])
+    made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])
     made.hang("nvmlInit")
-    said = in_a_process(library=stub(), state=made.state, seconds=SHORT_SECONDS)
+    said = in_a_process(library=stub_folder(), state=made.state, seconds=SHORT_SECONDS)
     assert said == "DriverHungError the list of cards: no answer from the driver in 0.2 s"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.fakes.exchanges import Exchange
-from tests.fakes.proxy import Proxy
+from tests.fakes.proxy import FaultProxy
 from vrampack.agent import node
 from vrampack.agent.node import OwnNode
 from vrampack.kube.client import Api, load_credentials
@@ -28,10 +28,10 @@ OBSERVED = ("annotations", "vrampack.dev/observed")
 LABEL = ("labels", "vrampack.dev/enforcement")
 
 
-class Desk:
+class OwnNodeHarness:
     """A node's object, its writer, and a proxy between them."""
 
-    def __init__(self, api: ApiServer, proxy: Proxy) -> None:
+    def __init__(self, api: ApiServer, proxy: FaultProxy) -> None:
         self.api = api
         self.proxy = proxy
         self.writes = 0
@@ -60,11 +60,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(folder: Path) -> AsyncIterator[Desk]:
-    async with ApiServer() as api, Proxy(int(api.url.rpartition(":")[2])) as proxy:
+async def a_desk(folder: Path) -> AsyncIterator[OwnNodeHarness]:
+    async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
         api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {"zone": "a"}}})
         client = Api(await load_credentials(write_kubeconfig(folder, proxy.url)))
-        desk = Desk(api, proxy)
+        desk = OwnNodeHarness(api, proxy)
         desk.own = OwnNode(client, NODE, on_write=desk.count, on_resources=lambda _, __: None)
         watch = Reflector(client, "nodes", LocalNodeObject, desk.own, field_selector=f"metadata.name={NODE}")
         tasks = [asyncio.create_task(desk.own.run()), asyncio.create_task(watch.run())]
@@ -78,7 +78,7 @@ async def a_desk(folder: Path) -> AsyncIterator[Desk]:
             await client.close()
 
 
-def patches(desk: Desk) -> list[Exchange]:
+def patches(desk: OwnNodeHarness) -> list[Exchange]:
     return desk.proxy.matching("PATCH", rf"/nodes/{NODE}$")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.api import ApiInMemory
+from tests.fakes.api import FakeKubeApi
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.limits.watch import OverLimit
 from vrampack.agent.localpod import LocalPod
@@ -19,7 +19,7 @@ OVER = OverLimit("uid-a", "main", "GPU-0", 5000, 4301, 20.0, should_evict=False)
 POD = LocalPod(Pod("uid-a", "ml", "a", node_name="n"), {}, {}, is_static=False, is_controlled=True)
 
 
-class Evictions:
+class FakeEvictions:
     """Takes evictions, or answers what it was told to."""
 
     def __init__(self) -> None:
@@ -32,11 +32,11 @@ class Evictions:
         self.taken.append(uid)
 
 
-class Told(EventRecorder):
+class FakeOveruseEvents(EventRecorder):
     """Remembers what it was to write."""
 
     def __init__(self) -> None:
-        super().__init__(ApiInMemory(), component="t", on_dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
+        super().__init__(FakeKubeApi(), component="t", on_dropped=lambda _: None, clock=lambda: 0.0, now=lambda: 0.0)
         self.told: list[tuple[str, str]] = []
 
     def record_pod_event(self, pod: Pod, reason: str, text: str, *, is_warning: bool = True) -> None:
@@ -44,12 +44,12 @@ class Told(EventRecorder):
         self.told.append((f"{pod} {reason}", text))
 
 
-class Post:
+class OveruseHarness:
     """One pod that is over, and who hears of it."""
 
     def __init__(self, over: OverLimit) -> None:
         self.over = over
-        self.evictions, self.events, self.counted = Evictions(), Told(), 0
+        self.evictions, self.events, self.counted = FakeEvictions(), FakeOveruseEvents(), 0
         self.overuse = OveruseReporter(
             self._look, self.evictions, self.events, find_pod={"uid-a": POD}.get, on_evicted=self._count
         )
@@ -62,7 +62,7 @@ class Post:
 
 
 async def test_it_is_said_with_both_numbers() -> None:
-    post = Post(OVER)
+    post = OveruseHarness(OVER)
     await post.overuse.report_overuse()
     text = "container main uses 5000 MiB of card GPU-0, its limit is 4301 MiB"
     assert post.events.told == [(f"ml/a {AgentEventReason.OVER_LIMIT}", text)]
@@ -70,14 +70,14 @@ async def test_it_is_said_with_both_numbers() -> None:
 
 
 async def test_it_is_evicted_once_when_that_was_asked_for() -> None:
-    post = Post(replace(OVER, should_evict=True))
+    post = OveruseHarness(replace(OVER, should_evict=True))
     await post.overuse.report_overuse()
     await post.overuse.report_overuse()
     assert (post.evictions.taken, post.counted) == (["uid-a"], 1)
 
 
 async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
-    post = Post(replace(OVER, should_evict=True))
+    post = OveruseHarness(replace(OVER, should_evict=True))
     post.evictions.refusal = RefusedError(429, "TooManyRequests", "a budget")
     await post.overuse.report_overuse()
     assert post.counted == 0
@@ -88,6 +88,6 @@ async def test_an_eviction_that_a_budget_refuses_is_tried_again() -> None:
 
 @pytest.mark.parametrize("uid", ["uid-b"])
 async def test_a_pod_that_is_gone_is_nobody(uid: str) -> None:
-    post = Post(replace(OVER, pod_uid=uid, should_evict=True))
+    post = OveruseHarness(replace(OVER, pod_uid=uid, should_evict=True))
     await post.overuse.report_overuse()
     assert (post.events.told, post.evictions.taken) == ([], [])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.agent.world import NODE, World, a_world
-from tests.fakes.kubelet.pods import Pod
+from tests.agent.world import NODE, AgentHarness, agent_harness
+from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.nvml.driver import GpuUsage as CardUsage
 from vrampack.agent.nvml.errors import DriverError
@@ -17,23 +17,23 @@ USED = "vrampack_agent_container_memory_used_bytes"
 LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
 
 
-def series(world: World, name: str) -> list[tuple[dict[str, str], float]]:
+def series(world: AgentHarness, name: str) -> list[tuple[dict[str, str], float]]:
     """Of the page as a scraper gets it."""
     families = text_string_to_metric_families(world.metrics.render_page().decode())
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
-async def a_running_pod(world: World) -> Pod:
-    pod = world.bound("p", units=4)
+async def a_running_pod(world: AgentHarness) -> KubeletPod:
+    pod = world.add_bound_pod("p", units=4)
     assert await world.kubelet.admit(pod)
     await world.kubelet.start(pod, "main")
     world.api.patch("pods", "p", {"status": pod.manifest()["status"]}, is_status=True)
-    await world.until(lambda: bool(series(world, LIMIT)))
+    await world.wait_until(lambda: bool(series(world, LIMIT)))
     return pod
 
 
 async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         pod = await a_running_pod(world)
         await world.agent._usage_collector.refresh_usage()
         assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]  # 16130 * 4 / 15
@@ -49,14 +49,14 @@ async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
 
 
 async def test_series_vanish_with_their_pod() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         pod = await a_running_pod(world)
-        assert world.counted("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 4
+        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 4
         world.kubelet.remove(pod)
         world.api.delete("pods", "p", grace_seconds=0)
-        await world.until(lambda: not series(world, LIMIT))
+        await world.wait_until(lambda: not series(world, LIMIT))
         assert series(world, USED) == []
-        assert world.counted("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
+        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
 
 
 async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
             raise DriverError("Unknown Error", 999)
         return tuple(answers)
 
-    async with a_world() as world:
+    async with agent_harness() as world:
         await a_running_pod(world)
         monkeypatch.setattr(world.driver, "read_usage", usage)
         await world.agent._usage_collector.refresh_usage()
@@ -83,7 +83,7 @@ async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch:
 
 
 async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
-    async with a_world(enforcement="none") as world:
+    async with agent_harness(enforcement="none") as world:
         await a_running_pod(world)
         await world.agent._usage_collector.refresh_usage()
         assert series(world, USED) == []

@@ -11,10 +11,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent.places import put, refused_for
-from tests.agent.world import a_world
-from tests.fakes.kubelet.pods import a_pod
-from tests.fakes.kubelet.rig import Rig, a_rig
+from tests.agent.places import count_refusals, put_bound_pod
+from tests.agent.world import agent_harness
+from tests.fakes.kubelet.pods import kubelet_pod
+from tests.fakes.kubelet.rig import KubeletRig, kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent import podresources
 from vrampack.agent.errors import KubeletError
@@ -24,10 +24,10 @@ BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @asynccontextmanager
-async def some_books() -> AsyncIterator[tuple[Rig, PodResourcesClient]]:
+async def some_books() -> AsyncIterator[tuple[KubeletRig, PodResourcesClient]]:
     """Of a kubelet with one pod, `p`."""
-    async with a_rig() as rig:
-        await rig.kubelet.admit(a_pod("p"))
+    async with kubelet_rig() as rig:
+        await rig.kubelet.admit(kubelet_pod("p"))
         yield rig, PodResourcesClient(rig.kubelet.pod_resources_socket, rig.kubelet.checkpoint, resource=MEMORY)
 
 
@@ -110,29 +110,29 @@ async def test_a_kubelet_that_is_away_is_an_error(tmp_path: Path) -> None:
 
 async def test_a_kubelet_that_hangs_is_a_clear_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
         world.kubelet.doors.list_pods.hold()
         outcome = await world.kubelet.try_start(pod, "main")
         assert "kubelet does not say whose devices these are: pod-resources: DEADLINE_EXCEEDED" in str(outcome)
-        assert refused_for(world, "unknown_ids") == 1
+        assert count_refusals(world, "unknown_ids") == 1
         world.kubelet.doors.list_pods.release()
         await world.kubelet.start(pod, "main")
 
 
 async def test_a_kubelet_that_is_busy_for_too_long_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podresources, "CALL_SECONDS", 0.2)
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
         world.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=1000)
         assert "RESOURCE_EXHAUSTED" in str(await world.kubelet.try_start(pod, "main"))
 
 
 async def test_starts_at_once_are_each_found() -> None:
-    async with a_world(16130, 16130) as world:
-        pods = [put(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
+    async with agent_harness(16130, 16130) as world:
+        pods = [put_bound_pod(world, f"p{at}", cards=[at % 2], units=3) for at in range(10)]
         for pod in pods:
             assert await world.kubelet.admit(pod)
         world.kubelet.doors.list_pods.refuse("rejected by rate limit", code=BUSY, times=2)
@@ -142,12 +142,12 @@ async def test_starts_at_once_are_each_found() -> None:
 
 
 async def test_ids_of_nobody_are_refused() -> None:
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod)
         del world.kubelet.pods[pod.uid]
         world.kubelet.life.books.write(world.kubelet.checkpoint)
-        world.kubelet.pods["uid-other"] = a_pod("other", units=0)
+        world.kubelet.pods["uid-other"] = kubelet_pod("other", units=0)
         endpoint = world.kubelet.life.registrar.endpoints[MEMORY]
         with pytest.raises(Exception, match="kubelet's own device allocations have no container with these 4 devices"):
             await endpoint.pre_start([f"GPU-0::{at}" for at in range(4)], 30)

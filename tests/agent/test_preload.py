@@ -9,10 +9,17 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from tests.agent.limits.preload.clients import MIB, Program
-from tests.agent.places import put, refusal, remove, report, restarted, start
-from tests.agent.world import NODE, World, a_world
-from tests.fakes.kubelet.pods import Pod
+from tests.agent.limits.preload.clients import MIB, PreloadClientProcess
+from tests.agent.places import (
+    put_bound_pod,
+    remove_pod,
+    report_status,
+    restart_container,
+    start_container,
+    start_refused,
+)
+from tests.agent.world import NODE, AgentHarness, agent_harness
+from tests.fakes.kubelet.pods import KubeletPod
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.wire import LibraryAnswer, LibraryVerdict, MessageKind
 from vrampack.agent.shown import LimitsStatus
@@ -22,17 +29,19 @@ LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "po
 
 
 @asynccontextmanager
-async def a_node() -> AsyncIterator[World]:
-    async with a_world(starts=False, enforcement="preload") as world:
-        world.ships_library()
+async def a_node() -> AsyncIterator[AgentHarness]:
+    async with agent_harness(starts=False, enforcement="preload") as world:
+        world.add_library()
         await world.start_agent()
         yield world
 
 
 @asynccontextmanager
-async def a_process(world: World, pod: Pod, container: str = "main") -> AsyncIterator[Program]:
+async def a_process(
+    world: AgentHarness, pod: KubeletPod, container: str = "main"
+) -> AsyncIterator[PreloadClientProcess]:
     """One of that container, connected."""
-    program = await Program.started()
+    program = await PreloadClientProcess.started()
     world.owners[program.pid] = CgroupOwner(pod.uid, pod.states[container].container_id.rpartition("/")[2])
     try:
         await program.open(world.preload.folder / "agent.sock")
@@ -41,15 +50,15 @@ async def a_process(world: World, pod: Pod, container: str = "main") -> AsyncIte
         await program.kill()
 
 
-async def running(world: World) -> Pod:
-    pod = put(world, "p")
+async def running(world: AgentHarness) -> KubeletPod:
+    pod = put_bound_pod(world, "p")
     assert await world.kubelet.admit(pod), pod.message
-    await start(world, pod)
-    report(world, pod)
+    await start_container(world, pod)
+    report_status(world, pod)
     return pod
 
 
-def change_limit(world: World, pod: Pod, mib: int, /, **more: object) -> None:
+def change_limit(world: AgentHarness, pod: KubeletPod, mib: int, /, **more: object) -> None:
     """As somebody does who may: the record, and the annotation that the environment is made of."""
     record = json.loads(pod.annotations["vrampack.dev/allocation"])
     record["containers"]["main"][0] |= {"mib": mib, **more}
@@ -59,9 +68,9 @@ def change_limit(world: World, pod: Pod, mib: int, /, **more: object) -> None:
 
 async def test_every_container_is_shown_the_same_folder_and_loader_s_file() -> None:
     async with a_node() as world:
-        pod = put(world, "p")
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod), pod.message
-        started = await start(world, pod)
+        started = await start_container(world, pod)
         assert started.mount_paths == ("/var/lib/vrampack/preload", "/etc/ld.so.preload")
         assert (world.preload.folder / "libvrampack.so").read_bytes() == b"a library"
         loader = world.preload.folder / "ld.so.preload"
@@ -70,24 +79,24 @@ async def test_every_container_is_shown_the_same_folder_and_loader_s_file() -> N
 
 
 async def test_with_another_back_end_nothing_is_mounted() -> None:
-    async with a_world() as world:
-        pod = put(world, "p")
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
         assert await world.kubelet.admit(pod), pod.message
-        assert (await start(world, pod)).mount_paths == ()
+        assert (await start_container(world, pod)).mount_paths == ()
 
 
 async def test_auto_takes_the_library_where_the_driver_cannot_hold_limits() -> None:
-    async with a_world(starts=False) as world:
-        world.ships_library()
+    async with agent_harness(starts=False) as world:
+        world.add_library()
         await world.start_agent()
-        assert world.counted("vrampack_agent_enforcement_info", mode="preload") == 1
+        assert world.read_metric("vrampack_agent_enforcement_info", mode="preload") == 1
 
 
 async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offering() -> None:
-    async with a_world(starts=False, enforcement="preload") as world:
-        world.ships_library("616.1")
+    async with agent_harness(starts=False, enforcement="preload") as world:
+        world.add_library("616.1")
         await world.launch_agent()
-        await world.until(
+        await world.wait_until(
             lambda: "back end preload cannot work here: driver 616.1" in world.agent._advertisement.current.problem
         )
 
@@ -95,7 +104,7 @@ async def test_a_driver_that_the_library_does_not_know_keeps_the_node_from_offer
 async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None:
     async with a_node() as world:
         pod = await running(world)
-        await world.until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
+        await world.wait_until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
         (unheard,) = world.agent._usage_collector.take_snapshot().containers
         assert (unheard.used_bytes, unheard.limit_bytes, unheard.refused) == (None, LIMIT_MIB * MIB, None)
         async with a_process(world, pod) as program:
@@ -104,12 +113,12 @@ async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None
             )
             assert (await program.ask(MessageKind.HOLD, (0, 6144))).verdict is LibraryVerdict.NO
             assert (await program.ask(MessageKind.HOLD, (0, 3193))).verdict is LibraryVerdict.YES
-            await world.until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
-            assert world.counted("vrampack_agent_container_memory_used_bytes", **LABELS) == 3193 * MIB
-            assert world.counted("vrampack_agent_container_memory_limit_bytes", **LABELS) == LIMIT_MIB * MIB
-            assert world.counted("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
+            await world.wait_until(lambda: bool(world.agent._usage_collector.take_snapshot().containers))
+            assert world.read_metric("vrampack_agent_container_memory_used_bytes", **LABELS) == 3193 * MIB
+            assert world.read_metric("vrampack_agent_container_memory_limit_bytes", **LABELS) == LIMIT_MIB * MIB
+            assert world.read_metric("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
             of_pod = {key: value for key, value in LABELS.items() if key not in ("UUID", "gpu")}
-            assert world.counted("vrampack_agent_container_processes", **of_pod) == 1
+            assert world.read_metric("vrampack_agent_container_processes", **of_pod) == 1
             page = msgspec.json.decode(msgspec.json.encode(world.agent._build_limits_status()), type=LimitsStatus)
             assert (page.node, page.enforcement, page.driver_version, page.connected) == (
                 NODE,
@@ -122,8 +131,8 @@ async def test_a_process_is_held_to_its_pod_s_record_and_people_see_it() -> None
             assert [(each.pid, each.held_bytes, each.refused) for each in shown.processes] == [
                 (program.pid, 3193 * MIB, 1)
             ]
-        await world.until(lambda: world.counted("vrampack_agent_container_memory_used_bytes", **LABELS) == 0)
-        assert world.counted("vrampack_agent_container_memory_peak_bytes", **LABELS) == 3193 * MIB
+        await world.wait_until(lambda: world.read_metric("vrampack_agent_container_memory_used_bytes", **LABELS) == 0)
+        assert world.read_metric("vrampack_agent_container_memory_peak_bytes", **LABELS) == 3193 * MIB
 
 
 async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
@@ -132,11 +141,11 @@ async def test_series_and_page_forget_a_pod_with_its_last_process() -> None:
         async with a_process(world, pod) as program:
             await program.ask(MessageKind.HELLO)
             await program.ask(MessageKind.HOLD, (0, 100))
-            remove(world, pod)
-            await world.until(lambda: not world.agent._usage_collector.take_snapshot().containers)
+            remove_pod(world, pod)
+            await world.wait_until(lambda: not world.agent._usage_collector.take_snapshot().containers)
             (shown,) = world.agent._build_limits_status().containers
             assert (shown.pod, shown.used_bytes) == ("", 100 * MIB)
-        await world.until(lambda: not world.agent._build_limits_status().containers)
+        await world.wait_until(lambda: not world.agent._build_limits_status().containers)
 
 
 async def test_a_killed_agent_s_successor_knows_a_process_that_says_nothing() -> None:
@@ -152,7 +161,7 @@ async def test_a_killed_agent_s_successor_knows_a_process_that_says_nothing() ->
                 await other.open(world.preload.folder / "agent.sock")
                 assert (await other.ask(MessageKind.HELLO)).used_bytes == 4000 * MIB
                 assert (await other.ask(MessageKind.HOLD, (0, 302))).verdict is LibraryVerdict.NO  # 4301 - 4000 = 301
-            await world.until(
+            await world.wait_until(
                 lambda: (
                     not world.agent._build_limits_status().containers
                     or not world.agent._build_limits_status().containers[0].used_bytes
@@ -167,10 +176,12 @@ async def test_a_limit_that_is_changed_holds_from_the_next_allocation_on() -> No
         async with a_process(world, pod) as program:
             await program.ask(MessageKind.HELLO)
             change_limit(world, pod, 2000)
-            await world.until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
+            await world.wait_until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
             assert (await program.ask(MessageKind.HOLD, (0, 2001))).verdict is LibraryVerdict.NO
             change_limit(world, pod, LIMIT_MIB)
-            await world.until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB})
+            await world.wait_until(
+                lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+            )
             assert (await program.ask(MessageKind.HOLD, (0, LIMIT_MIB))).verdict is LibraryVerdict.YES
 
 
@@ -188,7 +199,7 @@ async def test_a_change_that_the_fence_would_not_pass_changes_nothing(mib: int, 
         pod = await running(world)
         shown = world.agent._pod_cache.find_pod(pod.uid)
         change_limit(world, pod, mib, **more)
-        await world.until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not shown)
+        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not shown)
         assert world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
 
 
@@ -199,9 +210,11 @@ async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals
             async with a_process(world, pod) as program:
                 assert (await program.ask(MessageKind.HELLO)).used_bytes == 0
                 assert (await program.ask(MessageKind.HOLD, (0, 6144))).verdict is LibraryVerdict.NO
-            await restarted(world, pod)
-            report(world, pod)
-        await world.until(lambda: world.counted("vrampack_agent_container_refused_allocations_total", **LABELS) == 2)
+            await restart_container(world, pod)
+            report_status(world, pod)
+        await world.wait_until(
+            lambda: world.read_metric("vrampack_agent_container_refused_allocations_total", **LABELS) == 2
+        )
 
 
 async def test_where_the_library_was_and_is_no_more_its_processes_go_on_unlimited() -> None:
@@ -219,13 +232,13 @@ async def test_where_the_library_was_and_is_no_more_its_processes_go_on_unlimite
 
 
 async def test_a_node_whose_folder_cannot_be_written_offers_nothing() -> None:
-    async with a_world(starts=False, enforcement="preload") as world:
-        world.ships_library()
+    async with agent_harness(starts=False, enforcement="preload") as world:
+        world.add_library()
         world.preload.folder.rmdir()
         await world.launch_agent()
-        await world.until(lambda: "is not there to be written to" in world.agent._advertisement.current.problem)
+        await world.wait_until(lambda: "is not there to be written to" in world.agent._advertisement.current.problem)
 
 
 async def test_a_pod_of_which_nothing_is_recorded_is_refused_as_ever() -> None:
     async with a_node() as world:
-        assert "has no record" in await refusal(world, put(world, "p", is_recorded=False))
+        assert "has no record" in await start_refused(world, put_bound_pod(world, "p", is_recorded=False))

@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from tests.builders import a_pod, some_cards
-from tests.fakes.api import ApiInMemory
+from tests.builders import card_facts, ledger_pod
+from tests.fakes.api import FakeKubeApi
 from vrampack.agent.errors import RefusedStartError
 from vrampack.agent.fence import ContainerStart, Fence
 from vrampack.agent.localpod import LocalPod
@@ -17,12 +17,12 @@ from vrampack.agent.refusals import RejectedPods
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.events import EventRecorder
 
-CARDS = some_cards(15)
+CARDS = card_facts(15)
 REFUSED = RefusedStartError("no_record", "has no record")
 
 
 @dataclass
-class Door:
+class FakeEvictionApi:
     """Takes evictions as it is told to."""
 
     answers: list[Exception] = field(default_factory=list)
@@ -34,17 +34,17 @@ class Door:
             raise self.answers.pop(0)
 
 
-class Stage:
+class RejectedPodsHarness:
     """Refusals with a clock of the test's own and a pod without a record."""
 
     def __init__(self, *answers: Exception, mode: Literal["evict", "keep"] = "evict") -> None:
         self.now, self.evicted = 0.0, 0
-        self.door = Door(list(answers))
+        self.door = FakeEvictionApi(list(answers))
         self.refusals = RejectedPods(
             self.door,
             Fence("n"),
             EventRecorder(
-                ApiInMemory(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
+                FakeKubeApi(), component="a", on_dropped=lambda _: None, clock=lambda: self.now, now=lambda: self.now
             ),
             cards=lambda: CARDS,
             on_evicted=self.count,
@@ -64,12 +64,12 @@ class Stage:
 
 
 def a_start(pod: LocalPod | None = None) -> ContainerStart:
-    local = pod or LocalPod(a_pod("p", node="n", uid="u"), {}, {}, is_static=False, is_controlled=True)
+    local = pod or LocalPod(ledger_pod("p", node="n", uid="u"), {}, {}, is_static=False, is_controlled=True)
     return ContainerStart(DeviceAllocation("default", "p", "main", frozenset({"GPU-0::0"})), local)
 
 
 async def test_it_is_evicted_by_its_uid_when_the_refusal_has_lasted() -> None:
-    stage = Stage()
+    stage = RejectedPodsHarness()
     stage.refusals.record_rejection(a_start(), REFUSED)
     assert await stage.at(29.9) == 0
     assert await stage.at(30) == 1
@@ -78,7 +78,7 @@ async def test_it_is_evicted_by_its_uid_when_the_refusal_has_lasted() -> None:
 
 
 async def test_the_first_refusal_counts_not_the_last() -> None:
-    stage = Stage()
+    stage = RejectedPodsHarness()
     for stage.now in (0.0, 10.0, 29.0):
         stage.refusals.record_rejection(a_start(), REFUSED)
     assert await stage.at(30) == 1
@@ -93,7 +93,7 @@ AGAIN = {
 
 @pytest.mark.parametrize("answer", AGAIN.values(), ids=AGAIN)
 async def test_what_may_pass_is_tried_again_after_ten_seconds(answer: Exception) -> None:
-    stage = Stage(answer)
+    stage = RejectedPodsHarness(answer)
     stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 39, 40)] == [1, 1, 2]
     assert stage.evicted == 1
@@ -104,14 +104,14 @@ GONE = {"gone": RefusedError(404, "NotFound", "p"), "another one": RefusedError(
 
 @pytest.mark.parametrize("answer", GONE.values(), ids=GONE)
 async def test_a_pod_that_is_not_there_any_more_is_forgotten(answer: Exception) -> None:
-    stage = Stage(answer)
+    stage = RejectedPodsHarness(answer)
     stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 60, 90)] == [1, 1, 1]
     assert stage.evicted == 0
 
 
 async def test_once_evicted_it_is_not_evicted_again_while_it_ends() -> None:
-    stage = Stage()
+    stage = RejectedPodsHarness()
     stage.refusals.record_rejection(a_start(), REFUSED)
     assert [await stage.at(seconds) for seconds in (30, 60, 3600)] == [1, 1, 1]
 
@@ -125,14 +125,14 @@ KEPT: dict[str, tuple[Literal["evict", "keep"], bool, bool]] = {
 
 @pytest.mark.parametrize(("mode", "is_controlled", "is_static"), KEPT.values(), ids=KEPT)
 async def test_some_are_kept(mode: Literal["evict", "keep"], *, is_controlled: bool, is_static: bool) -> None:
-    stage = Stage(mode=mode)
+    stage = RejectedPodsHarness(mode=mode)
     pod = replace(a_start().pod, is_controlled=is_controlled, is_static=is_static)
     stage.refusals.record_rejection(a_start(pod), REFUSED)
     assert await stage.at(3600) == 0
 
 
 async def test_one_that_started_after_all_or_went_is_forgotten() -> None:
-    stage = Stage()
+    stage = RejectedPodsHarness()
     stage.refusals.record_rejection(a_start(), REFUSED)
     stage.refusals.forget_pod("u")
     assert await stage.at(3600) == 0

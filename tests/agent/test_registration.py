@@ -11,19 +11,19 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent.world import World, a_world
+from tests.agent.world import AgentHarness, agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from vrampack.agent import registration, rivals
 
 SLOTS = 15  # floor(16130 / 1024)
 
 
-def sockets(world: World) -> set[str]:
+def sockets(world: AgentHarness) -> set[str]:
     """Our own, beside kubelet's."""
     return {path.name for path in world.kubelet.plugins_folder.glob("vrampack-*.sock")}
 
 
-def endpoints(world: World) -> list[str]:
+def endpoints(world: AgentHarness) -> list[str]:
     return [each.endpoint for each in world.kubelet.history.registrations]
 
 
@@ -33,7 +33,7 @@ def open_files() -> int:
 
 async def test_it_serves_before_it_registers() -> None:
     """Kubelet dials back and asks for options while Register is still pending: it would time out otherwise."""
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         world.kubelet.doors.register_answer.hold()
         await world.launch_agent()
         await world.kubelet.doors.register_answer.reached()
@@ -41,11 +41,11 @@ async def test_it_serves_before_it_registers() -> None:
         assert not world.agent.find_unready_reason().startswith("stopping")
         assert world.agent.find_unready_reason() == "not registered with kubelet"
         world.kubelet.doors.register_answer.release()
-        await world.until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_it_registers_what_the_node_has() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         assert world.kubelet.allocatable(MEMORY) == SLOTS
         assert world.kubelet.healthy_ids(MEMORY) == {f"GPU-0::{number}" for number in range(SLOTS)}
 
@@ -55,7 +55,7 @@ async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Eight as fast as the agent looks; what leaks does so however often it looks, so the others come quickly."""
-    async with a_world() as world:
+    async with agent_harness() as world:
         await restarted(world)  # what is made once is made now
         files, threads = open_files(), threading.active_count()
         waits = [await restarted(world) for _ in range(8)]
@@ -67,32 +67,32 @@ async def test_fifty_restarts_of_kubelet_are_found_within_two_seconds_and_nothin
         assert sockets(world) == {endpoints(world)[-1]}
         assert threading.active_count() <= threads + 4  # the pool for blocking calls may have grown to its few
         gc.collect()
-        await world.until(lambda: open_files() <= files + 4)
+        await world.wait_until(lambda: open_files() <= files + 4)
 
 
-async def restarted(world: World) -> float:
+async def restarted(world: AgentHarness) -> float:
     """Seconds from kubelet's new socket until it has our devices again."""
     times = len(world.kubelet.history.registrations)
     await world.kubelet.restart()
     begun = time.monotonic()
     await world.kubelet.registered(MEMORY, times=times + 1)
-    await world.until(lambda: world.agent.find_unready_reason() == "")
+    await world.wait_until(lambda: world.agent.find_unready_reason() == "")
     return time.monotonic() - begun
 
 
 async def test_kubelet_that_comes_back_late_is_found_within_two_seconds_too() -> None:
     """However long it was away, and however often it was looked for in vain."""
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("not yet", times=100)
         await world.launch_agent()
-        await world.until(lambda: "failures=4" in world.log_text, seconds=20)
+        await world.wait_until(lambda: "failures=4" in world.log_text, seconds=20)
         world.kubelet.doors.register.refuse("", times=0)
         assert await restarted(world) < 2
 
 
 async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.refuse("no room", times=3)
         await world.start_agent()
         assert world.log_text.count("registration failed failures=") == 3
@@ -104,52 +104,52 @@ async def test_register_refused_is_tried_again_with_longer_pauses(monkeypatch: p
 async def test_register_that_hangs_is_given_up_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.3)
     monkeypatch.setattr(registration, "BACKOFF_SECONDS", (0.01, 0.05))
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         world.kubelet.doors.register.hold()
         await world.launch_agent()
-        await world.until(lambda: "DEADLINE_EXCEEDED" in world.log_text)
+        await world.wait_until(lambda: "DEADLINE_EXCEEDED" in world.log_text)
         world.kubelet.doors.register.release()
         await world.kubelet.registered(MEMORY)
-        await world.until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
 
 
 async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_registration() -> None:
-    async with a_world() as world:
-        await world.kubelet.cut(MEMORY)
+    async with agent_harness() as world:
+        await world.kubelet.cut_connections(MEMORY)
         await world.kubelet.registered(MEMORY, times=2)
-        assert world.counted("vrampack_agent_streams_closed_total") == 1
+        assert world.read_metric("vrampack_agent_streams_closed_total") == 1
 
 
 async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but nobody counts it."""
     monkeypatch.setattr(rivals, "REREGISTER_SECONDS", (0.2, 600))
     monkeypatch.setattr(rivals, "CHECK_INTERVAL_SECONDS", 0.05)
-    async with a_world() as world:
+    async with agent_harness() as world:
         async with ScriptedPlugin(world.kubelet.plugins_folder, ["other::0"], name="other.sock") as other:
             await other.register()
             await world.kubelet.registered(MEMORY, times=2)
         await world.kubelet.until(lambda: world.kubelet.allocatable(MEMORY) == 0)
-        world.node_has({MEMORY: str(SLOTS)}, allocatable={MEMORY: "0"})  # as kubelet says it 10 s later
+        world.patch_node_status({MEMORY: str(SLOTS)}, allocatable={MEMORY: "0"})  # as kubelet says it 10 s later
         await world.kubelet.until(lambda: world.kubelet.allocatable(MEMORY) == SLOTS, timeout_seconds=20)
 
 
 async def test_our_socket_taken_away_leads_to_another_registration() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         for name in sockets(world):
             (world.kubelet.plugins_folder / name).unlink()
         await world.kubelet.registered(MEMORY, times=2)
 
 
 async def test_a_clean_stop_leaves_no_socket() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         await world.stop_agent()
         assert sockets(world) == set()
-        await world.until(lambda: world.kubelet.allocatable(MEMORY) == 0)
+        await world.wait_until(lambda: world.kubelet.allocatable(MEMORY) == 0)
 
 
 async def test_the_gap_of_a_restart_is_under_three_seconds() -> None:
     """From the moment the agent is told to stop until kubelet has its devices again."""
-    async with a_world() as world:
+    async with agent_harness() as world:
         begun = time.monotonic()
         await world.stop_agent()
         await world.start_agent()
@@ -158,21 +158,21 @@ async def test_the_gap_of_a_restart_is_under_three_seconds() -> None:
 
 
 async def test_a_node_without_cards_is_idle_and_ready() -> None:
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         world.driver.present = ()
         await world.launch_agent()
-        await world.until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
         assert "idle" in world.log_text
         assert endpoints(world) == []
-        assert world.says() is None  # a node that never had cards says nothing
+        assert world.read_annotation() is None  # a node that never had cards says nothing
         assert world.is_running
 
 
 async def test_cards_that_come_later_are_registered_then() -> None:
-    async with a_world(starts=False) as world:
+    async with agent_harness(starts=False) as world:
         present, world.driver.present = world.driver.present, ()
         await world.launch_agent()
-        await world.until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
         world.driver.present = present
         await world.kubelet.registered(MEMORY)
 
@@ -189,14 +189,14 @@ async def test_a_node_at_rest_is_registered_once(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(registration, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(registration.KubeletRegistration, "_find_kubelet_socket", counted)
-    async with a_world() as world:
-        await world.until(lambda: looks > 50)
+    async with agent_harness() as world:
+        await world.wait_until(lambda: looks > 50)
         assert len(endpoints(world)) == 1
-        assert world.counted("vrampack_agent_registrations_total") == 1
+        assert world.read_metric("vrampack_agent_registrations_total") == 1
 
 
 async def test_register_says_what_kubelet_needs_to_call_back() -> None:
-    async with a_world() as world:
+    async with agent_harness() as world:
         async with grpc.aio.insecure_channel(f"unix:{world.kubelet.plugins_folder / endpoints(world)[0]}") as channel:
             async with asyncio.timeout(5):
                 await channel.channel_ready()

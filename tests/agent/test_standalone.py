@@ -16,8 +16,8 @@ from typing import Literal
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.agent.drivers import ScriptedDriver, a_gpu
-from tests.agent.limits.kmod.played import PlayedModule, a_proc, a_process
+from tests.agent.drivers import ScriptedDriver, scripted_gpu
+from tests.agent.limits.kmod.played import SimulatedKmod, write_proc, write_process
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.metrics import AgentMetrics
@@ -27,7 +27,7 @@ from vrampack.agent.settings import AgentConfiguration, AgentListen
 from vrampack.agent.standalone import HostPaths, StandaloneAgent
 
 MIB = 1 << 20
-T4 = a_gpu(memory_mib=15109, model="Tesla T4")
+T4 = scripted_gpu(memory_mib=15109, model="Tesla T4")
 SIX = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
 
 
@@ -50,18 +50,18 @@ class HostDriver(ScriptedDriver):
 
 
 @dataclass
-class Host:
+class HostAgentHarness:
     """Its cgroups are files."""
 
     folder: Path
     driver: HostDriver
-    module: PlayedModule
+    module: SimulatedKmod
 
     @property
     def places(self) -> HostPaths:
         preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
         places = HostPaths(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
-        return replace(places, kmod=self.module.nodes, proc=self.folder / "proc")
+        return replace(places, kmod=self.module.open_nodes, proc=self.folder / "proc")
 
     def agent(
         self, enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
@@ -107,14 +107,14 @@ async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = Non
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
+def host(tmp_path: Path) -> HostAgentHarness:
     (tmp_path / "cgroup").mkdir()
     (tmp_path / "cgroup" / "cgroup.controllers").touch()
     (tmp_path / "libvrampack.so").write_bytes(b"a library")
-    a_proc(tmp_path)
-    module = PlayedModule()
+    write_proc(tmp_path)
+    module = SimulatedKmod()
     module.is_loaded = False
-    return Host(tmp_path, HostDriver(), module)
+    return HostAgentHarness(tmp_path, HostDriver(), module)
 
 
 def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], float]]:
@@ -122,7 +122,7 @@ def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], floa
     return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
 
-async def test_a_container_gets_the_library_and_is_shown(host: Host) -> None:
+async def test_a_container_gets_the_library_and_is_shown(host: HostAgentHarness) -> None:
     agent = host.agent()
     async with running(agent):
         assert await host.asks("c1", *SIX) == {"ok": True, "mount": str(host.folder / "preload")}
@@ -134,7 +134,7 @@ async def test_a_container_gets_the_library_and_is_shown(host: Host) -> None:
         assert series(agent, "vrampack_agent_hook_answers_total") == [({"result": "ok"}, 1), ({"result": "refused"}, 0)]
 
 
-async def test_where_the_driver_holds_limits_nothing_is_mounted(host: Host) -> None:
+async def test_where_the_driver_holds_limits_nothing_is_mounted(host: HostAgentHarness) -> None:
     host.driver = HostDriver("615.71.09")
     agent = host.agent()
     async with running(agent):
@@ -142,7 +142,9 @@ async def test_where_the_driver_holds_limits_nothing_is_mounted(host: Host) -> N
     assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
 
 
-async def test_where_the_module_holds_limits_a_container_is_registered_and_nothing_mounted(host: Host) -> None:
+async def test_where_the_module_holds_limits_a_container_is_registered_and_nothing_mounted(
+    host: HostAgentHarness,
+) -> None:
     host.module.is_loaded = True
     agent = host.agent()
     async with running(agent):
@@ -151,31 +153,31 @@ async def test_where_the_module_holds_limits_a_container_is_registered_and_nothi
         assert host.module.limits() == {key: {0: 6043}}
         cgroup = (host.folder / "cgroup/docker/c1").stat().st_ino
         assert (host.module.instances[key].identity, host.module.instances[key].weight) == (f"cgroup={cgroup}", 4)
-        host.module.uses(key, 0, 3193, refused=1)
+        host.module.set_usage(key, 0, 3193, refused=1)
         await agent._reconcile_module()
         assert series(agent, "vrampack_agent_container_memory_used_bytes")[0][1] == 3193 * MIB
         assert series(agent, "vrampack_agent_container_refused_allocations_total")[0][1] == 1
         (shown,) = agent._build_limits_status().containers
         assert (shown.container, shown.limit_bytes, shown.used_bytes) == ("c1", 6043 * MIB, 3193 * MIB)
-        host.module.ends(key)
+        host.module.end_budget(key)
         (host.folder / "cgroup/docker/c1/cgroup.events").write_text("populated 0\n")
         assert await host.asks("c2", *SIX) == {"ok": True}
         assert key not in host.module.instances
 
 
-async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host: Host) -> None:
+async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     (host.folder / "cgroup" / "cgroup.controllers").unlink()
     procs = host.folder / "cgroup" / "memory" / "docker" / "c1" / "cgroup.procs"
     procs.parent.mkdir(parents=True)
     procs.write_text("7\n")
-    a_process(host.folder / "proc", 7, (7, 1))
+    write_process(host.folder / "proc", 7, (7, 1))
     async with running(host.agent()):
         assert await host.asks("c1", *SIX, hierarchy="memory") == {"ok": True}
     assert [each.identity for each in host.module.instances.values()] == ["pidns=7"]
 
 
-async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_runs(host: Host) -> None:
+async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_runs(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     async with running(host.agent()):
         await host.asks("c1", *SIX)
@@ -184,7 +186,7 @@ async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_run
         assert [*host.module.limits().values()] == [{0: 6043}]
 
 
-async def test_while_the_module_is_detached_no_container_with_a_limit_starts(host: Host) -> None:
+async def test_while_the_module_is_detached_no_container_with_a_limit_starts(host: HostAgentHarness) -> None:
     host.module.is_loaded = True
     agent = host.agent()
     async with running(agent):
@@ -195,7 +197,7 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
         assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
 
 
-async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: Host) -> None:
+async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: HostAgentHarness) -> None:
     host.driver.error = DriverError("the driver is asleep")
     agent = host.agent()
     async with running(agent, lambda: host.places.hook_socket.exists() and bool(agent._discovery.problem)):
@@ -205,7 +207,7 @@ async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: 
         assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
 
 
-async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host: Host) -> None:
+async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host: HostAgentHarness) -> None:
     looks = asyncio.Event()
     host.driver.may_answer = looks
     agent = host.agent()
@@ -216,14 +218,14 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
         assert (await asked)["ok"] is True
 
 
-async def test_it_does_not_wait_for_ever(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vrampack.agent.standalone.TAKE_UP_SECONDS", 0.01)
     host.driver.may_answer = asyncio.Event()
     async with running(host.agent(), host.places.hook_socket.exists):
         assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}
 
 
-async def test_the_next_agent_holds_who_runs_to_what_it_has(host: Host) -> None:
+async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarness) -> None:
     """By the driver anew as well: it may have been loaded anew."""
     host.driver = HostDriver("615.71.09")
     for expected in (1, 2):
@@ -247,7 +249,7 @@ IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"
 
 @pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 async def test_what_holds_nobody_ends_the_agent(
-    host: Host, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
+    host: HostAgentHarness, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
 ) -> None:
     host.driver = HostDriver(version)
     with pytest.raises(ImpossibleBackEndError, match=why):

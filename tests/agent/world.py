@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from tests.agent.drivers import ScriptedDriver, a_gpu
-from tests.agent.limits.kmod.played import PlayedModule, a_proc
-from tests.builders import a_node
-from tests.fakes.kubelet.kubelet import Kubelet
-from tests.fakes.kubelet.pods import Pod, a_pod
+from tests.agent.drivers import ScriptedDriver, scripted_gpu
+from tests.agent.limits.kmod.played import SimulatedKmod, write_proc
+from tests.builders import snapshot_node
+from tests.fakes.kubelet.kubelet import FakeKubelet
+from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from vrampack.agent.app import Agent, AgentOptions
 from vrampack.agent.enforcement import NodePaths
@@ -45,23 +45,23 @@ CARDS = "vrampack.dev/cards"
 V100_MIB = 16130
 
 
-class World:
+class AgentHarness:
     """Everything around one agent, and the agent, which may be killed and started again."""
 
-    def __init__(self, api: ApiServer, kubelet: Kubelet, driver: ScriptedDriver, folder: Path) -> None:
+    def __init__(self, api: ApiServer, kubelet: FakeKubelet, driver: ScriptedDriver, folder: Path) -> None:
         self.api = api
         self.kubelet = kubelet
         self.driver = driver
         self.folder = folder
         self.settings: dict[str, Any] = {}
         self.preload = PreloadPaths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
-        self.module = PlayedModule()
+        self.module = SimulatedKmod()
         self.module.is_loaded = False
         self.cgroups = folder / "cgroup"
         """Of v2; `has_cgroup` makes a pod's."""
         self.cgroups.mkdir()
         (self.cgroups / "cgroup.controllers").touch()
-        self.proc = a_proc(folder)
+        self.proc = write_proc(folder)
         self.owners: dict[int, CgroupOwner] = {}
         """Whose a process is, by pid."""
         self.agent: Agent
@@ -74,19 +74,19 @@ class World:
     def close(self) -> None:
         logging.getLogger("vrampack.agent").removeHandler(self._lines)
 
-    def ships_library(self, driver_version: str = "580.95.05") -> None:
+    def add_library(self, driver_version: str = "580.95.05") -> None:
         """A node on which the library can hold limits."""
         self.driver.version = driver_version
         self.preload.shipped.write_bytes(b"a library")
         self.preload.folder.mkdir()
 
-    def loads_module(self, driver_version: str = "580.95.05") -> None:
+    def load_simulated_module(self, driver_version: str = "580.95.05") -> None:
         """A node on which the kernel module can hold limits."""
         self.driver.version = driver_version
         self.module.is_loaded = True
         self.module.load(driver_version)
 
-    def has_cgroup(self, pod: Pod) -> Path:
+    def make_cgroup(self, pod: KubeletPod) -> Path:
         """Kubelet makes one for a pod that it admitted."""
         folder = self.cgroups / "kubepods" / f"pod{pod.uid}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ class World:
             self.folder / "no-hook" / "hook.sock",
             self.preload,
             self.owners.get,
-            self.module.nodes,
+            self.module.open_nodes,
             self.cgroups,
             self.proc,
         )
@@ -145,7 +145,7 @@ class World:
         """What the agent has logged so far."""
         return "\n".join(self._lines.said)
 
-    def bound(
+    def add_bound_pod(
         self,
         name: str,
         *,
@@ -153,49 +153,51 @@ class World:
         units: int | Mapping[str, int] = 4,
         room: Node | None = None,
         **fields: Any,  # noqa: ANN401 - the builder's own
-    ) -> Pod:
+    ) -> KubeletPod:
         """A pod that the extender bound to one card of this node; kubelet has not heard of it yet."""
-        pod = a_pod(name, units=units, **fields)
+        pod = kubelet_pod(name, units=units, **fields)
         pod.spec["spec"]["nodeName"] = NODE
-        pod.annotations.update(self.record(pod, [card], room))
+        pod.annotations.update(self.records_of(pod, [card], room))
         pod.spec["metadata"].setdefault("ownerReferences", [{"kind": "ReplicaSet", "controller": True, "name": "r"}])
         self.api.restore({"apiVersion": "v1", "kind": "Pod", **pod.manifest()})
         return pod
 
-    def record(self, pod: Pod, cards: Sequence[int], room: Node | None = None) -> dict[str, str]:
+    def records_of(self, pod: KubeletPod, cards: Sequence[int], room: Node | None = None) -> dict[str, str]:
         """What the Binding of this pod to these cards carries."""
-        return recorded(pod, room or self.node(), cards)
+        return records_for(pod, room or self.read_node(), cards)
 
-    def node(self) -> Node:
+    def read_node(self) -> Node:
         gpus = self.driver.present
-        return a_node(NODE, units=[gpu.memory_mib // 1024 for gpu in gpus], memory_mib=[gpu.memory_mib for gpu in gpus])
+        return snapshot_node(
+            NODE, units=[gpu.memory_mib // 1024 for gpu in gpus], memory_mib=[gpu.memory_mib for gpu in gpus]
+        )
 
-    def says(self, key: str = CARDS) -> str | None:
+    def read_annotation(self, key: str = CARDS) -> str | None:
         """An annotation of the node."""
         annotations: Mapping[str, str] = self.api.get("nodes", NODE)["metadata"].get("annotations") or {}
         return annotations.get(key)
 
-    def node_has(self, capacity: Mapping[str, str], *, allocatable: Mapping[str, str] | None = None) -> None:
+    def patch_node_status(self, capacity: Mapping[str, str], *, allocatable: Mapping[str, str] | None = None) -> None:
         """What kubelet reports of the node's resources, from now on."""
         status = {"capacity": dict(capacity), "allocatable": dict(capacity if allocatable is None else allocatable)}
         self.api.patch("nodes", NODE, {"status": status}, is_status=True)
 
-    def healthy(self) -> dict[str, bool]:
+    def read_card_health(self) -> dict[str, bool]:
         """By uuid, as the node says it."""
-        return {card["uuid"]: card["healthy"] for card in json.loads(self.says() or '{"cards":[]}')["cards"]}
+        return {card["uuid"]: card["healthy"] for card in json.loads(self.read_annotation() or '{"cards":[]}')["cards"]}
 
-    async def until(self, is_so: Callable[[], bool], *, seconds: float = 10) -> None:
+    async def wait_until(self, is_so: Callable[[], bool], *, seconds: float = 10) -> None:
         """Wait until something that the world shows is so."""
         async with asyncio.timeout(seconds):
             while not is_so():  # noqa: ASYNC110 - the API server's store has no bell
                 await asyncio.sleep(0.01)
 
-    def counted(self, name: str, **labels: str) -> float:
+    def read_metric(self, name: str, **labels: str) -> float:
         """A sample of the agent's metrics."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-def recorded(pod: Pod, node: Node, cards: Sequence[int]) -> dict[str, str]:
+def records_for(pod: KubeletPod, node: Node, cards: Sequence[int]) -> dict[str, str]:
     """What the Binding of this pod to these cards of the node carries, by index."""
     spec = msgspec.json.decode(json.dumps(pod.spec), type=PodObject).spec
     ask = read_pod_request(
@@ -219,13 +221,13 @@ class _Lines(logging.Handler):
 
 
 @asynccontextmanager
-async def a_world(*gpus: int, seed: int = 1, starts: bool = True, **settings: Any) -> AsyncIterator[World]:  # noqa: ANN401 - a document's values
+async def agent_harness(*gpus: int, seed: int = 1, starts: bool = True, **settings: Any) -> AsyncIterator[AgentHarness]:  # noqa: ANN401 - a document's values
     """A node with such cards (MiB; one V100 by default) and, unless `starts` is False, a registered agent."""
-    cards = [a_gpu(place, memory_mib=mib) for place, mib in enumerate(gpus or (V100_MIB,))]
+    cards = [scripted_gpu(place, memory_mib=mib) for place, mib in enumerate(gpus or (V100_MIB,))]
     with tempfile.TemporaryDirectory(prefix="agent") as name:
-        async with ApiServer() as api, Kubelet(Path(name), seed=seed) as kubelet:
+        async with ApiServer() as api, FakeKubelet(Path(name), seed=seed) as kubelet:
             api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-            world = World(api, kubelet, ScriptedDriver(*cards), Path(name))
+            world = AgentHarness(api, kubelet, ScriptedDriver(*cards), Path(name))
             world.settings = settings
             try:
                 if starts:

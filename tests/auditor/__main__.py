@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
-from tests.auditor.api import Api
-from tests.auditor.audit import audit
+from tests.auditor.api import AuditorApi
+from tests.auditor.audit import audit_objects
 from tests.auditor.raw import json_lines
 from tests.auditor.terms import Terms, Violation
 from tests.auditor.watch import LiveWatch
@@ -25,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unit_mib=options.unit_mib,
         reserve_mib=options.reserve_mib,
     )
-    api = Api(options.api, _tls(options), options.token_file.read_text().strip() if options.token_file else "")
+    api = AuditorApi(options.api, _tls(options), options.token_file.read_text().strip() if options.token_file else "")
     if options.watch:
         return _watch(api, terms, seconds=options.seconds, excused=options.excuse)
     transcript = list(json_lines(options.transcript.read_text())) if options.transcript else []
-    found = audit(
+    found = audit_objects(
         api.list("pods")[0],
         api.list("nodes")[0],
         transcript,
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if found else 0
 
 
-def _watch(api: Api, terms: Terms, *, seconds: float | None, excused: Sequence[str]) -> int:
+def _watch(api: AuditorApi, terms: Terms, *, seconds: float | None, excused: Sequence[str]) -> int:
     """Print each moment a card is over, until the time is up or a signal asks to stop."""
     found: list[Violation] = []
     enough = Event()

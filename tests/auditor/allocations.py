@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 
-from tests.auditor.asks import Ask
-from tests.auditor.cards import Card, NodeCards
+from tests.auditor.asks import AuditedRequest
+from tests.auditor.cards import AuditedCard, NodeCards
 from tests.auditor.compat import compat_faults
-from tests.auditor.pods import Pod
-from tests.auditor.records import Record, Share
+from tests.auditor.pods import AuditedPod
+from tests.auditor.records import AuditedRecord, AuditedShare
 from tests.auditor.terms import Terms, Violation
 
 CDI_NAME = "k8s.device-plugin.nvidia.com/gpu="
 
 
-def wrong_allocations(pod: Pod, node: NodeCards | None, terms: Terms) -> Iterator[Violation]:
+def wrong_allocations(pod: AuditedPod, node: NodeCards | None, terms: Terms) -> Iterator[Violation]:
     """What is wrong with the card set of a live pod; nothing for a pod that carries no record at all."""
     for fault in _faults(pod, node, terms):
         yield Violation("I2", pod.object, fault)
 
 
-def _faults(pod: Pod, node: NodeCards | None, terms: Terms) -> Iterator[str]:
+def _faults(pod: AuditedPod, node: NodeCards | None, terms: Terms) -> Iterator[str]:
     if pod.unreadable:
         yield f"its record cannot be read: {pod.unreadable}"
     if (record := pod.record) is None:
@@ -26,7 +26,7 @@ def _faults(pod: Pod, node: NodeCards | None, terms: Terms) -> Iterator[str]:
     if node is None:
         yield f"bound to node {pod.node}, which the API does not show"
         return
-    cards = [node.find(uuid=held.uuid, index=held.index) for held in record.cards]
+    cards = [node.find_card(uuid=held.uuid, index=held.index) for held in record.cards]
     for held, card in zip(record.cards, cards, strict=True):
         if card is None:
             yield f"its record names card {held.uuid or held.index}, which node {node.name} does not have"
@@ -43,7 +43,7 @@ def _faults(pod: Pod, node: NodeCards | None, terms: Terms) -> Iterator[str]:
             yield from compat_faults(pod, record, known, legacy=node.legacy)
 
 
-def _foreign_units(ask: Ask, record: Record, cards: list[Card | None]) -> Iterator[str]:
+def _foreign_units(ask: AuditedRequest, record: AuditedRecord, cards: list[AuditedCard | None]) -> Iterator[str]:
     """A sum of plain containers is gpushare's own; both sums are right for a pod it has bound, and a whole card is one too."""
     total = sum(held.units for held in record.cards)
     right = {ask.units, ask.plain_units}
@@ -53,7 +53,7 @@ def _foreign_units(ask: Ask, record: Record, cards: list[Card | None]) -> Iterat
         yield f"its {record.generation} record holds {total} units, its request is {ask.units}"
 
 
-def _card_set(ask: Ask, record: Record, node: NodeCards, terms: Terms) -> Iterator[str]:
+def _card_set(ask: AuditedRequest, record: AuditedRecord, node: NodeCards, terms: Terms) -> Iterator[str]:
     yield from ask.faults
     if node.unit_mib not in {None, terms.unit_mib}:
         yield f"node {node.name} counts units of {node.unit_mib} MiB, the cluster {terms.unit_mib}"
@@ -62,7 +62,7 @@ def _card_set(ask: Ask, record: Record, node: NodeCards, terms: Terms) -> Iterat
     if len({(held.uuid, held.index) for held in record.cards}) != len(record.cards):
         yield "its record names a card twice"
     for held in record.cards:
-        card = node.find(uuid=held.uuid, index=held.index)
+        card = node.find_card(uuid=held.uuid, index=held.index)
         if held.whole != ask.whole:
             yield f"card {held.index} is recorded as whole={held.whole}, it asks for whole={ask.whole}"
         if card is None:
@@ -77,7 +77,7 @@ def _card_set(ask: Ask, record: Record, node: NodeCards, terms: Terms) -> Iterat
             yield f"asks {asked} units of card {card.index}, which has {card.units}"
 
 
-def _shares(ask: Ask, record: Record, cards: list[Card], terms: Terms) -> Iterator[str]:
+def _shares(ask: AuditedRequest, record: AuditedRecord, cards: list[AuditedCard], terms: Terms) -> Iterator[str]:
     """The `containers` part: every asking container, on exactly the pod's cards, with its own units and limit."""
     for name in sorted(ask.own.keys() ^ record.containers.keys()):
         yield f"container {name} {'is missing from' if name in ask.own else 'asks for nothing but is in'} the record"
@@ -91,7 +91,7 @@ def _shares(ask: Ask, record: Record, cards: list[Card], terms: Terms) -> Iterat
             yield from _share(name, share, by_uuid[share.uuid], ask, terms)
 
 
-def _share(name: str, share: Share, card: Card, ask: Ask, terms: Terms) -> Iterator[str]:
+def _share(name: str, share: AuditedShare, card: AuditedCard, ask: AuditedRequest, terms: Terms) -> Iterator[str]:
     own = ask.own[name] // ask.cards
     if share.units != own:
         yield f"container {name} has {share.units} units of card {card.index}, it asks for {own}"
@@ -100,14 +100,14 @@ def _share(name: str, share: Share, card: Card, ask: Ask, terms: Terms) -> Itera
         yield f"container {name} is limited to {share.mib} MiB of card {card.index}, the rule gives {limit}"
 
 
-def limit_mib(card: Card, units: int, terms: Terms) -> int | None:
+def limit_mib(card: AuditedCard, units: int, terms: Terms) -> int | None:
     """floor((memory_mib - reserve_mib) * units / card units); unknown where the card's memory is."""
     if card.memory_mib is None or not card.units:
         return None
     return (card.memory_mib - terms.reserve_mib) * units // card.units
 
 
-def _environment(pod: Pod, record: Record, node: NodeCards, terms: Terms) -> Iterator[str]:
+def _environment(pod: AuditedPod, record: AuditedRecord, node: NodeCards, terms: Terms) -> Iterator[str]:
     """What becomes the containers' environment says the same as the record."""
     devices = _named(pod.notes, terms.visible_devices)
     limits = _named(pod.notes, terms.limit_mib)
@@ -126,7 +126,7 @@ def _named(notes: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in notes.items() if key.startswith(prefix)}
 
 
-def _device_names(record: Record, shares: tuple[Share, ...], node: NodeCards) -> list[str]:
+def _device_names(record: AuditedRecord, shares: tuple[AuditedShare, ...], node: NodeCards) -> list[str]:
     if node.legacy:
         return [str(held.index) for held in record.cards]
     return [f"{CDI_NAME if node.cdi else ''}{share.uuid}" for share in shares]

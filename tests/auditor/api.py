@@ -24,7 +24,7 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class AuditorApi:
     """Where the API server is and who asks."""
 
     url: str

@@ -8,7 +8,7 @@ from tests.auditor.terms import LARGEST_ASK, WHOLE_DEVICE, Terms
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AuditedRequest:
     """The request of one pod, over all its cards."""
 
     units: int
@@ -29,7 +29,7 @@ class Ask:
     """Why this request is not valid; such a pod must never be bound with a record."""
 
 
-def read_ask(pod: Raw, terms: Terms) -> Ask:
+def read_request(pod: Raw, terms: Terms) -> AuditedRequest:
     """The request of a pod; what cannot be read counts as nothing and is named in `faults`."""
     spec, faults = mapping(pod.get("spec")), []
     plain = [mapping(container) for container in listing(spec.get("containers"))]
@@ -46,7 +46,7 @@ def read_ask(pod: Raw, terms: Terms) -> Ask:
     faults += [f"container {name}: {n} units do not divide by {cards} cards" for name, n in units.items() if n % cards]
     if held > LARGEST_ASK:
         faults.append(f"{held} units are more than any pod may ask")
-    return Ask(
+    return AuditedRequest(
         units=held,
         plain_units=plain_units,
         own={name: n for name, n in units.items() if n > 0},

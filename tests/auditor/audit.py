@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterable
 from tests.auditor.allocations import wrong_allocations
 from tests.auditor.binds import read_binds, wrong_answers
 from tests.auditor.cards import read_node
-from tests.auditor.holdings import over_committed
-from tests.auditor.pods import Pod, read_pod
+from tests.auditor.holdings import find_oversold_cards
+from tests.auditor.pods import AuditedPod, read_pod
 from tests.auditor.raw import Raw
 from tests.auditor.terms import Terms, Violation
 
 DEFAULT_TERMS = Terms()
 
 
-def audit(
+def audit_objects(
     pods: Iterable[Raw],
     nodes: Iterable[Raw],
     transcript: Iterable[Raw] = (),
@@ -35,12 +35,12 @@ def audit(
     """
     seen = [read_pod(pod, terms) for pod in pods]
     cards = {node.name: node for node in (read_node(raw, terms) for raw in nodes)}
-    on_node: defaultdict[str, list[Pod]] = defaultdict(list)
+    on_node: defaultdict[str, list[AuditedPod]] = defaultdict(list)
     for pod in seen:
         on_node[pod.node].append(pod)
     found: set[Violation] = set()
     for node in cards.values():
-        found.update(over_committed(node, on_node[node.name], count_unrecorded=count_unrecorded))
+        found.update(find_oversold_cards(node, on_node[node.name], count_unrecorded=count_unrecorded))
     for pod in seen:
         if pod.is_live:
             found.update(wrong_allocations(pod, cards.get(pod.node), terms))
@@ -50,7 +50,7 @@ def audit(
     return sorted(violation for violation in found if violation.object not in excused)
 
 
-def _records_without_node(pod: Pod, terms: Terms) -> Iterable[Violation]:
+def _records_without_node(pod: AuditedPod, terms: Terms) -> Iterable[Violation]:
     """I6: unbound pods carry no record."""
     if records := sorted(key for key in pod.notes if terms.is_record(key)):
         yield Violation("I6", pod.object, f"unbound, and carries {', '.join(records)}")

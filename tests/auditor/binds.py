@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.auditor.pods import Pod
+from tests.auditor.pods import AuditedPod
 from tests.auditor.raw import Raw, mapping, text, whole_number
 from tests.auditor.terms import Violation
 
 UNKNOWN_OUTCOME = "bind outcome unknown"
 
 
-class Said(Enum):
+class BindAnswer(Enum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
@@ -30,7 +30,7 @@ class BindCall:
     pod: str
     uid: str
     node: str
-    said: Said
+    said: BindAnswer
 
 
 def read_binds(transcript: Iterable[Raw]) -> list[BindCall]:
@@ -44,9 +44,9 @@ def read_binds(transcript: Iterable[Raw]) -> list[BindCall]:
     return calls
 
 
-def wrong_answers(calls: Iterable[BindCall], pods: Iterable[Pod], *, complete: bool) -> Iterator[Violation]:
+def wrong_answers(calls: Iterable[BindCall], pods: Iterable[AuditedPod], *, complete: bool) -> Iterator[Violation]:
     """Bind answers that the API contradicts; with a complete transcript also placements that no bind call explains."""
-    said: defaultdict[tuple[str, str], set[Said]] = defaultdict(set)
+    said: defaultdict[tuple[str, str], set[BindAnswer]] = defaultdict(set)
     for call in calls:
         said[call.uid, call.node].add(call.said)
     here = list(pods)
@@ -59,39 +59,41 @@ def wrong_answers(calls: Iterable[BindCall], pods: Iterable[Pod], *, complete: b
             yield Violation("I4", pod.object, f"on node {pod.node} with our record, and no bind call asked for that")
 
 
-def _said(line: Raw) -> Said:
+def _said(line: Raw) -> BindAnswer:
     if line.get("error"):
-        return Said.UNKNOWN
+        return BindAnswer.UNKNOWN
     # To the scheduler any other status is a failed attempt, whatever the body says.
     if (status := whole_number(line.get("status"))) not in {None, 200}:
-        return Said.NO
+        return BindAnswer.NO
     if status is None or not isinstance(line.get("answer"), Mapping):
-        return Said.UNKNOWN
+        return BindAnswer.UNKNOWN
     # The scheduler matches keys in any letter case.
     answer = {key.lower(): value for key, value in mapping(line.get("answer")).items()}
     problem = text(answer.get("error"))
     if problem.startswith(UNKNOWN_OUTCOME):
-        return Said.UNKNOWN
-    return Said.NO if problem else Said.YES
+        return BindAnswer.UNKNOWN
+    return BindAnswer.NO if problem else BindAnswer.YES
 
 
-def _fault(call: BindCall, pod: Pod | None, namesake: Pod | None, said: Mapping[tuple[str, str], set[Said]]) -> str:
+def _fault(
+    call: BindCall, pod: AuditedPod | None, namesake: AuditedPod | None, said: Mapping[tuple[str, str], set[BindAnswer]]
+) -> str:
     if pod is None:
-        return _fault_of_namesake(call, namesake, said) if call.said is Said.YES and namesake else ""
+        return _fault_of_namesake(call, namesake, said) if call.said is BindAnswer.YES and namesake else ""
     is_there = pod.node == call.node
-    if call.said is Said.YES and not is_there:
+    if call.said is BindAnswer.YES and not is_there:
         return f"bind said yes for node {call.node}, the API shows {pod.node or 'no node'}"
-    if call.said is Said.YES and pod.ask.units and not pod.has_our_record:
+    if call.said is BindAnswer.YES and pod.ask.units and not pod.has_our_record:
         return f"bind said yes for node {call.node}, the API shows the pod there without our record"
-    may_have = said[call.uid, call.node] - {Said.NO}
-    if call.said is Said.NO and is_there and pod.has_our_record and not may_have:
+    may_have = said[call.uid, call.node] - {BindAnswer.NO}
+    if call.said is BindAnswer.NO and is_there and pod.has_our_record and not may_have:
         return f"bind said no for node {call.node}, the API shows the pod there with our record"
     return ""
 
 
-def _fault_of_namesake(call: BindCall, namesake: Pod, said: Mapping[tuple[str, str], set[Said]]) -> str:
+def _fault_of_namesake(call: BindCall, namesake: AuditedPod, said: Mapping[tuple[str, str], set[BindAnswer]]) -> str:
     """The pod asked for is gone; another one of its name must not have got its place."""
-    own = said.get((namesake.uid, namesake.node), set()) - {Said.NO}
+    own = said.get((namesake.uid, namesake.node), set()) - {BindAnswer.NO}
     if namesake.node != call.node or not namesake.has_our_record or own:
         return ""
     return f"bind said yes for uid {call.uid}, the API shows uid {namesake.uid} on node {call.node} with our record"

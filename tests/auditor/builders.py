@@ -121,7 +121,7 @@ def a_bind(
 
 
 @dataclass(slots=True)
-class Scene:
+class AuditScene:
     """A cluster and what was said about it."""
 
     nodes: dict[str, Object] = field(default_factory=dict)
@@ -135,16 +135,16 @@ class Scene:
         found: dict[str, str] = self.pods[pod]["metadata"]["annotations"]
         return found
 
-    def say(self, pod: str, node: str, problem: str = "", **how: Any) -> None:  # noqa: ANN401 - passed on to a_bind
+    def add_bind_answer(self, pod: str, node: str, problem: str = "", **how: Any) -> None:  # noqa: ANN401 - passed on to a_bind
         """Replace what bind said about a pod by one answer."""
         self.transcript = [line for line in self.transcript if line["request"]["PodName"] != pod]
         self.transcript.append(a_bind(pod, node, problem, **how))
 
 
-def a_clean_scene() -> Scene:
+def clean_scene() -> AuditScene:
     """Every kind of pod, nothing wrong. Card n1/0 is full: 8 + 4 + 3 = 15."""
     n1, n2, old, cdi = a_node("n1"), a_node("n2", units=(15, 11, 15)), a_legacy_node(), a_node("cdi", devices="cdi")
-    scene = Scene(nodes={"n1": n1, "n2": n2, "old": old, "cdi": cdi})
+    scene = AuditScene(nodes={"n1": n1, "n2": n2, "old": old, "cdi": cdi})
     ours = [
         bound(a_pod("eight", {"main": 8}), n1),
         bound(a_pod("four", {"main": 4}), n1),

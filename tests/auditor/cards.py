@@ -11,7 +11,7 @@ MOST_CARDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class AuditedCard:
     """One card; on a legacy node neither uuid nor memory is known."""
 
     index: int
@@ -25,14 +25,14 @@ class NodeCards:
     """A node as the audit needs it."""
 
     name: str
-    cards: tuple[Card, ...] = ()
+    cards: tuple[AuditedCard, ...] = ()
     legacy: bool = False
     cdi: bool = False
     unit_mib: int | None = None
     observed: Mapping[str, tuple[tuple[str, int], ...]] | None = None
     """Where pods without a readable record were seen: pod uid -> (card uuid, units)."""
 
-    def find(self, *, uuid: str | None, index: int | None) -> Card | None:
+    def find_card(self, *, uuid: str | None, index: int | None) -> AuditedCard | None:
         """The card a record names: by uuid, or by index where it gives none."""
         if uuid is not None:
             return next((card for card in self.cards if card.uuid == uuid), None)
@@ -59,21 +59,21 @@ def read_node(node: Raw, terms: Terms) -> NodeCards:
     )
 
 
-def _equal_cards(node: Raw, terms: Terms) -> tuple[Card, ...]:
+def _equal_cards(node: Raw, terms: Terms) -> tuple[AuditedCard, ...]:
     allocatable = mapping(mapping(node.get("status")).get("allocatable"))
     try:
         units, count = quantity(allocatable.get(terms.memory)), quantity(allocatable.get(terms.count))
     except ValueError:
         return ()
-    return tuple(Card(index, units // count) for index in range(count)) if units and count <= MOST_CARDS else ()
+    return tuple(AuditedCard(index, units // count) for index in range(count)) if units and count <= MOST_CARDS else ()
 
 
-def _card(raw: Raw) -> Card:
+def _card(raw: Raw) -> AuditedCard:
     index, units = whole_number(raw.get("index")), whole_number(raw.get("units"))
     uuid, memory_mib = text(raw.get("uuid")), whole_number(raw.get("memory_mib"))
     if index is None or units is None or memory_mib is None or not uuid or min(index, units, memory_mib) < 0:
         raise ValueError("not a card")
-    return Card(index, units, uuid, memory_mib)
+    return AuditedCard(index, units, uuid, memory_mib)
 
 
 def _observed(source: str | None) -> Mapping[str, tuple[tuple[str, int], ...]]:

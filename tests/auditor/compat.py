@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from tests.auditor.cards import Card
-from tests.auditor.pods import Pod
+from tests.auditor.cards import AuditedCard
+from tests.auditor.pods import AuditedPod
 from tests.auditor.raw import decimal
-from tests.auditor.records import Record, units_by_container
+from tests.auditor.records import AuditedRecord, units_by_container
 from tests.auditor.terms import ALLOCATION_V2, V1
 
 
-def compat_faults(pod: Pod, record: Record, cards: list[Card], *, legacy: bool) -> Iterator[str]:
+def compat_faults(pod: AuditedPod, record: AuditedRecord, cards: list[AuditedCard], *, legacy: bool) -> Iterator[str]:
     """What older tools would read differently. `cards` are the node's cards that the record names."""
     yield from _gpushare_value(pod, record)
     lowest = min(cards, key=lambda card: card.index)
@@ -29,7 +29,7 @@ def compat_faults(pod: Pod, record: Record, cards: list[Card], *, legacy: bool) 
         yield f"{V1}ASSUME_TIME is {pod.notes.get(f'{V1}ASSUME_TIME')!r}, not Unix nanoseconds"
 
 
-def _gpushare_value(pod: Pod, record: Record) -> Iterator[str]:
+def _gpushare_value(pod: AuditedPod, record: AuditedRecord) -> Iterator[str]:
     if ALLOCATION_V2 not in pod.notes:
         yield f"{ALLOCATION_V2} is missing"
         return
@@ -47,7 +47,7 @@ def _gpushare_value(pod: Pod, record: Record) -> Iterator[str]:
         yield f"{ALLOCATION_V2} says {shares}, the record comes to {want}"
 
 
-def _expected(pod: Pod, record: Record) -> dict[str, dict[int, int]]:
+def _expected(pod: AuditedPod, record: AuditedRecord) -> dict[str, dict[int, int]]:
     """Each plain container's own units; what init containers or a whole card add goes to the lowest asking one."""
     asking = [index for index, name in enumerate(pod.ask.order) if name in pod.ask.own]
     shares = {

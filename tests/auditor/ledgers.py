@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from tests.auditor.cards import NodeCards, read_node
-from tests.auditor.holdings import held_on
-from tests.auditor.pods import Pod, read_pod
+from tests.auditor.holdings import find_holdings
+from tests.auditor.pods import AuditedPod, read_pod
 from tests.auditor.raw import Raw, listing, mapping, text, whole_number
 from tests.auditor.terms import Terms, Violation
 
@@ -23,7 +23,7 @@ def wrong_ledger(
 ) -> list[Violation]:
     """Every difference between an inspect answer and the API's pods and nodes, sorted."""
     cards = {node.name: node for node in (read_node(raw, terms) for raw in nodes)}
-    on_node: defaultdict[str, list[Pod]] = defaultdict(list)
+    on_node: defaultdict[str, list[AuditedPod]] = defaultdict(list)
     for pod in (read_pod(raw, terms) for raw in pods):
         if pod.is_live:
             on_node[pod.node].append(pod)
@@ -64,12 +64,12 @@ def _unknown(names: Iterable[str]) -> Iterator[Violation]:
         yield Violation("I3", f"node {name}", "the ledger has it, the API does not")
 
 
-def _differences(node: NodeCards, live: list[Pod], shown: Raw) -> Iterator[Violation]:
+def _differences(node: NodeCards, live: list[AuditedPod], shown: Raw) -> Iterator[Violation]:
     devices = {whole_number(device.get("id")): device for device in map(mapping, listing(shown.get("devs")))}
     for card in node.cards:
         where = f"node {node.name} card {card.index}"
         device = mapping(devices.get(card.index))
-        want = {holding.pod.uid: holding.units for holding in held_on(node, card, live)}
+        want = {holding.pod.uid: holding.units for holding in find_holdings(node, card, live)}
         have = {text(each.get("uid")): each for each in map(mapping, listing(device.get("pods")))}
         if device.get("totalGPU") != card.units:
             yield Violation("I3", where, f"the ledger has {device.get('totalGPU')} units, the API {card.units}")

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from tests.auditor.asks import Ask, read_ask
+from tests.auditor.asks import AuditedRequest, read_request
 from tests.auditor.raw import Raw, annotations, mapping, metadata, text
-from tests.auditor.records import Record, UnreadableRecordError, read_record
+from tests.auditor.records import AuditedRecord, UnreadableRecordError, read_record
 from tests.auditor.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class AuditedPod:
     """One pod of the API, read once."""
 
     name: str
@@ -17,9 +17,9 @@ class Pod:
     node: str
     phase: str
     terminating: bool
-    ask: Ask
+    ask: AuditedRequest
     notes: dict[str, str]
-    record: Record | None
+    record: AuditedRecord | None
     unreadable: str
     """Why the record cannot be read; empty when it can, or when there is none."""
 
@@ -35,14 +35,14 @@ class Pod:
         return bool(self.node) and self.phase not in {"Succeeded", "Failed"}
 
 
-def read_pod(pod: Raw, terms: Terms) -> Pod:
-    about, notes, ask = metadata(pod), annotations(pod), read_ask(pod, terms)
+def read_pod(pod: Raw, terms: Terms) -> AuditedPod:
+    about, notes, ask = metadata(pod), annotations(pod), read_request(pod, terms)
     record, unreadable = None, ""
     try:
         record = read_record(notes, terms=terms, v1_units=ask.plain_units)
     except UnreadableRecordError as error:
         unreadable = str(error) or "unreadable"
-    return Pod(
+    return AuditedPod(
         name=f"{text(about.get('namespace'))}/{text(about.get('name'))}",
         uid=text(about.get("uid")),
         node=text(mapping(pod.get("spec")).get("nodeName")),

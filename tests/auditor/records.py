@@ -9,7 +9,7 @@ from tests.auditor.terms import ALLOCATION_V2, ALLOCATION_V3, V1, Terms
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AuditedHolding:
     """Units on one card. gpushare names cards by index only."""
 
     index: int
@@ -19,7 +19,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class AuditedShare:
     """What one container may use of one card."""
 
     uuid: str | None
@@ -28,12 +28,12 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AuditedRecord:
     """Which cards a pod holds, as one of the four generations says it."""
 
     generation: str
-    cards: tuple[Held, ...]
-    containers: Mapping[str, tuple[Share, ...]]
+    cards: tuple[AuditedHolding, ...]
+    containers: Mapping[str, tuple[AuditedShare, ...]]
 
     @property
     def is_ours(self) -> bool:
@@ -44,16 +44,16 @@ class UnreadableRecordError(ValueError):
     """A record is there and does not say which cards it means."""
 
 
-def read_record(notes: Mapping[str, str], *, terms: Terms, v1_units: int) -> Record | None:
+def read_record(notes: Mapping[str, str], *, terms: Terms, v1_units: int) -> AuditedRecord | None:
     """The record among a pod's annotations; None when there is none. v1 without `_POD` means the whole request."""
     try:
         if (ours := notes.get(terms.allocation)) is not None:
             return _read_ours(mapping(strict_json(ours)))
         for generation, key in (("v3", ALLOCATION_V3), ("v2", ALLOCATION_V2)):
             if (shares := notes.get(key)) is not None:
-                return Record(generation, _held(units_by_card(shares)), {})
+                return AuditedRecord(generation, _held(units_by_card(shares)), {})
         if (index := notes.get(f"{V1}IDX")) is not None:
-            return Record("v1", _held({_number(index): _number(notes.get(f"{V1}POD", str(v1_units)))}), {})
+            return AuditedRecord("v1", _held({_number(index): _number(notes.get(f"{V1}POD", str(v1_units)))}), {})
     except ValueError as error:
         raise UnreadableRecordError(str(error)) from error
     return None
@@ -79,13 +79,13 @@ def _cards_of(cards: object) -> dict[int, int]:
     return {index: units for index, units in found.items() if units}
 
 
-def _held(cards: Mapping[int, int]) -> tuple[Held, ...]:
+def _held(cards: Mapping[int, int]) -> tuple[AuditedHolding, ...]:
     if not any(cards.values()):
         raise ValueError("no units on any card")
-    return tuple(Held(index, units) for index, units in sorted(cards.items()))
+    return tuple(AuditedHolding(index, units) for index, units in sorted(cards.items()))
 
 
-def _read_ours(found: Raw) -> Record:
+def _read_ours(found: Raw) -> AuditedRecord:
     if whole_number(found.get("v")) != 1:
         raise ValueError(f"version {found.get('v')!r} is not 1")
     cards = tuple(_read_held(mapping(raw)) for raw in listing(found.get("cards")))
@@ -95,18 +95,18 @@ def _read_ours(found: Raw) -> Record:
         name: tuple(_read_share(mapping(raw)) for raw in listing(shares))
         for name, shares in required_mapping(found.get("containers")).items()
     }
-    return Record("ours", cards, containers)
+    return AuditedRecord("ours", cards, containers)
 
 
-def _read_held(raw: Raw) -> Held:
+def _read_held(raw: Raw) -> AuditedHolding:
     index, whole = whole_number(raw.get("index")), raw.get("whole")
     if index is None or index < 0 or not isinstance(whole, bool):
         raise ValueError("a card has no index or does not say whether it is held whole")
-    return Held(index, _units(raw.get("units")), _uuid(raw), whole)
+    return AuditedHolding(index, _units(raw.get("units")), _uuid(raw), whole)
 
 
-def _read_share(raw: Raw) -> Share:
-    return Share(_uuid(raw), _units(raw.get("units")), whole_number(raw.get("mib")))
+def _read_share(raw: Raw) -> AuditedShare:
+    return AuditedShare(_uuid(raw), _units(raw.get("units")), whole_number(raw.get("mib")))
 
 
 def _uuid(raw: Raw) -> str | None:

@@ -3,25 +3,25 @@
 import json
 from collections.abc import Callable
 
-from tests.auditor.builders import Object, Scene, a_bind, a_pod, bound
+from tests.auditor.builders import AuditScene, Object, a_bind, a_pod, bound
 
-Spoil = Callable[[Scene], object]
+Spoil = Callable[[AuditScene], object]
 
 
-def note(pod: str, key: str, value: str) -> Spoil:
+def write_annotation(pod: str, key: str, value: str) -> Spoil:
     """Write one annotation."""
     return lambda scene: scene.notes(pod).update({key: value})
 
 
-def drop(pod: str, key: str) -> Spoil:
+def remove_annotation(pod: str, key: str) -> Spoil:
     """Remove one annotation."""
     return lambda scene: scene.notes(pod).pop(key)
 
 
-def rewrite(pod: str, part: str, **values: object) -> Spoil:
+def rewrite_record(pod: str, part: str, **values: object) -> Spoil:
     """Change fields of every entry in one part of the pod's own record: `cards`, or a container's name."""
 
-    def spoil(scene: Scene) -> None:
+    def spoil(scene: AuditScene) -> None:
         record = json.loads(scene.notes(pod)["vrampack.dev/allocation"])
         for entry in record["cards"] if part == "cards" else record["containers"][part]:
             entry.update(values)
@@ -33,7 +33,7 @@ def rewrite(pod: str, part: str, **values: object) -> Spoil:
 def rename_in_record(pod: str, container: str, name: str) -> Spoil:
     """Give a container's part of the record to another name."""
 
-    def spoil(scene: Scene) -> None:
+    def spoil(scene: AuditScene) -> None:
         record = json.loads(scene.notes(pod)["vrampack.dev/allocation"])
         record["containers"][name] = record["containers"].pop(container)
         scene.notes(pod)["vrampack.dev/allocation"] = json.dumps(record)
@@ -41,55 +41,55 @@ def rename_in_record(pod: str, container: str, name: str) -> Spoil:
     return spoil
 
 
-def label(pod: str, key: str, value: str) -> Spoil:
+def write_label(pod: str, key: str, value: str) -> Spoil:
     """Change what the pod asks after it was bound."""
     return lambda scene: scene.pods[pod]["metadata"]["labels"].update({key: value})
 
 
-def move(pod: str, node: str) -> Spoil:
+def move_pod(pod: str, node: str) -> Spoil:
     """The pod is on another node than its record says."""
     return lambda scene: scene.pods[pod]["spec"].update(nodeName=node)
 
 
-def rebind(node: str, pod: Callable[[], Object], *cards: int, held: int | None = None) -> Spoil:
+def rebind_pod(node: str, pod: Callable[[], Object], *cards: int, held: int | None = None) -> Spoil:
     """Replace a pod by the same one bound another way, consistent in itself."""
     return lambda scene: scene.add(bound(pod(), scene.nodes[node], cards, held=held))
 
 
-def newcomer(units: int, *, card: int, node: str) -> Spoil:
+def add_pod(units: int, *, card: int, node: str) -> Spoil:
     """One more pod of ours with its bind, right in all but the room there is."""
 
-    def spoil(scene: Scene) -> None:
+    def spoil(scene: AuditScene) -> None:
         scene.add(bound(a_pod("new", {"main": units}), scene.nodes[node], [card]))
         scene.transcript.append(a_bind("new", node))
 
     return spoil
 
 
-def both(*spoils: Spoil) -> Spoil:
+def apply_both(*spoils: Spoil) -> Spoil:
     return lambda scene: [spoil(scene) for spoil in spoils]
 
 
 def unit_of(node: str, unit_mib: int) -> Spoil:
     """The node counts in another unit than the cluster."""
 
-    def spoil(scene: Scene) -> None:
+    def spoil(scene: AuditScene) -> None:
         notes = scene.nodes[node]["metadata"]["annotations"]
         notes["vrampack.dev/cards"] = json.dumps(json.loads(notes["vrampack.dev/cards"]) | {"unit_mib": unit_mib})
 
     return spoil
 
 
-def unbind(pod: str) -> Spoil:
+def unbind_pod(pod: str) -> Spoil:
     """The pod is pending again, without a trace."""
 
-    def spoil(scene: Scene) -> None:
+    def spoil(scene: AuditScene) -> None:
         del scene.pods[pod]["spec"]["nodeName"]
         scene.pods[pod]["metadata"]["annotations"] = {}
 
     return spoil
 
 
-def recreate(pod: str) -> Spoil:
+def recreate_pod(pod: str) -> Spoil:
     """The pod that bind placed is gone; another of its name has the place and the record."""
     return lambda scene: scene.pods[pod]["metadata"].update(uid=f"uid-{pod}-again")

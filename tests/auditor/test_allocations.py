@@ -2,21 +2,21 @@
 
 import pytest
 
-from tests.auditor.audit import audit
-from tests.auditor.builders import V1, a_clean_scene, a_legacy_node, a_pod, a_pod_with_init, bound_elsewhere
+from tests.auditor.audit import audit_objects
+from tests.auditor.builders import V1, a_legacy_node, a_pod, a_pod_with_init, bound_elsewhere, clean_scene
 from tests.auditor.spoils import (
     Spoil,
-    both,
-    drop,
-    label,
-    move,
-    newcomer,
-    note,
-    rebind,
+    add_pod,
+    apply_both,
+    move_pod,
+    rebind_pod,
+    remove_annotation,
     rename_in_record,
-    rewrite,
-    unbind,
+    rewrite_record,
+    unbind_pod,
     unit_of,
+    write_annotation,
+    write_label,
 )
 from tests.auditor.terms import ALLOCATION_V2
 
@@ -25,42 +25,50 @@ ALLOCATION = "vrampack.dev/allocation"
 SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
     # I2: the record and the request
     "two cards for an ask of one": (
-        rebind("n1", lambda: a_pod("four", {"main": 4}), 0, 1),
+        rebind_pod("n1", lambda: a_pod("four", {"main": 4}), 0, 1),
         {("I2", "pod ml/four")},
         "2 cards, it asks for 1",
     ),
     "one card for an ask of two": (
-        label("four", "aliyun.com/gpu-count", "2"),
+        write_label("four", "aliyun.com/gpu-count", "2"),
         {("I2", "pod ml/four")},
         "1 cards, it asks for 2",
     ),
-    "card twice": (rewrite("two", "cards", uuid="GPU-n2-1", index=1), {("I2", "pod ml/two")}, "names a card twice"),
-    "card the node lacks": (rewrite("four", "cards", uuid="GPU-x"), {("I2", "pod ml/four")}, "does not have"),
+    "card twice": (
+        rewrite_record("two", "cards", uuid="GPU-n2-1", index=1),
+        {("I2", "pod ml/two")},
+        "names a card twice",
+    ),
+    "card the node lacks": (rewrite_record("four", "cards", uuid="GPU-x"), {("I2", "pod ml/four")}, "does not have"),
     "card of another node": (
-        move("cdi", "n2"),
+        move_pod("cdi", "n2"),
         {("I2", "pod ml/cdi"), ("I4", "pod ml/cdi"), ("I1", "node n2 card 0")},
         "does not have",
     ),
     "node the API does not show": (lambda s: s.nodes.pop("cdi"), {("I2", "pod ml/cdi")}, "which the API does not show"),
-    "index of another card": (rewrite("init", "cards", index=0), {("I2", "pod ml/init")}, "GPU-n1-1 is index 0"),
-    "units differ from the request": (rewrite("four", "cards", units=3), {("I2", "pod ml/four")}, "holds 3 units"),
+    "index of another card": (rewrite_record("init", "cards", index=0), {("I2", "pod ml/init")}, "GPU-n1-1 is index 0"),
+    "units differ from the request": (
+        rewrite_record("four", "cards", units=3),
+        {("I2", "pod ml/four")},
+        "holds 3 units",
+    ),
     "init container ignored": (
-        rebind("n1", a_pod_with_init, 1, held=3),
+        rebind_pod("n1", a_pod_with_init, 1, held=3),
         {("I2", "pod ml/init")},
         "holds 3 units of card 1, its request comes to 7",
     ),
     "whole card counted by units": (
-        rewrite("whole", "cards", units=6),
+        rewrite_record("whole", "cards", units=6),
         {("I2", "pod ml/whole")},
         "request comes to 15",
     ),
     "whole without asking": (
-        rewrite("four", "cards", whole=True),
+        rewrite_record("four", "cards", whole=True),
         {("I1", "node n1 card 0"), ("I2", "pod ml/four")},
         "whole=True",
     ),
     "units that do not divide": (
-        label("two", "aliyun.com/gpu-count", "3"),
+        write_label("two", "aliyun.com/gpu-count", "3"),
         {("I2", "pod ml/two")},
         "do not divide by 3",
     ),
@@ -70,17 +78,17 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         "asks for nothing and holds 4",
     ),
     "record nobody can read": (
-        note("cdi", "vrampack.dev/allocation", "{"),
+        write_annotation("cdi", "vrampack.dev/allocation", "{"),
         {("I2", "pod ml/cdi")},
         "cannot be read",
     ),
     "key twice in the record": (
-        note("cdi", "vrampack.dev/allocation", '{"v":1,"v":1}'),
+        write_annotation("cdi", "vrampack.dev/allocation", '{"v":1,"v":1}'),
         {("I2", "pod ml/cdi")},
         "a key comes twice",
     ),
     "whole card for an ask larger than it": (
-        rebind("n2", lambda: a_pod("whole", {"main": 16}, whole=True), 0, held=15),
+        rebind_pod("n2", lambda: a_pod("whole", {"main": 16}, whole=True), 0, held=15),
         {("I2", "pod ml/whole")},
         "asks 16 units of card 0, which has 15",
     ),
@@ -92,9 +100,13 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         "does not have",
     ),
     "node of another unit": (unit_of("cdi", 256), {("I2", "pod ml/cdi")}, "units of 256 MiB"),
-    "v1 record of another size": (note("v1", f"{V1}POD", "3"), {("I2", "pod ml/v1")}, "v1 record holds 3 units"),
+    "v1 record of another size": (
+        write_annotation("v1", f"{V1}POD", "3"),
+        {("I2", "pod ml/v1")},
+        "v1 record holds 3 units",
+    ),
     "v2 record of another size": (
-        note("v2", ALLOCATION_V2, '{"0":{"0":3}}'),
+        write_annotation("v2", ALLOCATION_V2, '{"0":{"0":3}}'),
         {("I2", "pod ml/v2")},
         "v2 record holds 3 units",
     ),
@@ -105,79 +117,91 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         "container warm is missing from the record",
     ),
     "container's units differ": (
-        rewrite("four", "main", units=3),
+        rewrite_record("four", "main", units=3),
         {("I2", "pod ml/four")},
         "3 units of card 0, it asks for 4",
     ),
-    "container on another card": (rewrite("four", "main", uuid="GPU-n1-1"), {("I2", "pod ml/four")}, "on other cards"),
+    "container on another card": (
+        rewrite_record("four", "main", uuid="GPU-n1-1"),
+        {("I2", "pod ml/four")},
+        "on other cards",
+    ),
     # floor(16130 * 4 / 15) = 4301
-    "limit off by one": (rewrite("four", "main", mib=4302), {("I2", "pod ml/four")}, "the rule gives 4301"),
+    "limit off by one": (rewrite_record("four", "main", mib=4302), {("I2", "pod ml/four")}, "the rule gives 4301"),
     "limit annotation differs": (
-        note("four", "limit-mib.vrampack.dev/main", "4302"),
+        write_annotation("four", "limit-mib.vrampack.dev/main", "4302"),
         {("I2", "pod ml/four")},
         "limit annotation '4302', the record gives 4301",
     ),
     "limit annotation on a legacy node": (
-        note("legacy", "limit-mib.vrampack.dev/main", "5376"),
+        write_annotation("legacy", "limit-mib.vrampack.dev/main", "5376"),
         {("I2", "pod ml/legacy")},
         "the record gives None",
     ),
     "visible devices name another card": (
-        note("four", "visible-devices.vrampack.dev/main", "GPU-n1-1"),
+        write_annotation("four", "visible-devices.vrampack.dev/main", "GPU-n1-1"),
         {("I2", "pod ml/four")},
         "sees 'GPU-n1-1', the record gives it 'GPU-n1-0'",
     ),
     "visible devices missing for an init container": (
-        drop("init", "visible-devices.vrampack.dev/warm"),
+        remove_annotation("init", "visible-devices.vrampack.dev/warm"),
         {("I2", "pod ml/init")},
         "container warm sees None",
     ),
     "visible devices for a container that asks nothing": (
-        note("init", "visible-devices.vrampack.dev/quiet", "GPU-n1-1"),
+        write_annotation("init", "visible-devices.vrampack.dev/quiet", "GPU-n1-1"),
         {("I2", "pod ml/init")},
         "no part in the record",
     ),
     "uuid where the node wants a CDI name": (
-        note("cdi", "visible-devices.vrampack.dev/main", "GPU-cdi-0"),
+        write_annotation("cdi", "visible-devices.vrampack.dev/main", "GPU-cdi-0"),
         {("I2", "pod ml/cdi")},
         "gpu=GPU-cdi-0",
     ),
     # I2: what older readers read
     "gpushare value on another card": (
-        note("four", ALLOCATION_V2, '{"0":{"1":4}}'),
+        write_annotation("four", ALLOCATION_V2, '{"0":{"1":4}}'),
         {("I2", "pod ml/four")},
         "gives card 0 0 units",
     ),
     "gpushare value of another sum": (
-        note("four", ALLOCATION_V2, '{"0":{"0":5}}'),
+        write_annotation("four", ALLOCATION_V2, '{"0":{"0":5}}'),
         {("I2", "pod ml/four")},
         "gives card 0 5 units",
     ),
     "gpushare value on one card too many": (
-        note("four", ALLOCATION_V2, '{"0":{"0":4,"1":4}}'),
+        write_annotation("four", ALLOCATION_V2, '{"0":{"0":4,"1":4}}'),
         {("I2", "pod ml/four")},
         "comes to",
     ),
     "gpushare value for the wrong container": (
-        note("init", ALLOCATION_V2, '{"0":{"1":5},"1":{"1":2}}'),
+        write_annotation("init", ALLOCATION_V2, '{"0":{"1":5},"1":{"1":2}}'),
         {("I2", "pod ml/init")},
         "comes to {'1': {1: 7}}",
     ),
-    "gpushare value missing": (drop("four", ALLOCATION_V2), {("I2", "pod ml/four")}, "is missing"),
-    "IDX of another card": (note("four", f"{V1}IDX", "1"), {("I2", "pod ml/four")}, "IDX is '1'"),
-    "IDX for two cards": (note("two", f"{V1}IDX", "1"), {("I2", "pod ml/two")}, "the record gives None"),
-    "POD of one card only": (note("two", f"{V1}POD", "5"), {("I2", "pod ml/two")}, "the record gives '10'"),
-    "DEV of another card": (note("two", f"{V1}DEV", "15"), {("I2", "pod ml/two")}, "the record gives '11'"),
-    "ASSIGNED left open": (note("four", f"{V1}ASSIGNED", "false"), {("I2", "pod ml/four")}, "ASSIGNED is 'false'"),
-    "ASSUME_TIME missing": (drop("four", f"{V1}ASSUME_TIME"), {("I2", "pod ml/four")}, "not Unix nanoseconds"),
+    "gpushare value missing": (remove_annotation("four", ALLOCATION_V2), {("I2", "pod ml/four")}, "is missing"),
+    "IDX of another card": (write_annotation("four", f"{V1}IDX", "1"), {("I2", "pod ml/four")}, "IDX is '1'"),
+    "IDX for two cards": (write_annotation("two", f"{V1}IDX", "1"), {("I2", "pod ml/two")}, "the record gives None"),
+    "POD of one card only": (write_annotation("two", f"{V1}POD", "5"), {("I2", "pod ml/two")}, "the record gives '10'"),
+    "DEV of another card": (write_annotation("two", f"{V1}DEV", "15"), {("I2", "pod ml/two")}, "the record gives '11'"),
+    "ASSIGNED left open": (
+        write_annotation("four", f"{V1}ASSIGNED", "false"),
+        {("I2", "pod ml/four")},
+        "ASSIGNED is 'false'",
+    ),
+    "ASSUME_TIME missing": (
+        remove_annotation("four", f"{V1}ASSUME_TIME"),
+        {("I2", "pod ml/four")},
+        "not Unix nanoseconds",
+    ),
 }
 
 
 @pytest.mark.parametrize(("spoil", "want", "says"), SEEDED.values(), ids=SEEDED)
 def test_a_wrong_allocation_is_reported(spoil: Spoil, want: set[tuple[str, str]], says: str) -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     spoil(scene)
-    found = audit(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=True)
+    found = audit_objects(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=True)
     assert {(violation.invariant, violation.object) for violation in found} == want
     assert any(says in violation.text for violation in found)
 
@@ -214,10 +238,10 @@ UNREADABLE = {
 @pytest.mark.parametrize(("key", "value"), UNREADABLE.values(), ids=UNREADABLE)
 def test_a_record_nobody_can_read_is_reported_and_counts_on_every_card(key: str, value: str) -> None:
     """Of 11 units it leaves no room for 5 more on any card of its node."""
-    scene = a_clean_scene()
+    scene = clean_scene()
     scene.notes("unrecorded")[key] = value
-    both(unbind("cdi"), newcomer(5, card=0, node="cdi"))(scene)
-    found = audit(scene.pods.values(), scene.nodes.values())
+    apply_both(unbind_pod("cdi"), add_pod(5, card=0, node="cdi"))(scene)
+    found = audit_objects(scene.pods.values(), scene.nodes.values())
     assert [(violation.invariant, violation.object) for violation in found] == [
         ("I1", "node cdi card 0"),
         ("I2", "pod ml/unrecorded"),
@@ -228,4 +252,4 @@ def test_a_record_nobody_can_read_is_reported_and_counts_on_every_card(key: str,
 def test_a_whole_card_that_gpushare_gave_is_valid() -> None:
     pod = bound_elsewhere("whole", "old", {ALLOCATION_V2: '{"0":{"1":15}}'})
     pod["metadata"]["labels"]["ack.gpushare.placement"] = "require-whole-device"
-    assert audit([pod], [a_legacy_node()]) == []
+    assert audit_objects([pod], [a_legacy_node()]) == []

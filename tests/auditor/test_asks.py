@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.auditor.asks import read_ask
+from tests.auditor.asks import read_request
 from tests.auditor.builders import Object, a_pod
 from tests.auditor.raw import quantity
 from tests.auditor.terms import Terms
@@ -26,7 +26,7 @@ HELD = {
 
 @pytest.mark.parametrize(("pod", "units"), HELD.values(), ids=HELD)
 def test_what_a_pod_holds_for_life(pod: Object, units: int) -> None:
-    ask = read_ask(pod, Terms())
+    ask = read_request(pod, Terms())
     assert (ask.units, ask.faults) == (units, ())
 
 
@@ -34,21 +34,21 @@ def test_a_sidecar_after_an_init_container_does_not_run_beside_it() -> None:
     pod = a_pod("p", {"a": 1}, init={"i": 4}, sidecars={"s": 2})
     pod["spec"]["initContainers"].reverse()
     # the larger of 1 + 2 and 4
-    assert read_ask(pod, Terms()).units == 4
+    assert read_request(pod, Terms()).units == 4
 
 
 @pytest.mark.parametrize("label", ["0", "-1", "two", "", "1.5"])
 def test_a_number_of_cards_that_is_none_is_a_fault(label: str) -> None:
     pod = a_pod("p")
     pod["metadata"]["labels"]["aliyun.com/gpu-count"] = label
-    assert read_ask(pod, Terms()).faults
+    assert read_request(pod, Terms()).faults
 
 
 @pytest.mark.parametrize("amount", ["1500m", "-4", "four", "10G"])
 def test_an_amount_nobody_may_ask_is_a_fault(amount: str) -> None:
     pod = a_pod("p")
     pod["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": amount}}
-    assert read_ask(pod, Terms()).faults
+    assert read_request(pod, Terms()).faults
 
 
 QUANTITIES = {"4": 4, "1k": 1000, "1Ki": 1024, "2e3": 2000, "4000m": 4, "0.5k": 500, "5E": 5 * 10**18, 7: 7, None: 0}

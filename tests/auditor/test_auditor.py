@@ -6,48 +6,57 @@ from pathlib import Path
 
 import pytest
 
-from tests.auditor.audit import audit
-from tests.auditor.builders import V1, Scene, a_bind, a_clean_scene
-from tests.auditor.spoils import Spoil, both, label, newcomer, note, recreate, rewrite, unbind
+from tests.auditor.audit import audit_objects
+from tests.auditor.builders import V1, AuditScene, a_bind, clean_scene
+from tests.auditor.spoils import (
+    Spoil,
+    add_pod,
+    apply_both,
+    recreate_pod,
+    rewrite_record,
+    unbind_pod,
+    write_annotation,
+    write_label,
+)
 from tests.auditor.terms import Terms, Violation
 
 CARD_0, CARD_1 = ("I1", "node n1 card 0"), ("I1", "node n1 card 1")
 
 SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
     # I1: n1/0 holds 8 + 4 + 3 = 15 of 15, n1/1 holds 7, n2/0 is held whole
-    "card over by one unit": (newcomer(1, card=0, node="n1"), {CARD_0}, "16 of 15 units held"),
-    "memory of a terminating pod resold": (newcomer(3, card=0, node="n1"), {CARD_0}, "leaving 3 (terminating)"),
-    "peak of an init container resold": (newcomer(9, card=1, node="n1"), {CARD_1}, "16 of 15 units held"),
+    "card over by one unit": (add_pod(1, card=0, node="n1"), {CARD_0}, "16 of 15 units held"),
+    "memory of a terminating pod resold": (add_pod(3, card=0, node="n1"), {CARD_0}, "leaving 3 (terminating)"),
+    "peak of an init container resold": (add_pod(9, card=1, node="n1"), {CARD_1}, "16 of 15 units held"),
     "small card of mixed cards over": (
-        newcomer(7, node="n2", card=1),
+        add_pod(7, node="n2", card=1),
         {("I1", "node n2 card 1")},
         "12 of 11 units held",
     ),
     "whole card shared": (
-        both(rewrite("whole", "cards", units=6), newcomer(6, card=0, node="n2")),
+        apply_both(rewrite_record("whole", "cards", units=6), add_pod(6, card=0, node="n2")),
         {("I1", "node n2 card 0"), ("I2", "pod ml/whole")},
         "held whole and shared: ml/new 6, ml/whole 6 (whole)",
     ),
     "card of a legacy node over": (
-        newcomer(11, node="old", card=0),
+        add_pod(11, node="old", card=0),
         {("I1", "node old card 0")},
         "20 of 15 units held",
     ),
-    "pod without a record forgotten": (newcomer(5, node="cdi", card=1), {("I1", "node cdi card 1")}, "16 of 15 units"),
+    "pod without a record forgotten": (add_pod(5, node="cdi", card=1), {("I1", "node cdi card 1")}, "16 of 15 units"),
     "record naming a missing card counts everywhere": (
-        rewrite("four", "cards", uuid="GPU-x", units=9),
+        rewrite_record("four", "cards", uuid="GPU-x", units=9),
         {CARD_0, CARD_1, ("I2", "pod ml/four")},
         "16 of 15 units held: ml/four 9 (on some card of this node), ml/init 7",
     ),
     "pod without a record that asks a whole card": (
-        label("unrecorded", "ack.gpushare.placement", "require-whole-device"),
+        write_label("unrecorded", "ack.gpushare.placement", "require-whole-device"),
         {("I1", "node cdi card 0")},
         "19 of 15 units held",
     ),
     # I4
-    "yes but unbound": (unbind("four"), {("I4", "pod ml/four")}, "yes for node n1, the API shows no node"),
+    "yes but unbound": (unbind_pod("four"), {("I4", "pod ml/four")}, "yes for node n1, the API shows no node"),
     "yes but on another node": (
-        lambda s: s.say("four", "n2"),
+        lambda s: s.add_bind_answer("four", "n2"),
         {("I4", "pod ml/four")},
         "yes for node n2, the API shows n1",
     ),
@@ -61,23 +70,35 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
         {("I4", "pod ml/four")},
         "without our record",
     ),
-    "no but bound": (lambda s: s.say("four", "n1", "pod is gone"), {("I4", "pod ml/four")}, "no for node n1"),
-    "status 500 but bound": (lambda s: s.say("four", "n1", status=500), {("I4", "pod ml/four")}, "no for node n1"),
+    "no but bound": (
+        lambda s: s.add_bind_answer("four", "n1", "pod is gone"),
+        {("I4", "pod ml/four")},
+        "no for node n1",
+    ),
+    "status 500 but bound": (
+        lambda s: s.add_bind_answer("four", "n1", status=500),
+        {("I4", "pod ml/four")},
+        "no for node n1",
+    ),
     "yes for another uid": (
-        recreate("four"),
+        recreate_pod("four"),
         {("I4", "pod ml/four")},
         "yes for uid uid-four, the API shows uid uid-four-again",
     ),
     "bound with no bind call": (lambda s: s.transcript.pop(0), {("I4", "pod ml/eight")}, "no bind call asked for that"),
     # I6
     "unbound with a record": (
-        note("pending", "vrampack.dev/allocation", "{}"),
+        write_annotation("pending", "vrampack.dev/allocation", "{}"),
         {("I6", "pod ml/pending")},
         "allocation",
     ),
-    "unbound with an old record": (note("pending", f"{V1}IDX", "0"), {("I6", "pod ml/pending")}, f"{V1}IDX"),
+    "unbound with an old record": (
+        write_annotation("pending", f"{V1}IDX", "0"),
+        {("I6", "pod ml/pending")},
+        f"{V1}IDX",
+    ),
     "unbound with an environment": (
-        note("pending", "visible-devices.vrampack.dev/main", "all"),
+        write_annotation("pending", "visible-devices.vrampack.dev/main", "all"),
         {("I6", "pod ml/pending")},
         "visible-devices.vrampack.dev/main",
     ),
@@ -86,7 +107,7 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
 
 @pytest.mark.parametrize(("spoil", "want", "says"), SEEDED.values(), ids=SEEDED)
 def test_a_seeded_violation_is_reported(spoil: Spoil, want: set[tuple[str, str]], says: str) -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     spoil(scene)
     found = judge(scene)
     assert {(violation.invariant, violation.object) for violation in found} == want
@@ -94,14 +115,18 @@ def test_a_seeded_violation_is_reported(spoil: Spoil, want: set[tuple[str, str]]
 
 
 def test_a_clean_cluster_has_no_violation() -> None:
-    assert judge(a_clean_scene()) == []
+    assert judge(clean_scene()) == []
 
 
 ALLOWED: dict[str, Spoil] = {
-    "reply lost, and bound": lambda s: s.say("four", "n1", cut="connection closed"),
-    "reply lost, not bound": both(unbind("four"), lambda s: s.say("four", "n1", cut="connection closed")),
-    "outcome unknown, and bound": lambda s: s.say("four", "n1", "bind outcome unknown: no answer in 3 s"),
-    "outcome unknown, not bound": both(unbind("four"), lambda s: s.say("four", "n1", "bind outcome unknown")),
+    "reply lost, and bound": lambda s: s.add_bind_answer("four", "n1", cut="connection closed"),
+    "reply lost, not bound": apply_both(
+        unbind_pod("four"), lambda s: s.add_bind_answer("four", "n1", cut="connection closed")
+    ),
+    "outcome unknown, and bound": lambda s: s.add_bind_answer("four", "n1", "bind outcome unknown: no answer in 3 s"),
+    "outcome unknown, not bound": apply_both(
+        unbind_pod("four"), lambda s: s.add_bind_answer("four", "n1", "bind outcome unknown")
+    ),
     "no, then yes": lambda s: s.transcript.append(a_bind("four", "n1", "watch is stale")),
     "no for the node it is not on": lambda s: s.transcript.append(a_bind("four", "n2", "already bound to n1")),
     "empty answer, which the scheduler takes for success": lambda s: s.transcript[1].update(answer={}),
@@ -110,65 +135,66 @@ ALLOWED: dict[str, Spoil] = {
     "other verbs and bodies without a pod": lambda s: s.transcript.extend(
         [{"verb": "filter", "request": {}, "status": 200, "answer": {}}, {"verb": "bind", "request": None}, {}]
     ),
-    "answer that is no object": both(unbind("four"), lambda s: s.transcript[1].update(answer=None)),
-    "pod recreated, and pending": both(recreate("four"), unbind("four")),
-    "memory of a pod that is over": newcomer(8, card=1, node="n1"),
-    "a kick on a pending pod": note("pending", "vrampack.dev/retry", "17-4"),
+    "answer that is no object": apply_both(unbind_pod("four"), lambda s: s.transcript[1].update(answer=None)),
+    "pod recreated, and pending": apply_both(recreate_pod("four"), unbind_pod("four")),
+    "memory of a pod that is over": add_pod(8, card=1, node="n1"),
+    "a kick on a pending pod": write_annotation("pending", "vrampack.dev/retry", "17-4"),
 }
 
 
 @pytest.mark.parametrize("change", ALLOWED.values(), ids=ALLOWED)
 def test_what_is_allowed_is_not_reported(change: Spoil) -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     change(scene)
     assert judge(scene) == []
 
 
 def test_a_placement_without_a_bind_call_is_fine_when_the_transcript_is_not_complete() -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     scene.transcript.clear()
     assert judge(scene, complete=False) == []
 
 
 def test_a_pod_of_another_uid_is_noticed_without_a_complete_transcript() -> None:
-    scene = a_clean_scene()
-    recreate("four")(scene)
+    scene = clean_scene()
+    recreate_pod("four")(scene)
     assert [violation.invariant for violation in judge(scene, complete=False)] == ["I4"]
 
 
 def test_a_pod_that_was_seen_on_a_card_counts_there_only() -> None:
     """11 units on card 0, where 4 are recorded: full; card 1 is free."""
-    scene = a_clean_scene()
+    scene = clean_scene()
     seen = '{"v":1,"pods":{"uid-unrecorded":[{"uuid":"GPU-cdi-0","units":11}]}}'
     scene.nodes["cdi"]["metadata"]["annotations"]["vrampack.dev/observed"] = seen
-    newcomer(15, card=1, node="cdi")(scene)
+    add_pod(15, card=1, node="cdi")(scene)
     assert judge(scene) == []
-    newcomer(1, card=0, node="cdi")(scene)
+    add_pod(1, card=0, node="cdi")(scene)
     assert ["ml/unrecorded 11 (observed)" in violation.text for violation in judge(scene)] == [True]
 
 
 def test_pods_without_a_record_can_be_left_out() -> None:
-    scene = a_clean_scene()
-    newcomer(5, card=1, node="cdi")(scene)
-    assert audit(scene.pods.values(), scene.nodes.values(), count_unrecorded=False) == []
+    scene = clean_scene()
+    add_pod(5, card=1, node="cdi")(scene)
+    assert audit_objects(scene.pods.values(), scene.nodes.values(), count_unrecorded=False) == []
 
 
 def test_an_excused_object_still_counts_on_its_card() -> None:
-    scene = a_clean_scene()
-    rewrite("four", "cards", units=5)(scene)
-    found = audit(scene.pods.values(), scene.nodes.values(), excused={"pod ml/four"})
+    scene = clean_scene()
+    rewrite_record("four", "cards", units=5)(scene)
+    found = audit_objects(scene.pods.values(), scene.nodes.values(), excused={"pod ml/four"})
     assert [(violation.invariant, violation.object) for violation in found] == [CARD_0]
 
 
 def test_names_unit_and_reserve_are_terms_of_the_cluster() -> None:
     """With 500 MiB reserved the rule gives floor(15630 * 4 / 15) = 4168, where the clean scene recorded 4301."""
-    scene = a_clean_scene()
-    found = audit([scene.pods["four"]], scene.nodes.values(), terms=Terms(reserve_mib=500))
+    scene = clean_scene()
+    found = audit_objects([scene.pods["four"]], scene.nodes.values(), terms=Terms(reserve_mib=500))
     assert [violation.text for violation in found if "4168" in violation.text] == [
         "container main is limited to 4301 MiB of card 0, the rule gives 4168"
     ]
     assert (
-        audit(scene.pods.values(), scene.nodes.values(), terms=Terms(memory="a/b", domain="c.d"))[0].invariant == "I2"
+        audit_objects(scene.pods.values(), scene.nodes.values(), terms=Terms(memory="a/b", domain="c.d"))[0].invariant
+        == "I2"
     )
 
 
@@ -187,5 +213,5 @@ def test_the_auditor_imports_the_standard_library_and_itself_only() -> None:
                 assert ours or name.split(".")[0] in sys.stdlib_module_names, f"{file.name} imports {name}"
 
 
-def judge(scene: Scene, *, complete: bool = True) -> list[Violation]:
-    return audit(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=complete)
+def judge(scene: AuditScene, *, complete: bool = True) -> list[Violation]:
+    return audit_objects(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=complete)

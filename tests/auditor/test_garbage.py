@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.auditor.audit import audit
-from tests.auditor.builders import Object, a_clean_scene, bound_elsewhere
-from tests.auditor.spoils import newcomer
+from tests.auditor.audit import audit_objects
+from tests.auditor.builders import Object, bound_elsewhere, clean_scene
+from tests.auditor.spoils import add_pod
 
 OBJECTS: dict[str, Object] = {
     "empty": {},
@@ -26,22 +26,24 @@ OBJECTS: dict[str, Object] = {
 
 @pytest.mark.parametrize("garbage", OBJECTS.values(), ids=OBJECTS)
 def test_garbage_does_not_hide_another_violation(garbage: Object) -> None:
-    scene = a_clean_scene()
-    newcomer(1, card=0, node="n1")(scene)
-    found = audit([garbage, *scene.pods.values()], [garbage, *scene.nodes.values()], [garbage, *scene.transcript])
+    scene = clean_scene()
+    add_pod(1, card=0, node="n1")(scene)
+    found = audit_objects(
+        [garbage, *scene.pods.values()], [garbage, *scene.nodes.values()], [garbage, *scene.transcript]
+    )
     assert ("I1", "node n1 card 0") in {(violation.invariant, violation.object) for violation in found}
 
 
 def test_any_value_anywhere_gets_an_answer() -> None:
     """Also inside the JSON that annotations hold; 200 scenes take a second."""
     chance = random.Random(3)
-    clean = a_clean_scene()
+    clean = clean_scene()
     for _ in range(200):
         scene = deepcopy({"pods": clean.pods, "nodes": clean.nodes, "transcript": dict(enumerate(clean.transcript))})
         for _ in range(chance.randint(1, 4)):
             spoil(chance, scene)
         pods, nodes, transcript = ([o for o in part.values() if isinstance(o, dict)] for part in parts(scene))
-        for violation in audit(pods, nodes, transcript, complete=True):
+        for violation in audit_objects(pods, nodes, transcript, complete=True):
             assert str(violation).encode()
 
 

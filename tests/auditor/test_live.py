@@ -14,9 +14,9 @@ from threading import Event, Thread
 import pytest
 
 from tests.auditor.__main__ import main
-from tests.auditor.api import Api
-from tests.auditor.builders import Object, Scene, a_clean_scene, a_node, a_pod, bound
-from tests.auditor.spoils import newcomer
+from tests.auditor.api import AuditorApi
+from tests.auditor.builders import AuditScene, Object, a_node, a_pod, bound, clean_scene
+from tests.auditor.spoils import add_pod
 from tests.auditor.terms import Terms, Violation
 from tests.auditor.watch import CardWatch, LiveWatch
 
@@ -26,7 +26,7 @@ OVER = "I1 node n1 card 0: 16 of 15 units held: ml/eight 8, ml/four 4, ml/leavin
 class FakeApi:
     """Serves a scene in pages of one object, then the events put into `events` on its pod watches."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: AuditScene) -> None:
         self.scene = scene
         self.events: Queue[Object | None] = Queue()
         self.closing = Event()
@@ -80,7 +80,7 @@ def serving(api: FakeApi) -> Iterator[str]:
 
 
 def test_the_command_says_nothing_about_a_clean_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    api, token = FakeApi(a_clean_scene()), tmp_path / "token"
+    api, token = FakeApi(clean_scene()), tmp_path / "token"
     token.write_text("secret\n")
     with serving(api) as url:
         assert (
@@ -102,9 +102,9 @@ def test_the_command_says_nothing_about_a_clean_cluster(tmp_path: Path, capsys: 
 
 
 def test_the_command_prints_each_violation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scene = a_clean_scene()
-    newcomer(1, card=0, node="n1")(scene)
-    scene.say("four", "n1", "no room")
+    scene = clean_scene()
+    add_pod(1, card=0, node="n1")(scene)
+    scene.add_bind_answer("four", "n1", "no room")
     with serving(FakeApi(scene)) as url:
         arguments = ["--api", url, "--transcript", _transcript(scene, tmp_path)]
         assert main(arguments) == 1
@@ -115,7 +115,7 @@ def test_the_command_prints_each_violation(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_watch_reports_a_moment_that_passes() -> None:
     """The card is over for one event only; two lists would never have seen it."""
-    scene, cards = a_clean_scene(), CardWatch(Terms())
+    scene, cards = clean_scene(), CardWatch(Terms())
     assert [*cards.replace("nodes", scene.nodes.values()), *cards.replace("pods", scene.pods.values())] == []
     pod = bound(a_pod("new", {"main": 1}), scene.nodes["n1"])
     assert [str(found) for found in cards.apply("pods", {"type": "ADDED", "object": pod})] == [OVER]
@@ -125,7 +125,7 @@ def test_a_watch_reports_a_moment_that_passes() -> None:
 
 
 def test_a_watch_notices_a_card_that_shrinks_and_a_list_that_lost_a_pod() -> None:
-    scene, cards = a_clean_scene(), CardWatch(Terms())
+    scene, cards = clean_scene(), CardWatch(Terms())
     cards.replace("nodes", scene.nodes.values())
     cards.replace("pods", scene.pods.values())
     smaller = {"type": "MODIFIED", "object": a_node("n1", units=(14, 15))}
@@ -136,15 +136,15 @@ def test_a_watch_notices_a_card_that_shrinks_and_a_list_that_lost_a_pod() -> Non
 
 
 def test_a_live_watch_follows_events_and_lists_again_after_an_error() -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     api = FakeApi(scene)
     found: Queue[Violation] = Queue()
     with serving(api) as url:
-        watch = LiveWatch(Api(url), Terms(), found.put)
+        watch = LiveWatch(AuditorApi(url), Terms(), found.put)
         watch.start()
         api.events.put({"type": "ADDED", "object": bound(a_pod("new", {"main": 1}), scene.nodes["n1"])})
         assert str(found.get(timeout=10)) == OVER
-        newcomer(2, card=0, node="n1")(scene)
+        add_pod(2, card=0, node="n1")(scene)
         api.events.put({"type": "ERROR", "object": {"code": 410}})
         assert found.get(timeout=10).text.startswith("17 of 15 units")
         assert api.lists == 2
@@ -152,7 +152,7 @@ def test_a_live_watch_follows_events_and_lists_again_after_an_error() -> None:
 
 
 def test_the_watching_command_ends_on_a_signal_with_what_it_saw() -> None:
-    scene = a_clean_scene()
+    scene = clean_scene()
     api = FakeApi(scene)
     with serving(api) as url:
         command = [sys.executable, "-m", "tests.auditor", "--watch", "--api", url]
@@ -168,7 +168,7 @@ def test_the_watching_command_ends_on_a_signal_with_what_it_saw() -> None:
             assert auditor.wait(10) == 1
 
 
-def _transcript(scene: Scene, folder: Path) -> str:
+def _transcript(scene: AuditScene, folder: Path) -> str:
     file = folder / "transcript.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in scene.transcript))
     return str(file)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.auditor.builders import a_node, a_pod, bound
-from tests.auditor.places import placeable
+from tests.auditor.places import find_placeable_pods
 
 Object = dict[str, Any]  # Any: raw objects, as in the builders
 NODES = [a_node("n1"), a_node("n2", (15, 11))]
@@ -30,14 +30,14 @@ CASES: dict[str, tuple[Object, bool]] = {
 
 @pytest.mark.parametrize(("pod", "fits"), CASES.values(), ids=CASES)
 def test_a_pod_has_a_place(pod: Object, *, fits: bool) -> None:
-    assert placeable([*HELD, pod], NODES) == (["ml/new"] if fits else [])
+    assert find_placeable_pods([*HELD, pod], NODES) == (["ml/new"] if fits else [])
 
 
 def test_a_bound_pod_needs_none() -> None:
-    assert placeable(HELD, NODES) == []
+    assert find_placeable_pods(HELD, NODES) == []
 
 
 def test_a_finished_pod_leaves_room() -> None:
     over = [dict(pod, status={"phase": "Succeeded"}) for pod in HELD]
 
-    assert placeable([*over, a_pod("new", {"main": 15})], NODES) == ["ml/new"]
+    assert find_placeable_pods([*over, a_pod("new", {"main": 15})], NODES) == ["ml/new"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from http.client import HTTPException
 from threading import Event, Lock, Thread
 
-from tests.auditor.api import Api, ApiError
+from tests.auditor.api import ApiError, AuditorApi
 from tests.auditor.cards import NodeCards, read_node
-from tests.auditor.holdings import over_committed
-from tests.auditor.pods import Pod, read_pod
+from tests.auditor.holdings import find_oversold_cards
+from tests.auditor.pods import AuditedPod, read_pod
 from tests.auditor.raw import Raw, mapping, metadata, text
 from tests.auditor.terms import Terms, Violation
 
@@ -28,8 +28,8 @@ class CardWatch:
         self._terms = terms
         self._count_unrecorded = count_unrecorded
         self._nodes: dict[str, NodeCards] = {}
-        self._pods: dict[str, Pod] = {}
-        self._on_node: defaultdict[str, dict[str, Pod]] = defaultdict(dict)
+        self._pods: dict[str, AuditedPod] = {}
+        self._on_node: defaultdict[str, dict[str, AuditedPod]] = defaultdict(dict)
         self._told: defaultdict[str, set[Violation]] = defaultdict(set)
 
     def replace(self, kind: str, items: Iterable[Raw]) -> list[Violation]:
@@ -68,7 +68,7 @@ class CardWatch:
     def _judge(self, name: str) -> Iterator[Violation]:
         node = self._nodes.get(name)
         pods = self._on_node[name].values()
-        now = set(over_committed(node, pods, count_unrecorded=self._count_unrecorded)) if node else set()
+        now = set(find_oversold_cards(node, pods, count_unrecorded=self._count_unrecorded)) if node else set()
         yield from sorted(now - self._told[name])
         self._told[name] = now
 
@@ -76,7 +76,7 @@ class CardWatch:
 class LiveWatch:
     """Feeds a `CardWatch` from two watch threads and passes on what it finds."""
 
-    def __init__(self, api: Api, terms: Terms, tell: Callable[[Violation], None]) -> None:
+    def __init__(self, api: AuditorApi, terms: Terms, tell: Callable[[Violation], None]) -> None:
         self._api = api
         self._cards = CardWatch(terms)
         self._tell = tell

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.figures import compute_percentile
 from benchmarks.objects import FULL_NODE_FREE_UNITS, MAX_ASKED_UNITS, NODE_BYTES, PAGE_SIZE, POD_BYTES, BenchmarkCluster
-from tests.wire.service import Extender
+from tests.wire.service import InMemoryExtender
 
 CLUSTER = BenchmarkCluster(nodes=50, pods=200, others=300, pending=2, seed=3)
 
@@ -33,7 +33,7 @@ def pods() -> list[Any]:
 
 
 def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
-    extender = Extender(nodes, pods)
+    extender = InMemoryExtender(nodes, pods)
     assert extender.notices == []
     assert len(list(extender.ledger.list_pods())) == 202
 
@@ -41,7 +41,7 @@ def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[A
 def test_half_of_the_nodes_have_room_for_whatever_is_asked_and_the_others_have_none(
     nodes: list[Any], pods: list[Any]
 ) -> None:
-    ledger = Extender(nodes, pods).ledger
+    ledger = InMemoryExtender(nodes, pods).ledger
     for at, name in enumerate(CLUSTER.list_node_names()):
         node = ledger.get_node(name)
         assert node is not None

@@ -13,28 +13,28 @@ from benchmarks.rows import BenchmarkRow
 from benchmarks.scheduler_rate import NOT_SERVED
 from benchmarks.table import EXPECTED_KEYS
 from tests.benchmarks.test_groups import DOCS, documented_as
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import ControlPlane
 
 pytestmark = pytest.mark.e2e
 GROUPS = {"scheduler": scheduler_rate.measure_rows_on, "storm": storm.measure_rows_on}
 
 
 @pytest.fixture(scope="module")
-def control_plane() -> Iterator[Cluster]:
+def control_plane() -> Iterator[ControlPlane]:
     with run_control_plane() as made:
         yield made
 
 
 @pytest.fixture
-def cluster(control_plane: Cluster) -> Iterator[Cluster]:
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """An empty one."""
     yield control_plane
     control_plane.reset()
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_yields_its_rows(cluster: Cluster, group: str) -> None:
-    measure: Callable[[Cluster, BenchmarkOptions], Iterator[BenchmarkRow]] = GROUPS[group]
+def test_a_group_yields_its_rows(cluster: ControlPlane, group: str) -> None:
+    measure: Callable[[ControlPlane, BenchmarkOptions], Iterator[BenchmarkRow]] = GROUPS[group]
     found = list(measure(cluster, BenchmarkOptions(shrink=40)))
     measured = [row for row in found if row.note != NOT_SERVED]
     assert [row.key for row in found] == list(EXPECTED_KEYS[group])

@@ -12,7 +12,7 @@ MODELS = ("A", "B")
 
 
 @st.composite
-def nodes(draw: st.DrawFn, *, name: str = "n") -> Node:
+def node_strategy(draw: st.DrawFn, *, name: str = "n") -> Node:
     """Up to five mixed cards, some full or over, some sick or cordoned; rarely a node with a problem."""
     cards = tuple(
         Card(
@@ -33,7 +33,7 @@ def nodes(draw: st.DrawFn, *, name: str = "n") -> Node:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> CardRequest:
+def request_strategy(draw: st.DrawFn) -> CardRequest:
     return CardRequest(
         units=draw(st.integers(1, 9)),
         count=draw(st.integers(1, 3)),

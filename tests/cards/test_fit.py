@@ -9,8 +9,8 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given, settings
 
-from tests.builders import UNIT_MIB, a_node
-from tests.cards.strategies import nodes, requests
+from tests.builders import UNIT_MIB, snapshot_node
+from tests.cards.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle, find_fitting_cards
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.request import CardRequest
@@ -41,93 +41,113 @@ def test_the_reasons_are_these_texts_in_this_order() -> None:
     assert [reason.value for reason in UnfitReason if reason.is_unresolvable] == NEVER
 
 
-OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), a_node(units=(16,)).cards, unit_mib=UNIT_MIB)
+OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), snapshot_node(units=(16,)).cards, unit_mib=UNIT_MIB)
 
 REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
-    "no cards": (a_node(units=()), CardRequest(4), "no shareable GPU memory"),
-    "cards of no units": (a_node(units=(0, 0)), CardRequest(4), "no shareable GPU memory"),
+    "no cards": (snapshot_node(units=()), CardRequest(4), "no shareable GPU memory"),
+    "cards of no units": (snapshot_node(units=(0, 0)), CardRequest(4), "no shareable GPU memory"),
     "another unit": (OTHER_UNIT, CardRequest(4), "no shareable GPU memory"),
     # 17 > 16
-    "larger than any card": (a_node(units=(8, 16)), CardRequest(17), "larger than any card"),
-    "larger than any card, whole": (a_node(units=(8, 16)), CardRequest(17, whole=True), "larger than any card"),
+    "larger than any card": (snapshot_node(units=(8, 16)), CardRequest(17), "larger than any card"),
+    "larger than any card, whole": (snapshot_node(units=(8, 16)), CardRequest(17, whole=True), "larger than any card"),
     # 3 cards asked, 2 there
-    "fewer cards than asked": (a_node(units=(16, 16)), CardRequest(4, count=3), "too few cards"),
+    "fewer cards than asked": (snapshot_node(units=(16, 16)), CardRequest(4, count=3), "too few cards"),
     # 10 fits one of two cards, two are asked
-    "fewer large cards than asked": (a_node(units=(8, 16)), CardRequest(10, count=2), "too few cards"),
-    "another model": (a_node(models=("A", "A")), CardRequest(4, models=("B",)), "card model not allowed"),
+    "fewer large cards than asked": (snapshot_node(units=(8, 16)), CardRequest(10, count=2), "too few cards"),
+    "another model": (snapshot_node(models=("A", "A")), CardRequest(4, models=("B",)), "card model not allowed"),
     # one card of model A, two are asked
     "fewer cards of the model": (
-        a_node(models=("A", "B")),
+        snapshot_node(models=("A", "B")),
         CardRequest(4, count=2, models=("A",)),
         "card model not allowed",
     ),
     # the A is too small for 10, the B large enough
     "the model's cards are too small": (
-        a_node(units=(8, 16), models=("A", "B")),
+        snapshot_node(units=(8, 16), models=("A", "B")),
         CardRequest(10, models=("A",)),
         "card model not allowed",
     ),
-    "another uuid": (a_node(), CardRequest(4, uuids=("GPU-7",)), "card uuid not here"),
-    "fewer of the uuids": (a_node(), CardRequest(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
+    "another uuid": (snapshot_node(), CardRequest(4, uuids=("GPU-7",)), "card uuid not here"),
+    "fewer of the uuids": (snapshot_node(), CardRequest(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
     "the uuid is of another model": (
-        a_node(models=("A", "B")),
+        snapshot_node(models=("A", "B")),
         CardRequest(4, models=("A",), uuids=("GPU-1",)),
         "card uuid not here",
     ),
-    "not valid": (a_node(), CardRequest(4, problem="its label is wrong"), "request not valid"),
+    "not valid": (snapshot_node(), CardRequest(4, problem="its label is wrong"), "request not valid"),
     # free 16 - 13 = 3 and 16 - 14 = 2, 4 asked
-    "full": (a_node(used=(13, 14)), CardRequest(4), "no card with enough free memory"),
+    "full": (snapshot_node(used=(13, 14)), CardRequest(4), "no card with enough free memory"),
     # free max(0, 16 - 20) = 0
-    "over-committed": (a_node(units=(16,), used=(20,)), CardRequest(1), "no card with enough free memory"),
+    "over-committed": (snapshot_node(units=(16,), used=(20,)), CardRequest(1), "no card with enough free memory"),
     # free 16 and 3: one card has 4, two are asked
-    "one of two cards full": (a_node(used=(0, 13)), CardRequest(4, count=2), "not enough cards with free memory"),
-    "both of two cards full": (a_node(used=(13, 13)), CardRequest(4, count=2), "not enough cards with free memory"),
-    "no card empty": (a_node(used=(1, 1)), CardRequest(4, whole=True), "no empty card"),
-    "one of two cards empty": (a_node(used=(0, 1)), CardRequest(4, count=2, whole=True), "no empty card"),
+    "one of two cards full": (
+        snapshot_node(used=(0, 13)),
+        CardRequest(4, count=2),
+        "not enough cards with free memory",
+    ),
+    "both of two cards full": (
+        snapshot_node(used=(13, 13)),
+        CardRequest(4, count=2),
+        "not enough cards with free memory",
+    ),
+    "no card empty": (snapshot_node(used=(1, 1)), CardRequest(4, whole=True), "no empty card"),
+    "one of two cards empty": (snapshot_node(used=(0, 1)), CardRequest(4, count=2, whole=True), "no empty card"),
     # the empty card has 2 units, 4 are asked; the large one is in use
-    "only a small card empty": (a_node(units=(2, 16), used=(0, 1)), CardRequest(4, whole=True), "no empty card"),
-    "unhealthy": (a_node(units=(16,), unhealthy=(0,)), CardRequest(4), "card unhealthy or cordoned"),
-    "cordoned": (a_node(units=(16,), cordoned=(0,)), CardRequest(4), "card unhealthy or cordoned"),
+    "only a small card empty": (snapshot_node(units=(2, 16), used=(0, 1)), CardRequest(4, whole=True), "no empty card"),
+    "unhealthy": (snapshot_node(units=(16,), unhealthy=(0,)), CardRequest(4), "card unhealthy or cordoned"),
+    "cordoned": (snapshot_node(units=(16,), cordoned=(0,)), CardRequest(4), "card unhealthy or cordoned"),
     "the roomy card is sick, the sound one full": (
-        a_node(used=(0, 13), unhealthy=(0,)),
+        snapshot_node(used=(0, 13), unhealthy=(0,)),
         CardRequest(4),
         "card unhealthy or cordoned",
     ),
-    "one of two asked is sick": (a_node(unhealthy=(0,)), CardRequest(4, count=2), "card unhealthy or cordoned"),
+    "one of two asked is sick": (snapshot_node(unhealthy=(0,)), CardRequest(4, count=2), "card unhealthy or cordoned"),
     "the empty card is cordoned": (
-        a_node(used=(0, 1), cordoned=(0,)),
+        snapshot_node(used=(0, 1), cordoned=(0,)),
         CardRequest(4, whole=True),
         "card unhealthy or cordoned",
     ),
 }
 
 FIRST: dict[str, tuple[Node, CardRequest, str]] = {
-    "no memory before a wrong request": (a_node(units=()), CardRequest(4, problem="wrong"), "no shareable GPU memory"),
-    "too large before too few": (a_node(units=(8,)), CardRequest(9, count=2), "larger than any card"),
+    "no memory before a wrong request": (
+        snapshot_node(units=()),
+        CardRequest(4, problem="wrong"),
+        "no shareable GPU memory",
+    ),
+    "too large before too few": (snapshot_node(units=(8,)), CardRequest(9, count=2), "larger than any card"),
     "too few before the model": (
-        a_node(models=("A", "A")),
+        snapshot_node(models=("A", "A")),
         CardRequest(4, count=3, models=("B",)),
         "too few cards",
     ),
     "the model before the uuid": (
-        a_node(models=("A", "A")),
+        snapshot_node(models=("A", "A")),
         CardRequest(4, models=("B",), uuids=("GPU-7",)),
         "card model not allowed",
     ),
     "the uuid before a wrong request": (
-        a_node(),
+        snapshot_node(),
         CardRequest(4, uuids=("GPU-7",), problem="wrong"),
         "card uuid not here",
     ),
-    "too large before a wrong request": (a_node(), CardRequest(10**10, problem="wrong"), "larger than any card"),
-    "a wrong request before room": (a_node(used=(16, 16)), CardRequest(4, problem="wrong"), "request not valid"),
+    "too large before a wrong request": (snapshot_node(), CardRequest(10**10, problem="wrong"), "larger than any card"),
+    "a wrong request before room": (snapshot_node(used=(16, 16)), CardRequest(4, problem="wrong"), "request not valid"),
     "too large looks at sick cards too": (
-        a_node(units=(8, 16), unhealthy=(1,)),
+        snapshot_node(units=(8, 16), unhealthy=(1,)),
         CardRequest(10),
         "card unhealthy or cordoned",
     ),
-    "too few looks at sick cards too": (a_node(cordoned=(0, 1)), CardRequest(4, count=2), "card unhealthy or cordoned"),
-    "room before health": (a_node(used=(13, 13), unhealthy=(0,)), CardRequest(4), "no card with enough free memory"),
+    "too few looks at sick cards too": (
+        snapshot_node(cordoned=(0, 1)),
+        CardRequest(4, count=2),
+        "card unhealthy or cordoned",
+    ),
+    "room before health": (
+        snapshot_node(used=(13, 13), unhealthy=(0,)),
+        CardRequest(4),
+        "no card with enough free memory",
+    ),
 }
 
 
@@ -143,17 +163,21 @@ def test_the_first_reason_that_applies_is_said(node: Node, request_: CardRequest
 
 FITS = {
     # free 16 - 12 = 4 and 16
-    "exactly the room left": (a_node(used=(12, 0)), CardRequest(4), [0, 1]),
+    "exactly the room left": (snapshot_node(used=(12, 0)), CardRequest(4), [0, 1]),
     # free 3 and 16
-    "only the roomy card": (a_node(used=(13, 0)), CardRequest(4), [1]),
-    "only sound cards": (a_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), CardRequest(4), [2]),
-    "only cards of the model": (a_node(models=("A", "B")), CardRequest(4, models=("B", "C")), [1]),
-    "only cards of the uuid": (a_node(), CardRequest(4, uuids=("GPU-1", "GPU-9")), [1]),
+    "only the roomy card": (snapshot_node(used=(13, 0)), CardRequest(4), [1]),
+    "only sound cards": (snapshot_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), CardRequest(4), [2]),
+    "only cards of the model": (snapshot_node(models=("A", "B")), CardRequest(4, models=("B", "C")), [1]),
+    "only cards of the uuid": (snapshot_node(), CardRequest(4, uuids=("GPU-1", "GPU-9")), [1]),
     # all that fit, not only as many as asked
-    "two of three": (a_node(units=(8, 8, 8)), CardRequest(8, count=2), [0, 1, 2]),
-    "the card a request fills": (a_node(units=(8, 16)), CardRequest(16), [1]),
-    "whole: empty cards large enough": (a_node(units=(2, 8, 16), used=(0, 0, 1)), CardRequest(4, whole=True), [1]),
-    "mixed cards": (a_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
+    "two of three": (snapshot_node(units=(8, 8, 8)), CardRequest(8, count=2), [0, 1, 2]),
+    "the card a request fills": (snapshot_node(units=(8, 16)), CardRequest(16), [1]),
+    "whole: empty cards large enough": (
+        snapshot_node(units=(2, 8, 16), used=(0, 0, 1)),
+        CardRequest(4, whole=True),
+        [1],
+    ),
+    "mixed cards": (snapshot_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
 }
 
 
@@ -185,8 +209,8 @@ def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bo
 
 
 @settings(max_examples=500, deadline=None)
-@given(nodes(), requests())
-@example(a_node(units=(0,)), CardRequest(1, whole=True))
+@given(node_strategy(), request_strategy())
+@example(snapshot_node(units=(0,)), CardRequest(1, whole=True))
 def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: CardRequest) -> None:
     fitting = find_fitting_cards(node, request_)
     assert isinstance(fitting, tuple) == some_set_does(node, node.cards, request_)
@@ -195,7 +219,7 @@ def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, reque
 
 
 @settings(max_examples=500, deadline=None)
-@given(nodes(), requests())
+@given(node_strategy(), request_strategy())
 def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
     node: Node, request_: CardRequest
 ) -> None:
@@ -206,7 +230,7 @@ def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
 
 
 @PATIENT
-@given(nodes(), requests())
+@given(node_strategy(), request_strategy())
 def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: CardRequest) -> None:
     """What a policy keeps free and nodes nobody has seen are for others to say."""
     fitting = find_fitting_cards(node, request_)
@@ -262,9 +286,9 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
 
 
 @settings(max_examples=1000, deadline=None)
-@given(nodes(), requests())
-@example(a_node(units=()), CardRequest(1))
-@example(a_node(units=(0, 16)), CardRequest(1, count=2))
+@given(node_strategy(), request_strategy())
+@example(snapshot_node(units=()), CardRequest(1))
+@example(snapshot_node(units=(0, 16)), CardRequest(1, count=2))
 def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> None:
     if node.problem:
         return
@@ -276,7 +300,7 @@ def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> No
 
 
 @PATIENT
-@given(nodes(), requests())
+@given(node_strategy(), request_strategy())
 def test_nothing_is_missing_where_there_is_room(node: Node, request_: CardRequest) -> None:
     for card in node.cards:
         reason = find_card_obstacle(card, request_)

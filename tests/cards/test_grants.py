@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import a_node, an_ask, container_specs
+from tests.builders import container_specs, pod_request, snapshot_node
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.grants import Grant, read_grant, read_pod_limits
 from vrampack.cards.node import DeviceNaming
@@ -31,14 +31,14 @@ def recorded(
     devices: DeviceNaming = "uuid",
 ) -> dict[str, str]:
     """What the Binding of such a pod to the first cards of a node says."""
-    node = a_node(units=units, memory_mib=memory_mib, devices=devices)
+    node = snapshot_node(units=units, memory_mib=memory_mib, devices=devices)
     return write_record(allocate_cards(node, node.cards[:count], ask), ask, node, now_ns=1)
 
 
 @pytest.mark.parametrize("devices", ["uuid", "cdi"])
 def test_what_was_written_is_read(devices: DeviceNaming) -> None:
     """Two cards, 4 units on each: floor(16130 * 4 / 15) = 4301."""
-    annotations = recorded(an_ask(8, count=2), count=2, devices=devices)
+    annotations = recorded(pod_request(8, count=2), count=2, devices=devices)
     assert read_grant(annotations, "main") == Grant({"GPU-0": 4, "GPU-1": 4}, {"GPU-0": 4301, "GPU-1": 4301})
 
 
@@ -54,7 +54,7 @@ VECTORS = {
 
 @pytest.mark.parametrize(("memory_mib", "units", "given", "wanted"), VECTORS.values(), ids=VECTORS)
 def test_the_limit_is_the_share_of_the_real_memory(memory_mib: int, units: int, given: int, wanted: int) -> None:
-    annotations = recorded(an_ask(given), units=(units,), memory_mib=(memory_mib,))
+    annotations = recorded(pod_request(given), units=(units,), memory_mib=(memory_mib,))
     assert read_grant(annotations, "main").limits_mib == {"GPU-0": wanted}
     assert annotations[LIMIT] == str(wanted)
 
@@ -73,7 +73,7 @@ def test_the_limits_of_a_full_card_never_exceed_it(data: st.DataObject) -> None:
 
 
 def changed(key: str, value: str | None) -> dict[str, str]:
-    annotations = recorded(an_ask(4))
+    annotations = recorded(pod_request(4))
     if value is None:
         del annotations[key]
         return annotations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import UNIT_MIB, some_cards
+from tests.builders import UNIT_MIB, card_facts
 from vrampack.cards.node import CardFacts, NodeFacts, Share, build_node
 from vrampack.cards.node_annotations import NodeReading, read_node
 
@@ -127,12 +127,12 @@ def test_a_damaged_annotation_is_the_nodes_problem_and_names_the_path(text: str,
 
 ADVERTISED = {
     # 30 / 2 = 15 each
-    "two cards": ({MEMORY: "30", COUNT: "2"}, some_cards(15, 15)),
+    "two cards": ({MEMORY: "30", COUNT: "2"}, card_facts(15, 15)),
     # 31 / 2 = 15, and one unit that no card has
-    "totals that do not divide": ({MEMORY: "31", COUNT: "2"}, some_cards(15, 15)),
+    "totals that do not divide": ({MEMORY: "31", COUNT: "2"}, card_facts(15, 15)),
     # 3 / 4 = 0
-    "less than a unit each": ({MEMORY: "3", COUNT: "4"}, some_cards(0, 0, 0, 0)),
-    "other forms of numbers": ({MEMORY: "15e0", COUNT: "1000m"}, some_cards(15)),
+    "less than a unit each": ({MEMORY: "3", COUNT: "4"}, card_facts(0, 0, 0, 0)),
+    "other forms of numbers": ({MEMORY: "15e0", COUNT: "1000m"}, card_facts(15)),
     "no count": ({MEMORY: "30"}, ()),
     "a count of none": ({MEMORY: "30", COUNT: "0"}, ()),
     "no memory": ({COUNT: "2"}, ()),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import a_node, an_ask, container_specs
+from tests.builders import container_specs, pod_request, snapshot_node
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node
 from vrampack.cards.records import Record, read_record, write_fraction_annotations, write_record
@@ -19,9 +19,9 @@ PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
 
 NOW_NS = 1_700_000_000_000_000_000
-V100 = a_node(units=(15,), memory_mib=(16130,))
-MIXED = a_node(units=(15, 15, 24, 14), memory_mib=(16130, 16130, 24564, 15109))
-LEGACY = a_node(units=(15, 15), legacy=True)
+V100 = snapshot_node(units=(15,), memory_mib=(16130,))
+MIXED = snapshot_node(units=(15, 15, 24, 14), memory_mib=(16130, 16130, 24564, 15109))
+LEGACY = snapshot_node(units=(15, 15), legacy=True)
 
 TWO_CARDS = {"aliyun.com/gpu-count": "2"}
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
@@ -133,7 +133,7 @@ def test_a_legacy_node_names_cards_by_index_and_limits_nobody() -> None:
 
 
 def test_devices_by_cdi_name_where_the_node_says_so() -> None:
-    node = a_node(units=(15, 15), devices="cdi")
+    node = snapshot_node(units=(15, 15), devices="cdi")
     record = written(node, asking([8], labels=TWO_CARDS), 0, 1)
     names = "k8s.device-plugin.nvidia.com/gpu=GPU-0,k8s.device-plugin.nvidia.com/gpu=GPU-1"
     assert record["visible-devices.vrampack.dev/main0"] == names
@@ -203,10 +203,10 @@ def allocations(draw: st.DrawFn) -> tuple[Node, PodRequest, Allocation]:
     scaled = [own * count for own in main] or [count]
     ask = read_pod_request(
         container_specs(scaled, [own * count for own in init], sidecars=sidecars), labels, {}
-    ) or an_ask(count, count=count)
+    ) or pod_request(count, count=count)
     extra = draw(st.lists(st.integers(0, 20), min_size=count, max_size=6))
     units = [ask.card_request.units + more for more in extra]
-    node = a_node(
+    node = snapshot_node(
         units=units,
         memory_mib=[each * 1024 + draw(st.integers(0, 1023)) for each in units],
         devices=draw(st.sampled_from(["uuid", "cdi"])),

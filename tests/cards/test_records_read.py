@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import an_ask
+from tests.builders import pod_request
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record, UnreadableRecord, read_record
 
@@ -65,7 +65,7 @@ READ: dict[str, tuple[dict[str, str], Record]] = {
 
 @pytest.mark.parametrize(("annotations", "want"), READ.values(), ids=READ)
 def test_four_generations_are_read(annotations: dict[str, str], want: Record) -> None:
-    assert read_record(annotations | {"other": "x"}, an_ask(8, count=2)) == want
+    assert read_record(annotations | {"other": "x"}, pod_request(8, count=2)) == want
 
 
 NO_RECORD: dict[str, dict[str, str]] = {
@@ -78,7 +78,7 @@ NO_RECORD: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("annotations", NO_RECORD.values(), ids=NO_RECORD)
 def test_what_names_no_card_is_no_record(annotations: dict[str, str]) -> None:
-    assert read_record(annotations, an_ask()) is None
+    assert read_record(annotations, pod_request()) is None
 
 
 ALL = {OURS: ours(on(0)), V3: '{"0":{"0":4}}', V2: '{"0":{"0":4}}', IDX: "0", POD: "4"}
@@ -99,14 +99,14 @@ def test_it_wins_even_when_it_cannot_be_read(newest: int) -> None:
     """What an older record says was perhaps replaced: nobody guesses."""
     key = list(GENERATIONS)[newest]
     present = {key: text for key, text in ALL.items() if key not in list(GENERATIONS)[:newest]} | {key: "?"}
-    record = read_record(present, an_ask())
+    record = read_record(present, pod_request())
     assert isinstance(record, UnreadableRecord)
     assert record.key == key
 
 
 @pytest.mark.parametrize("older", [V3, V2, IDX])
 def test_an_older_record_that_cannot_be_read_takes_nothing_from_a_newer_one(older: str) -> None:
-    record = read_record({OURS: ours(on(0)), older: "?"}, an_ask())
+    record = read_record({OURS: ours(on(0)), older: "?"}, pod_request())
     assert isinstance(record, Record)
     assert (record.generation, record.shares) == ("vrampack", (Share(4, "GPU-0", 0),))
     assert record.disagreement.startswith(f"{older} cannot be read: ")
@@ -134,7 +134,7 @@ DISAGREEMENTS: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("annotations", "want"), DISAGREEMENTS.values(), ids=DISAGREEMENTS)
 def test_records_that_name_other_cards_disagree(annotations: dict[str, str], want: str) -> None:
-    record = read_record(annotations, an_ask())
+    record = read_record(annotations, pod_request())
     assert isinstance(record, Record)
     assert record.disagreement == want
 
@@ -192,7 +192,7 @@ DAMAGED: dict[str, tuple[dict[str, str], str]] = {
 
 @pytest.mark.parametrize(("annotations", "words"), DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_record_names_key_and_path(annotations: dict[str, str], words: str) -> None:
-    record = read_record(annotations, an_ask())
+    record = read_record(annotations, pod_request())
     assert isinstance(record, UnreadableRecord)
     assert record.key == next(iter(annotations))
     assert record.problem.startswith(words)
@@ -228,7 +228,7 @@ TEXTS = (
 @PATIENT
 @given(st.dictionaries(st.sampled_from([OURS, V3, V2, IDX, POD]), TEXTS))
 def test_nothing_a_record_says_raises_or_cannot_be_shown(annotations: dict[str, str]) -> None:
-    record = read_record(annotations, an_ask())
+    record = read_record(annotations, pod_request())
     assert (record is None) == annotations.keys().isdisjoint({OURS, V3, V2, IDX})
     repr(record).encode()
     if isinstance(record, UnreadableRecord):

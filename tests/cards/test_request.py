@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import an_ask, container_specs
+from tests.builders import container_specs, pod_request
 from vrampack.cards.request import CardRequest, ContainerKind, ContainerSpec, PodRequest, read_pod_request
 
 PATIENT = settings(deadline=None)
@@ -230,15 +230,15 @@ WISHES = {
 
 @pytest.mark.parametrize(("text", "want"), WISHES.values(), ids=WISHES)
 def test_wishes_are_comma_lists_in_any_order(text: str, want: tuple[str, ...]) -> None:
-    asked = an_ask(annotations={"vrampack.dev/card-model": text, "vrampack.dev/card-uuid": text})
+    asked = pod_request(annotations={"vrampack.dev/card-model": text, "vrampack.dev/card-uuid": text})
     assert (asked.card_request.models, asked.card_request.uuids) == (want, want)
 
 
 def test_the_policy_is_a_wish_and_no_part_of_the_request() -> None:
-    asked = an_ask(annotations={"vrampack.dev/policy": "spread"})
+    asked = pod_request(annotations={"vrampack.dev/policy": "spread"})
     assert asked.policy == "spread"
-    assert asked.card_request == an_ask().card_request
-    assert an_ask(annotations={"vrampack.dev/policy": ""}).policy is None
+    assert asked.card_request == pod_request().card_request
+    assert pod_request(annotations={"vrampack.dev/policy": ""}).policy is None
 
 
 def test_every_asking_container_needs_its_reference() -> None:

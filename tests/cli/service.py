@@ -28,7 +28,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Running:
+class ExtenderProcess:
     """One service that was started, and its two listeners."""
 
     def __init__(self, process: Process, session: aiohttp.ClientSession, verbs: int, health: int) -> None:
@@ -45,7 +45,7 @@ class Running:
         async with self._session.post(self.verbs + path, json=body) as reply:
             return reply.status, await reply.text()
 
-    async def until(self, url: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
+    async def wait_for_answer(self, url: str, is_so: Callable[[int, str], bool]) -> tuple[int, str]:
         """Ask until the answer is so; the process has no other way to tell."""
         async with asyncio.timeout(WITHIN_SECONDS):
             while True:
@@ -57,35 +57,35 @@ class Running:
                     return status, text
                 await asyncio.sleep(0.02)
 
-    async def until_ready(self) -> None:
-        await self.until(f"{self.verbs}/readyz", lambda status, _: status == 200)
+    async def wait_until_ready(self) -> None:
+        await self.wait_for_answer(f"{self.verbs}/readyz", lambda status, _: status == 200)
 
-    async def exit_code(self) -> int:
+    async def wait_for_exit(self) -> int:
         async with asyncio.timeout(WITHIN_SECONDS):
             return await self.process.wait()
 
-    async def log(self) -> str:
+    async def read_log(self) -> str:
         """What it wrote, once it has ended."""
         assert self.process.stderr is not None
         return (await self.process.stderr.read()).decode()
 
 
 @asynccontextmanager
-async def serving(folder: Path, api_url: str, *arguments: str) -> AsyncIterator[Running]:
+async def run_extender_process(folder: Path, api_url: str, *arguments: str) -> AsyncIterator[ExtenderProcess]:
     """A service of that API server; killed when the block ends, if it still runs."""
     async with _started("--kubeconfig", str(write_kubeconfig(folder, api_url)), *arguments) as running:
         yield running
 
 
 @asynccontextmanager
-async def serving_file(file: Path) -> AsyncIterator[Running]:
+async def run_embedded_extender(file: Path) -> AsyncIterator[ExtenderProcess]:
     """A service on the objects of a file."""
     async with _started("--embedded", str(file)) as running:
         yield running
 
 
 @asynccontextmanager
-async def _started(*arguments: str) -> AsyncIterator[Running]:
+async def _started(*arguments: str) -> AsyncIterator[ExtenderProcess]:
     verbs, health = free_ports(2)
     listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
@@ -94,7 +94,7 @@ async def _started(*arguments: str) -> AsyncIterator[Running]:
     )
     try:
         async with aiohttp.ClientSession() as session:
-            yield Running(process, session, verbs, health)
+            yield ExtenderProcess(process, session, verbs, health)
     finally:
         if process.returncode is None:
             process.kill()

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.agent.process import an_agent
+from tests.agent.process import run_agent
 from tests.fakes.nvml.profiles import PROFILES
 from vrampack.cli import agent
 
@@ -15,8 +15,8 @@ V100 = PROFILES["v100"]
 
 
 async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
-    async with an_agent(V100) as running:
-        await running.registered()
+    async with run_agent(V100) as running:
+        await running.wait_until_registered()
         assert await running.get("/healthz") == (200, "ok\n")
         assert await running.get("/readyz") == (200, "ok\n")
         status, page = await running.get("/metrics")
@@ -26,45 +26,45 @@ async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
         assert "vrampack_agent_offered 1.0" in page
         assert await running.stop() == 0
         assert list(running.kubelet.plugins_folder.glob("vrampack-*.sock")) == []
-        assert "stopped" in await running.log()
+        assert "stopped" in await running.read_log()
 
 
 async def test_json_logs_are_one_object_per_line() -> None:
-    async with an_agent(V100, "--log-format", "json", "--log-level", "debug") as running:
-        await running.registered()
+    async with run_agent(V100, "--log-format", "json", "--log-level", "debug") as running:
+        await running.wait_until_registered()
         await running.stop()
-        lines = [json.loads(line) for line in (await running.log()).splitlines()]
+        lines = [json.loads(line) for line in (await running.read_log()).splitlines()]
     assert {"ts", "level", "logger", "msg"} <= set.intersection(*(set(line) for line in lines))
     assert any(line["msg"].startswith("registered resource=") for line in lines)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["ts"]) for line in lines)
 
 
 async def test_without_cards_it_is_ready_and_idle() -> None:
-    async with an_agent(()) as running:
-        await running.until("/readyz", lambda status, _: status == 200)
+    async with run_agent(()) as running:
+        await running.wait_for_answer("/readyz", lambda status, _: status == 200)
         assert running.kubelet.history.registrations == []
         assert await running.stop() == 0
 
 
 async def test_before_its_cards_are_known_it_is_alive_but_not_ready() -> None:
-    async with an_agent(V100, hangs=True) as running:
-        assert (await running.until("/healthz", lambda status, _: status == 200))[1] == "ok\n"
+    async with run_agent(V100, hangs=True) as running:
+        assert (await running.wait_for_answer("/healthz", lambda status, _: status == 200))[1] == "ok\n"
         status, text = await running.get("/readyz")
         assert (status, text) == (503, "the cards of this node are not known yet\n")
         running.machine.heal()
-        await running.registered()
+        await running.wait_until_registered()
 
 
 async def test_a_fault_in_its_file_is_exit_code_2_and_a_line() -> None:
-    async with an_agent(V100, text="unit_mb: 3\n") as running:
+    async with run_agent(V100, text="unit_mb: 3\n") as running:
         assert await running.process.wait() == 2
-        assert "agent.yaml: unit_mb: no such field" in await running.log()
+        assert "agent.yaml: unit_mb: no such field" in await running.read_log()
 
 
 async def test_a_flag_wins_over_the_file() -> None:
-    async with an_agent(V100, "--health-listen", "nowhere") as running:
+    async with run_agent(V100, "--health-listen", "nowhere") as running:
         assert await running.process.wait() == 2
-        assert "listen.health: 'nowhere' is not HOST:PORT" in await running.log()
+        assert "listen.health: 'nowhere' is not HOST:PORT" in await running.read_log()
 
 
 def test_without_a_node_name_it_says_where_that_comes_from(

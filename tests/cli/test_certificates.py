@@ -106,7 +106,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one() -> None:
     assert authorities(third)[1:] == [first]
 
 
-class Kept(Api):
+class KeptCertificates(Api):
     """An API server with one Secret, as far as `look` calls it. What is done is written down in order."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Kept(Api):
 
 
 async def test_the_api_server_trusts_before_the_server_shows() -> None:
-    api = Kept()
+    api = KeptCertificates()
     assert await renew_certificate(api, "vrampack-system", LIFE, NOW) == "certificate made, good until 2026-04-01"
     assert api.done == ["trust", "write"]
     assert api.data is not None
@@ -156,7 +156,7 @@ async def test_the_api_server_trusts_before_the_server_shows() -> None:
 
 async def test_a_second_look_only_sees_to_it_that_the_authority_is_trusted() -> None:
     """A configuration that was deleted and applied again has lost it."""
-    api = Kept()
+    api = KeptCertificates()
     await renew_certificate(api, "vrampack-system", LIFE, NOW)
     kept, api.trusted = api.data, b""
     assert "nothing to renew" in await renew_certificate(api, "vrampack-system", LIFE, NOW + DAY)
@@ -170,7 +170,7 @@ async def test_a_second_look_only_sees_to_it_that_the_authority_is_trusted() -> 
     "spoiled", [{"ca.key": None}, {"ca.crt": b"?"}, {"ca.key": b"?"}, {"tls.crt": b"?"}, {"tls.key": b"?"}], ids=str
 )
 async def test_a_secret_that_cannot_be_read_is_left_as_it_is(spoiled: dict[str, bytes | None]) -> None:
-    api = Kept()
+    api = KeptCertificates()
     await renew_certificate(api, "vrampack-system", LIFE, NOW)
     data = {**(api.data or {}), **spoiled}
     api.data = {name: content for name, content in data.items() if content is not None}
@@ -180,7 +180,7 @@ async def test_a_secret_that_cannot_be_read_is_left_as_it_is(spoiled: dict[str, 
 
 
 async def test_an_authority_beside_anothers_key_is_not_used() -> None:
-    api, other = Kept(), Kept()
+    api, other = KeptCertificates(), KeptCertificates()
     for each in (api, other):
         await renew_certificate(each, "vrampack-system", LIFE, NOW)
     api.data = {**(api.data or {}), "ca.key": (other.data or {})["ca.key"]}

@@ -13,48 +13,50 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.service import serving
-from tests.fakes.proxy import Proxy
+from tests.cli.service import run_extender_process
+from tests.fakes.proxy import FaultProxy
 from tests.wire import recordings
 from vrampack.cli.version import VERSION
 from vrampack.simulator.apiserver import ApiServer
 
 PREFIX = "/gpushare-scheduler"
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
-BIND = json.loads(recordings.read("bind.ncc-true_ignoredByScheduler-true.json"))
-FILTER = json.loads(recordings.read("filter.ncc-true_ignoredByScheduler-true.json"))
+BIND = json.loads(recordings.read_recording("bind.ncc-true_ignoredByScheduler-true.json"))
+FILTER = json.loads(recordings.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     """The recorded nodes, 11 units held on gpu-node-0, and the pod of the recorded filter and bind calls, unbound."""
     async with ApiServer() as server:
-        for node in recordings.nodes():
+        for node in recordings.recorded_nodes():
             server.restore({"kind": "Node", **node})
-        filler = next(pod for pod in recordings.pods() if pod["metadata"]["name"] == "filler-0")
+        filler = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
         for pod in (filler, FILTER["Pod"]):
             server.restore({"kind": "Pod", **pod})
         yield server
 
 
 @pytest.fixture
-async def proxy(api: ApiServer) -> AsyncIterator[Proxy]:
+async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
     """In front of it, and can be told to fail."""
-    async with Proxy(int(api.url.rpartition(":")[2])) as between:
+    async with FaultProxy(int(api.url.rpartition(":")[2])) as between:
         yield between
 
 
-async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: Proxy, tmp_path: Path) -> None:
+async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: FaultProxy, tmp_path: Path) -> None:
     file = tmp_path / "extender.yaml"
     file.write_text(HEAD)
-    async with serving(tmp_path, proxy.url, "--config", str(file)) as service:
-        await service.until_ready()
+    async with run_extender_process(tmp_path, proxy.url, "--config", str(file)) as service:
+        await service.wait_until_ready()
         packed = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
         file.write_text(HEAD + "policy: {default: spread}\n")
-        await service.until(f"{service.health}/metrics", lambda _, text: "vrampack_config_generation 2.0" in text)
+        await service.wait_for_answer(
+            f"{service.health}/metrics", lambda _, text: "vrampack_config_generation 2.0" in text
+        )
         spread = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
         file.write_text("no mapping")
-        await service.until(
+        await service.wait_for_answer(
             f"{service.health}/metrics", lambda _, text: "vrampack_config_reload_failures_total 1.0" in text
         )
         assert json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1]) == spread
@@ -62,10 +64,10 @@ async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: Prox
     assert max(spread, key=lambda each: each["Score"])["Host"] != "gpu-node-0"
 
 
-async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: Proxy, tmp_path: Path) -> None:
+async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: FaultProxy, tmp_path: Path) -> None:
     held = proxy.when("GET", r"^/api/v1/pods").hold()
-    async with serving(tmp_path, proxy.url) as service:
-        await service.until(f"{service.health}/healthz", lambda status, _: status == 200)
+    async with run_extender_process(tmp_path, proxy.url) as service:
+        await service.wait_for_answer(f"{service.health}/healthz", lambda status, _: status == 200)
         for listener in (service.verbs, service.health):
             status, text = await service.get(f"{listener}/readyz")
             assert (status, "not complete" in text) == (503, True)
@@ -74,14 +76,14 @@ async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy:
         assert (status, json.loads(text)["NodeNames"]) == (200, [])
         assert "not complete" in json.loads(text)["Error"]
         held.release()
-        await service.until_ready()
+        await service.wait_until_ready()
         assert json.loads((await service.post(f"{PREFIX}/filter", FILTER))[1])["Error"] == ""
 
 
 async def test_it_places_a_pod_and_shows_it(api: ApiServer, tmp_path: Path) -> None:
     """11 of 15 units are held on gpu-node-0: 4 fit there, tightly, and then nothing more does."""
-    async with serving(tmp_path, api.url) as service:
-        await service.until_ready()
+    async with run_extender_process(tmp_path, api.url) as service:
+        await service.wait_until_ready()
         scores = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
         assert max(scores, key=lambda each: int(each["Score"]))["Host"] == "gpu-node-0"
         assert json.loads((await service.post(f"{PREFIX}/bind", BIND))[1]) == {"Error": ""}
@@ -91,7 +93,7 @@ async def test_it_places_a_pod_and_shows_it(api: ApiServer, tmp_path: Path) -> N
             pods = json.loads(text)["nodes"][0]["devs"][0]["pods"]
             return {pod["state"] for pod in pods} == {"bound"}
 
-        status, text = await service.until(f"{service.verbs}{PREFIX}/inspect/gpu-node-0", shows_bound)
+        status, text = await service.wait_for_answer(f"{service.verbs}{PREFIX}/inspect/gpu-node-0", shows_bound)
         node = json.loads(text)["nodes"][0]
         assert (status, node["name"], node["totalGPU"], node["usedGPU"]) == (200, "gpu-node-0", 15, 15)
         assert [(pod["name"], pod["usedGPU"]) for pod in node["devs"][0]["pods"]] == [
@@ -122,31 +124,33 @@ def check_metrics(page: str) -> None:
 async def test_a_config_file_and_flags(api: ApiServer, tmp_path: Path) -> None:
     config = tmp_path / "extender.yaml"
     config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: spread}\n")
-    async with serving(tmp_path, api.url, "--config", str(config), "--url-prefix", "/x") as service:
-        await service.until_ready()
+    async with run_extender_process(tmp_path, api.url, "--config", str(config), "--url-prefix", "/x") as service:
+        await service.wait_until_ready()
         assert (await service.post(f"{PREFIX}/filter", FILTER))[0] == 404
         scores = json.loads((await service.post("/x/prioritize", FILTER))[1])
         assert max(scores, key=lambda each: int(each["Score"]))["Host"] == "gpu-node-1"
 
 
-async def test_sigterm_lets_the_bind_under_way_finish(proxy: Proxy, api: ApiServer, tmp_path: Path) -> None:
+async def test_sigterm_lets_the_bind_under_way_finish(proxy: FaultProxy, api: ApiServer, tmp_path: Path) -> None:
     """The API server's reply is held: unready at once, no new bind, the first one's yes, and then the end."""
     held = proxy.when("POST", r"/binding$").hold_reply()
-    async with serving(tmp_path, proxy.url) as service:
-        await service.until_ready()
+    async with run_extender_process(tmp_path, proxy.url) as service:
+        await service.wait_until_ready()
         binding = asyncio.create_task(service.post(f"{PREFIX}/bind", BIND))
         await proxy.reached(held)
         service.process.send_signal(signal.SIGTERM)
-        await service.until(f"{service.verbs}/readyz", lambda status, text: status == 503 and "stopping" in text)
+        await service.wait_for_answer(
+            f"{service.verbs}/readyz", lambda status, text: status == 503 and "stopping" in text
+        )
         refused = json.loads((await service.post(f"{PREFIX}/bind", {**BIND, "PodUID": "another"}))[1])["Error"]
         assert "stopping" in refused
         assert "nothing was bound" in refused
         held.release()
         assert await binding == (200, '{"Error":""}')
         started_at = time.monotonic()
-        assert await service.exit_code() == 0
+        assert await service.wait_for_exit() == 0
         assert time.monotonic() - started_at < 3
-        assert "Traceback" not in await service.log()
+        assert "Traceback" not in await service.read_log()
     assert api.get("pods", BIND["PodName"])["spec"]["nodeName"] == "gpu-node-0"
 
 
@@ -154,32 +158,32 @@ async def test_sigterm_lets_the_bind_under_way_finish(proxy: Proxy, api: ApiServ
 async def test_it_ends_within_seconds_beside_idle_connections(
     api: ApiServer, tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with serving(tmp_path, api.url) as service:
-        await service.until_ready()
+    async with run_extender_process(tmp_path, api.url) as service:
+        await service.wait_until_ready()
         port = int(service.verbs.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as half:
             half.sendall(b"POST /gpushare-scheduler/filter HTTP/1.1\r\n")
             service.process.send_signal(number)
             started_at = time.monotonic()
-            assert await service.exit_code() == 0
+            assert await service.wait_for_exit() == 0
             assert time.monotonic() - started_at < 5
-        assert "Traceback" not in await service.log()
+        assert "Traceback" not in await service.read_log()
 
 
 async def test_it_waits_for_an_api_server_that_is_not_there_yet(tmp_path: Path) -> None:
-    async with serving(tmp_path, "http://127.0.0.1:9") as service:
-        await service.until(f"{service.health}/readyz", lambda status, _: status == 503)
+    async with run_extender_process(tmp_path, "http://127.0.0.1:9") as service:
+        await service.wait_for_answer(f"{service.health}/readyz", lambda status, _: status == 503)
         assert (await service.get(f"{service.health}/healthz"))[0] == 200
         service.process.send_signal(signal.SIGTERM)
-        assert await service.exit_code() == 0
+        assert await service.wait_for_exit() == 0
 
 
 async def test_a_port_in_use_exits_1_and_names_it(api: ApiServer, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        async with serving(tmp_path, api.url, "--listen", address) as service:
-            assert await service.exit_code() == 1
-            log = await service.log()
+        async with run_extender_process(tmp_path, api.url, "--listen", address) as service:
+            assert await service.wait_for_exit() == 1
+            log = await service.read_log()
     assert f"vrampack: [Errno 98] cannot listen on {address}: Address already in use" in log
     assert "Traceback" not in log
 
@@ -188,8 +192,8 @@ async def test_unusable_tls_files_exit_1_and_are_named(api: ApiServer, tmp_path:
     config = tmp_path / "extender.yaml"
     tls = "tls: {cert_file: /nowhere/c, key_file: /nowhere/k, client_ca_file: /nowhere/a}\n"
     config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n{tls}")
-    async with serving(tmp_path, api.url, "--config", str(config)) as service:
-        assert await service.exit_code() == 1
-        log = await service.log()
+    async with run_extender_process(tmp_path, api.url, "--config", str(config)) as service:
+        assert await service.wait_for_exit() == 1
+        log = await service.read_log()
     assert "tls.cert_file /nowhere/c" in log
     assert "Traceback" not in log

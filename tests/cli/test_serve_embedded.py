@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.service import serving_file
+from tests.cli.service import run_embedded_extender
 from tests.wire import recordings
 from vrampack.cli.main import main
 
 PREFIX = "/gpushare-scheduler"
-FILTER = json.loads(recordings.read("filter.ncc-true_ignoredByScheduler-true.json"))
+FILTER = json.loads(recordings.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
 
 
 def as_kubectl_writes(folder: Path) -> Path:
     """The recorded nodes, and the pod that holds 11 units of gpu-node-0."""
-    filler = next(pod for pod in recordings.pods() if pod["metadata"]["name"] == "filler-0")
-    items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recordings.nodes()]
+    filler = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
+    items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recordings.recorded_nodes()]
     items.append({"apiVersion": "v1", "kind": "Pod", **filler})
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -28,8 +28,8 @@ def as_kubectl_writes(folder: Path) -> Path:
 
 async def test_it_answers_as_on_a_cluster_that_holds_these_objects(tmp_path: Path) -> None:
     """11 of 15 units are held on gpu-node-0: 4 fit there, tightly."""
-    async with serving_file(as_kubectl_writes(tmp_path)) as service:
-        await service.until_ready()
+    async with run_embedded_extender(as_kubectl_writes(tmp_path)) as service:
+        await service.wait_until_ready()
         _, text = await service.get(f"{service.verbs}{PREFIX}/inspect/gpu-node-0")
         (node,) = json.loads(text)["nodes"]
         assert (node["usedGPU"], node["totalGPU"]) == (11, 15)

@@ -9,7 +9,7 @@ import pytest
 
 from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
-from tests.cli.service import Running, serving
+from tests.cli.service import ExtenderProcess, run_extender_process
 from tests.manifests.kustomization import MANIFESTS
 from vrampack.config.errors import SettingsError
 from vrampack.simulator.apiserver import ApiServer
@@ -18,21 +18,24 @@ SHIPPED = MANIFESTS / "second-scheduler" / "scheduler.yaml"
 BEHIND = "  - urlPrefix: http://127.0.0.1:9/other\n    filterVerb: filter\n"
 
 
-async def findings(service: Running) -> float:
+async def findings(service: ExtenderProcess) -> float:
     page = (await service.get(f"{service.health}/metrics"))[1]
     (line,) = [line for line in page.splitlines() if line.startswith("vrampack_scheduler_config_findings ")]
     return float(line.rpartition(" ")[2])
 
 
-async def log_of(service: Running) -> str:
+async def log_of(service: ExtenderProcess) -> str:
     service.process.send_signal(signal.SIGTERM)
-    assert await service.exit_code() == 0
-    return await service.log()
+    assert await service.wait_for_exit() == 0
+    return await service.read_log()
 
 
 async def test_what_ships_has_no_finding(tmp_path: Path) -> None:
-    async with ApiServer() as api, serving(tmp_path, api.url, "--scheduler-config", str(SHIPPED)) as service:
-        await service.until_ready()
+    async with (
+        ApiServer() as api,
+        run_extender_process(tmp_path, api.url, "--scheduler-config", str(SHIPPED)) as service,
+    ):
+        await service.wait_until_ready()
         assert await findings(service) == 0
         assert "scheduler configuration" not in await log_of(service)
 
@@ -41,8 +44,8 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
     text = SHIPPED.read_text().replace("nodeCacheCapable: true", "").replace("weight: 10", "weight: 1")
     (tmp_path / "scheduler.yaml").write_text(text)
     flags = ("--scheduler-config", str(tmp_path / "scheduler.yaml"))
-    async with ApiServer() as api, serving(tmp_path, api.url, *flags) as service:
-        await service.until_ready()
+    async with ApiServer() as api, run_extender_process(tmp_path, api.url, *flags) as service:
+        await service.wait_until_ready()
         assert await findings(service) == 2
         log = await log_of(service)
     said = [line.partition(" WARNING extender.app ")[2] for line in log.splitlines() if "scheduler conf" in line]
@@ -53,8 +56,8 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
 
 
 async def test_without_the_flag_it_says_that_nothing_was_checked(tmp_path: Path) -> None:
-    async with ApiServer() as api, serving(tmp_path, api.url) as service:
-        await service.until_ready()
+    async with ApiServer() as api, run_extender_process(tmp_path, api.url) as service:
+        await service.wait_until_ready()
         assert await findings(service) == -1
         log = await log_of(service)
     assert " INFO extender.app scheduler configuration not checked: give --scheduler-config FILE\n" in log
@@ -65,9 +68,9 @@ async def test_a_file_of_no_use_exits_2_and_is_named(tmp_path: Path, text: str |
     path = tmp_path / "scheduler.yaml"
     if text is not None:
         path.write_text(text)
-    async with serving(tmp_path, "http://127.0.0.1:9", "--scheduler-config", str(path)) as service:
-        assert await service.exit_code() == 2
-        log = await service.log()
+    async with run_extender_process(tmp_path, "http://127.0.0.1:9", "--scheduler-config", str(path)) as service:
+        assert await service.wait_for_exit() == 2
+        log = await service.read_log()
     assert f"vrampack: {path}: " in log
     assert "Traceback" not in log
 

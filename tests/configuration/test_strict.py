@@ -11,7 +11,7 @@ from vrampack.config.errors import SettingsError
 from vrampack.config.strict import StrictModel, load_configuration
 
 
-class Listen(StrictModel):
+class StrictListen(StrictModel):
     """What flags may override."""
 
     health: str = "a"
@@ -23,7 +23,7 @@ class Example(StrictModel):
 
     apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
     kind: Literal["Example"]
-    listen: Listen = Listen()
+    listen: StrictListen = StrictListen()
     number: int = 1
 
 

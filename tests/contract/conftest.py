@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.contract.server import Server
-from tests.e2e.cluster import Cluster
+from tests.contract.server import ContractServer
+from tests.e2e.cluster import ControlPlane
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.workloads import WorkloadController
 
@@ -27,14 +27,14 @@ REAL = "real"
 
 
 @pytest.fixture(scope="module")
-def plain_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def plain_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without anything of ours in it."""
-    with Cluster.start(tmp_path_factory.mktemp("contract")) as running:
+    with ControlPlane.start(tmp_path_factory.mktemp("contract")) as running:
         yield running
 
 
 @pytest.fixture(params=["embedded", pytest.param(REAL, marks=pytest.mark.e2e)])
-async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[ContractServer]:
     """The API server under test, with an empty namespace."""
     if request.param == REAL:
         async with _real(request.getfixturevalue("plain_cluster")) as real:
@@ -45,7 +45,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def _embedded() -> AsyncIterator[Server]:
+async def _embedded() -> AsyncIterator[ContractServer]:
     """With the workloads' controllers and without a kubelet, as the real one."""
     async with ApiServer() as api, aiohttp.ClientSession() as session:
 
@@ -53,13 +53,13 @@ async def _embedded() -> AsyncIterator[Server]:
             api.compact()
 
         controllers = asyncio.create_task(WorkloadController(api.store).run())
-        yield Server(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
+        yield ContractServer(session, api.url, namespace=f"contract-{uuid.uuid4().hex[:8]}", forget=forget)
         assert not controllers.done(), controllers.exception()
         controllers.cancel()
 
 
 @asynccontextmanager
-async def _real(cluster: Cluster) -> AsyncIterator[Server]:
+async def _real(cluster: ControlPlane) -> AsyncIterator[ContractServer]:
     headers = {"Authorization": f"Bearer {cluster.admin_token}"}
     tls = ssl.create_default_context(cafile=cluster.ca_file)
     namespace = cluster.namespace("contract")
@@ -68,18 +68,18 @@ async def _real(cluster: Cluster) -> AsyncIterator[Server]:
         _forget(cluster)
 
     async with aiohttp.ClientSession(headers=headers) as session:
-        server = Server(session, cluster.api_url, namespace=namespace, forget=forget, tls=tls)
+        server = ContractServer(session, cluster.api_url, namespace=namespace, forget=forget, tls=tls)
         yield server
         for collection in (server.statefulsets, server.deployments, server.pods):
-            await server.must("DELETE", collection, gracePeriodSeconds=0)
+            await server.call_ok("DELETE", collection, gracePeriodSeconds=0)
         for name in server.made_nodes:
             await server.call("DELETE", f"/api/v1/nodes/{name}")
-        await server.must("DELETE", f"/api/v1/namespaces/{namespace}")
+        await server.call_ok("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-def _forget(cluster: Cluster) -> None:
+def _forget(cluster: ControlPlane) -> None:
     """Compact etcd, and restart the API server: its watch cache would still answer for a long time."""
-    newest = cluster.must("GET", "/api/v1/nodes")["metadata"]["resourceVersion"]
+    newest = cluster.request_ok("GET", "/api/v1/nodes")["metadata"]["resourceVersion"]
     flag = next(word for word in cluster.etcd._command if word.startswith("--listen-client-urls="))
     etcd = http.client.HTTPConnection(urllib.parse.urlsplit(flag.partition("=")[2]).netloc, timeout=10)
     etcd.request("POST", "/v3/kv/compaction", json.dumps({"revision": newest, "physical": True}))

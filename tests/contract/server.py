@@ -24,7 +24,7 @@ Workload: TypeAlias = Literal["statefulsets", "deployments"]
 PATIENCE = aiohttp.ClientTimeout(total=30)
 
 
-class Server:
+class ContractServer:
     """The calls of one test. Nodes it makes are taken away after it; its namespace is nobody else's."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Server:
             is_json = response.content_type == "application/json"
             return response.status, await response.json() if is_json else await response.text()
 
-    async def must(self, method: str, path: str, body: Json = None, **options: Any) -> Json:  # noqa: ANN401 - as call
+    async def call_ok(self, method: str, path: str, body: Json = None, **options: Any) -> Json:  # noqa: ANN401 - as call
         """`call` where anything but success breaks the test's set-up."""
         status, answer = await self.call(method, path, body, **options)
         assert status < 300, f"{method} {path}: {status} {answer}"
@@ -81,37 +81,37 @@ class Server:
 
     async def a_pod(self, name: str = "", **metadata: object) -> Json:
         """A new unbound pod asking for 4 units."""
-        return await self.must("POST", self.pods, pod(name or f"p-{next(self._count)}", **metadata))
+        return await self.call_ok("POST", self.pods, pod(name or f"p-{next(self._count)}", **metadata))
 
     async def a_bound_pod(self, name: str = "", *, node: str = "nowhere", **metadata: object) -> Json:
         made = await self.a_pod(name, **metadata)
-        await self.must("POST", f"{self.path(made)}/binding", binding(made, node=node))
-        return await self.must("GET", self.path(made))
+        await self.call_ok("POST", f"{self.path(made)}/binding", binding(made, node=node))
+        return await self.call_ok("GET", self.path(made))
 
     async def a_node(self, **status: object) -> Json:
         """A new node, its name unlike any other test's."""
         name = f"{self.namespace}-{next(self._count)}"
         self.made_nodes.append(name)
-        return await self.must("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
+        return await self.call_ok("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})
 
     async def a_workload(self, kind: Workload, name: str, **spec: object) -> Json:
         """A new StatefulSet or Deployment whose pods carry the label `app` with its name."""
-        return await self.must("POST", self.workloads(kind), workload(name, **spec))
+        return await self.call_ok("POST", self.workloads(kind), workload(name, **spec))
 
     def workloads(self, kind: Workload) -> str:
         return {"statefulsets": self.statefulsets, "deployments": self.deployments}[kind]
 
     async def pods_become(self, condition: Callable[[list[Json]], bool], **query: Json) -> list[Json]:
         """The namespace's pods, sorted by name, as soon as they satisfy the condition."""
-        return await self.become(self.pods, condition, **query)
+        return await self.wait_for_state(self.pods, condition, **query)
 
-    async def become(self, path: str, condition: Callable[[list[Json]], bool], **query: Json) -> list[Json]:
+    async def wait_for_state(self, path: str, condition: Callable[[list[Json]], bool], **query: Json) -> list[Json]:
         """Follow a collection from now on until its objects satisfy the condition."""
-        page = await self.must("GET", path, **query)
+        page = await self.call_ok("GET", path, **query)
         known = {item["metadata"]["name"]: item for item in page["items"]}
         async with self.watch(path, resourceVersion=page["metadata"]["resourceVersion"], **query) as watch:
             while not condition(items := [known[name] for name in sorted(known)]):
-                event = await watch.next()
+                event = await watch.read_line()
                 known[event["object"]["metadata"]["name"]] = event["object"]
                 if event["type"] == "DELETED":
                     del known[event["object"]["metadata"]["name"]]
@@ -120,7 +120,7 @@ class Server:
     async def make_ready(self, item: Json) -> None:
         """What a kubelet would say of a pod whose containers run."""
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        await self.must("PATCH", f"{self.path(item)}/status", {"status": status}, content_type=STRATEGIC)
+        await self.call_ok("PATCH", f"{self.path(item)}/status", {"status": status}, content_type=STRATEGIC)
 
     def path(self, item: Json) -> str:
         """Where a pod or a workload of this namespace, or a node, is found."""
@@ -131,17 +131,17 @@ class Server:
 
     async def annotate(self, item: Json, **annotations: str | None) -> Json:
         patch = {"metadata": {"annotations": annotations}}
-        return await self.must("PATCH", self.path(item), patch, content_type=MERGE)
+        return await self.call_ok("PATCH", self.path(item), patch, content_type=MERGE)
 
-    async def remove(self, item: Json) -> None:
-        await self.must("DELETE", self.path(item), gracePeriodSeconds=0)
+    async def delete_object(self, item: Json) -> None:
+        await self.call_ok("DELETE", self.path(item), gracePeriodSeconds=0)
 
     async def version(self) -> str:
         """A resourceVersion to watch from: what a list of this namespace's pods says now."""
-        return str((await self.must("GET", self.pods))["metadata"]["resourceVersion"])
+        return str((await self.call_ok("GET", self.pods))["metadata"]["resourceVersion"])
 
     @asynccontextmanager
-    async def watch(self, path: str, *, accept: str = "*/*", **query: Json) -> AsyncIterator[Lines]:
+    async def watch(self, path: str, *, accept: str = "*/*", **query: Json) -> AsyncIterator[WatchLines]:
         """An open watch; it ends by itself after 20 s, long after any test is done with it."""
         params = {"watch": "true", "timeoutSeconds": 20} | query
         async with self._session.get(
@@ -152,24 +152,24 @@ class Server:
             timeout=PATIENCE,
         ) as response:
             assert response.status == 200, await response.text()
-            yield Lines(response)
+            yield WatchLines(response)
 
 
-class Lines:
+class WatchLines:
     """What a watch tells, one event after the other."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def next(self) -> Json:
+    async def read_line(self) -> Json:
         line = await asyncio.wait_for(self._response.content.readline(), timeout=10)
         assert line, "the watch ended"
         return json.loads(line)
 
-    async def take(self, count: int) -> list[Json]:
-        return [await self.next() for _ in range(count)]
+    async def read_lines(self, count: int) -> list[Json]:
+        return [await self.read_line() for _ in range(count)]
 
-    async def rest(self) -> list[Json]:
+    async def read_rest(self) -> list[Json]:
         """Everything until the server ends the watch."""
         return [json.loads(line) async for line in self._response.content]
 
@@ -216,7 +216,7 @@ def names(answer: Json) -> list[str]:
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
-def told(events: list[Json]) -> list[tuple[str, str]]:
+def describe_events(events: list[Json]) -> list[tuple[str, str]]:
     """Each event's type and the name of its object."""
     return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
 

@@ -18,15 +18,15 @@ from tests.contract.server import (
     MERGE,
     STRATEGIC,
     TABLE,
+    ContractServer,
     Json,
-    Server,
     Workload,
     assert_refused,
     binding,
+    describe_events,
     eviction,
     names,
     pod,
-    told,
     without_managed_fields,
     workload,
 )
@@ -37,55 +37,55 @@ NOT_FOUND = "the server could not find the requested resource"
 # A list is one state of the cluster, however many pages it takes.
 
 
-async def test_an_empty_list_has_a_version(server: Server) -> None:
-    answer = await server.must("GET", server.pods)
+async def test_an_empty_list_has_a_version(server: ContractServer) -> None:
+    answer = await server.call_ok("GET", server.pods)
 
     assert (answer["kind"], answer["apiVersion"], answer["items"]) == ("PodList", "v1", [])
     assert int(answer["metadata"]["resourceVersion"]) > 0
     assert "continue" not in answer["metadata"]
 
 
-async def test_items_carry_no_kind_and_are_sorted_by_name(server: Server) -> None:
+async def test_items_carry_no_kind_and_are_sorted_by_name(server: ContractServer) -> None:
     for name in ("b", "a-b", "a"):
         await server.a_pod(name)
 
-    answer = await server.must("GET", server.pods)
+    answer = await server.call_ok("GET", server.pods)
 
     assert names(answer) == ["a", "a-b", "b"]
     assert not [item for item in answer["items"] if "kind" in item or "apiVersion" in item]
 
 
-async def test_nodes_are_listed_without_a_namespace(server: Server) -> None:
+async def test_nodes_are_listed_without_a_namespace(server: ContractServer) -> None:
     made = await server.a_node()
 
-    answer = await server.must("GET", "/api/v1/nodes")
+    answer = await server.call_ok("GET", "/api/v1/nodes")
 
     assert answer["kind"] == "NodeList"
     listed = {item["metadata"]["name"]: item for item in answer["items"]}
     assert "namespace" not in listed[made["metadata"]["name"]]["metadata"]
 
 
-async def test_a_list_of_all_namespaces_holds_those_of_each(server: Server) -> None:
+async def test_a_list_of_all_namespaces_holds_those_of_each(server: ContractServer) -> None:
     await server.a_pod("mine")
-    await server.must("POST", "/api/v1/namespaces/kube-system/pods", pod(server.namespace))
+    await server.call_ok("POST", "/api/v1/namespaces/kube-system/pods", pod(server.namespace))
 
-    answer = await server.must("GET", "/api/v1/pods")
-    await server.must("DELETE", f"/api/v1/namespaces/kube-system/pods/{server.namespace}")
+    answer = await server.call_ok("GET", "/api/v1/pods")
+    await server.call_ok("DELETE", f"/api/v1/namespaces/kube-system/pods/{server.namespace}")
 
     places = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in answer["items"]}
     assert {(server.namespace, "mine"), ("kube-system", server.namespace)} <= places
-    assert names(await server.must("GET", server.pods)) == ["mine"]
+    assert names(await server.call_ok("GET", server.pods)) == ["mine"]
 
 
-async def test_pages_show_one_state_whatever_happens_meanwhile(server: Server) -> None:
+async def test_pages_show_one_state_whatever_happens_meanwhile(server: ContractServer) -> None:
     made = {name: await server.a_pod(name) for name in ("a", "b", "c", "d", "e", "f", "g")}
-    first = await server.must("GET", server.pods, limit=3)
+    first = await server.call_ok("GET", server.pods, limit=3)
 
-    await server.remove(made["d"])
+    await server.delete_object(made["d"])
     await server.annotate(made["e"], changed="yes")
     await server.a_pod("c-new")
-    second = await server.must("GET", server.pods, limit=3, continue_=first["metadata"]["continue"])
-    third = await server.must("GET", server.pods, limit=3, continue_=second["metadata"]["continue"])
+    second = await server.call_ok("GET", server.pods, limit=3, continue_=first["metadata"]["continue"])
+    third = await server.call_ok("GET", server.pods, limit=3, continue_=second["metadata"]["continue"])
 
     pages = [names(page) for page in (first, second, third)]
     assert pages == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
@@ -96,33 +96,33 @@ async def test_pages_show_one_state_whatever_happens_meanwhile(server: Server) -
     assert "continue" not in third["metadata"]
 
 
-async def test_a_last_page_that_is_full_has_no_continuation(server: Server) -> None:
+async def test_a_last_page_that_is_full_has_no_continuation(server: ContractServer) -> None:
     for name in ("a", "b", "c", "d"):
         await server.a_pod(name)
 
-    first = await server.must("GET", server.pods, limit=2)
-    second = await server.must("GET", server.pods, limit=2, continue_=first["metadata"]["continue"])
+    first = await server.call_ok("GET", server.pods, limit=2)
+    second = await server.call_ok("GET", server.pods, limit=2, continue_=first["metadata"]["continue"])
 
     assert names(second) == ["c", "d"]
     assert "continue" not in second["metadata"]
 
 
-async def test_any_version_will_do_means_the_whole_list_at_once(server: Server) -> None:
+async def test_any_version_will_do_means_the_whole_list_at_once(server: ContractServer) -> None:
     """With resourceVersion=0 the real server answers from its cache and does not cut pages."""
     for name in ("a", "b", "c"):
         await server.a_pod(name)
-    await server.must("GET", server.pods)  # has the real server's cache catch up
+    await server.call_ok("GET", server.pods)  # has the real server's cache catch up
 
-    answer = await server.must("GET", server.pods, limit=2, resourceVersion=0)
+    answer = await server.call_ok("GET", server.pods, limit=2, resourceVersion=0)
 
     assert names(answer) == ["a", "b", "c"]
     assert "continue" not in answer["metadata"]
 
 
-async def test_a_continuation_of_a_forgotten_state_is_expired(server: Server) -> None:
+async def test_a_continuation_of_a_forgotten_state_is_expired(server: ContractServer) -> None:
     for name in ("a", "b"):
         await server.a_pod(name)
-    page = await server.must("GET", server.pods, limit=1)
+    page = await server.call_ok("GET", server.pods, limit=1)
     await server.a_node()  # compaction keeps the newest state: the page's must not be that one
 
     await server.forget()
@@ -140,14 +140,16 @@ LIST_REFUSALS: dict[str, tuple[dict[str, Json], int, str, str]] = {
 
 
 @pytest.mark.parametrize(("query", "code", "reason", "text"), LIST_REFUSALS.values(), ids=LIST_REFUSALS)
-async def test_a_list_refuses(server: Server, query: dict[str, Json], code: int, reason: str, text: str) -> None:
+async def test_a_list_refuses(
+    server: ContractServer, query: dict[str, Json], code: int, reason: str, text: str
+) -> None:
     assert_refused(await server.call("GET", server.pods, **query), code, reason, text)
 
 
-async def test_a_continuation_takes_no_version_beside_it(server: Server) -> None:
+async def test_a_continuation_takes_no_version_beside_it(server: ContractServer) -> None:
     for name in ("a", "b"):
         await server.a_pod(name)
-    page = await server.must("GET", server.pods, limit=1)
+    page = await server.call_ok("GET", server.pods, limit=1)
 
     answer = await server.call("GET", server.pods, continue_=page["metadata"]["continue"], resourceVersion=1)
 
@@ -157,97 +159,105 @@ async def test_a_continuation_takes_no_version_beside_it(server: Server) -> None
 # A watch tells every change after its version, once, in order.
 
 
-async def test_a_watch_tells_every_change_in_order(server: Server) -> None:
+async def test_a_watch_tells_every_change_in_order(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
         made = await server.a_pod("a")
         await server.annotate(made, n="1")
         await server.a_pod("b")
-        await server.remove(made)
-        events = await watch.take(5)
+        await server.delete_object(made)
+        events = await watch.read_lines(5)
 
     # a pod's deletion is two steps: it is marked, then it is gone
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert describe_events(events) == [
+        ("ADDED", "a"),
+        ("MODIFIED", "a"),
+        ("ADDED", "b"),
+        ("MODIFIED", "a"),
+        ("DELETED", "a"),
+    ]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted({*versions})
     assert versions[0] > int(start)
     assert {(event["object"]["kind"], event["object"]["apiVersion"]) for event in events} == {("Pod", "v1")}
 
 
-async def test_a_watch_from_a_list_loses_and_repeats_nothing(server: Server) -> None:
+async def test_a_watch_from_a_list_loses_and_repeats_nothing(server: ContractServer) -> None:
     await server.a_pod("listed")
-    page = await server.must("GET", server.pods, limit=1)
+    page = await server.call_ok("GET", server.pods, limit=1)
     await asyncio.gather(*(server.a_pod(f"p-{number}") for number in range(6)))
 
     async with server.watch(server.pods, resourceVersion=page["metadata"]["resourceVersion"]) as watch:
-        first = await watch.take(3)
+        first = await watch.read_lines(3)
     async with server.watch(
         server.pods, resourceVersion=first[-1]["object"]["metadata"]["resourceVersion"], timeoutSeconds=1
     ) as watch:
-        others = await watch.rest()
+        others = await watch.read_rest()
 
     assert names(page) == ["listed"]
-    assert sorted(told(first + others)) == [("ADDED", f"p-{number}") for number in range(6)]
+    assert sorted(describe_events(first + others)) == [("ADDED", f"p-{number}") for number in range(6)]
 
 
-async def test_a_watch_of_a_namespace_tells_of_no_other(server: Server) -> None:
+async def test_a_watch_of_a_namespace_tells_of_no_other(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
-        await server.must("POST", "/api/v1/namespaces/kube-system/pods", pod(server.namespace))
-        await server.must("DELETE", f"/api/v1/namespaces/kube-system/pods/{server.namespace}")
+        await server.call_ok("POST", "/api/v1/namespaces/kube-system/pods", pod(server.namespace))
+        await server.call_ok("DELETE", f"/api/v1/namespaces/kube-system/pods/{server.namespace}")
         await server.a_pod("mine")
-        event = await watch.next()
+        event = await watch.read_line()
 
-    assert told([event]) == [("ADDED", "mine")]
+    assert describe_events([event]) == [("ADDED", "mine")]
 
 
-async def test_a_watch_of_nodes_tells_of_a_node_s_life(server: Server) -> None:
-    start = (await server.must("GET", "/api/v1/nodes"))["metadata"]["resourceVersion"]
+async def test_a_watch_of_nodes_tells_of_a_node_s_life(server: ContractServer) -> None:
+    start = (await server.call_ok("GET", "/api/v1/nodes"))["metadata"]["resourceVersion"]
 
     async with server.watch("/api/v1/nodes", resourceVersion=start) as watch:
         node = await server.a_node()
         await server.annotate(node, cards="2")
-        await server.must("DELETE", server.path(node))
-        events = await watch.take(3)
+        await server.call_ok("DELETE", server.path(node))
+        events = await watch.read_lines(3)
 
     name = node["metadata"]["name"]
-    assert told(events) == [("ADDED", name), ("MODIFIED", name), ("DELETED", name)]
+    assert describe_events(events) == [("ADDED", name), ("MODIFIED", name), ("DELETED", name)]
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": 0}], ids=["no version", "version 0"])
-async def test_a_watch_from_no_version_begins_with_what_is_there(server: Server, query: dict[str, Json]) -> None:
+async def test_a_watch_from_no_version_begins_with_what_is_there(
+    server: ContractServer, query: dict[str, Json]
+) -> None:
     for name in ("b", "a"):
         await server.a_pod(name)
-    await server.must("GET", server.pods)  # has the real server's cache catch up
+    await server.call_ok("GET", server.pods)  # has the real server's cache catch up
 
     async with server.watch(server.pods, **query) as watch:
-        present = await watch.take(2)
+        present = await watch.read_lines(2)
         await server.a_pod("c")
-        later = await watch.next()
+        later = await watch.read_line()
 
-    assert sorted(told(present)) == [("ADDED", "a"), ("ADDED", "b")]
-    assert told([later]) == [("ADDED", "c")]
+    assert sorted(describe_events(present)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert describe_events([later]) == [("ADDED", "c")]
 
 
-async def test_a_watch_ends_by_itself_after_its_time(server: Server) -> None:
+async def test_a_watch_ends_by_itself_after_its_time(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start, timeoutSeconds=1) as watch:
-        assert await watch.rest() == []
+        assert await watch.read_rest() == []
 
 
-async def test_a_bookmark_names_the_version_to_go_on_from(server: Server) -> None:
+async def test_a_bookmark_names_the_version_to_go_on_from(server: ContractServer) -> None:
     """The last one comes two seconds before the end of the watch."""
     start = await server.version()
 
     query: dict[str, Json] = {"resourceVersion": start, "timeoutSeconds": 4, "allowWatchBookmarks": "true"}
     async with server.watch(server.pods, **query) as watch:
         made = await server.a_pod("a")
-        event, *bookmarks = await watch.rest()
+        event, *bookmarks = await watch.read_rest()
 
-    assert told([event]) == [("ADDED", "a")]
+    assert describe_events([event]) == [("ADDED", "a")]
     assert {bookmark["type"] for bookmark in bookmarks} == {"BOOKMARK"}
     last = bookmarks[-1]["object"]
     assert (last["kind"], last["apiVersion"]) == ("Pod", "v1")
@@ -255,20 +265,20 @@ async def test_a_bookmark_names_the_version_to_go_on_from(server: Server) -> Non
     assert "name" not in last["metadata"]
     async with server.watch(server.pods, resourceVersion=last["metadata"]["resourceVersion"]) as watch:
         await server.a_pod("b")
-        assert told([await watch.next()]) == [("ADDED", "b")]
+        assert describe_events([await watch.read_line()]) == [("ADDED", "b")]
 
 
-async def test_nobody_gets_bookmarks_unasked(server: Server) -> None:
+async def test_nobody_gets_bookmarks_unasked(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start, timeoutSeconds=3) as watch:
         await server.a_pod("a")
-        events = await watch.rest()
+        events = await watch.read_rest()
 
-    assert told(events) == [("ADDED", "a")]
+    assert describe_events(events) == [("ADDED", "a")]
 
 
-async def test_a_watch_from_a_forgotten_version_is_expired(server: Server) -> None:
+async def test_a_watch_from_a_forgotten_version_is_expired(server: ContractServer) -> None:
     """It is an event of a good answer, not a status of the call: a client that looks at statuses alone misses it."""
     start = await server.version()
     await server.a_pod("a")
@@ -276,25 +286,25 @@ async def test_a_watch_from_a_forgotten_version_is_expired(server: Server) -> No
     await server.forget()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
-        events = await watch.rest()
+        events = await watch.read_rest()
     assert [event["type"] for event in events] == ["ERROR"]
     assert_refused((410, events[0]["object"]), 410, "Expired", "too old resource version")
 
 
-async def test_a_watch_from_the_newest_version_goes_on_after_forgetting(server: Server) -> None:
+async def test_a_watch_from_the_newest_version_goes_on_after_forgetting(server: ContractServer) -> None:
     await server.a_pod("a")
     await server.forget()
     start = await server.version()
 
     async with server.watch(server.pods, resourceVersion=start) as watch:
         await server.a_pod("b")
-        assert told([await watch.next()]) == [("ADDED", "b")]
+        assert describe_events([await watch.read_line()]) == [("ADDED", "b")]
 
 
 # Creation: what the server sets, what it drops, what it refuses.
 
 
-async def test_a_new_pod_is_pending_whatever_its_maker_says(server: Server) -> None:
+async def test_a_new_pod_is_pending_whatever_its_maker_says(server: ContractServer) -> None:
     body = pod("a", uid="made-up", labels={"app": "x"}) | {"status": {"phase": "Running"}}
 
     status, made = await server.call("POST", server.pods, body)
@@ -306,10 +316,10 @@ async def test_a_new_pod_is_pending_whatever_its_maker_says(server: Server) -> N
     assert (metadata["generation"], len(metadata["uid"])) == (1, 36)
     assert {"resourceVersion", "creationTimestamp"} <= metadata.keys()
     assert made["status"]["phase"] == "Pending"
-    assert made == await server.must("GET", f"{server.pods}/a")
+    assert made == await server.call_ok("GET", f"{server.pods}/a")
 
 
-async def test_a_new_pod_gets_the_defaults_that_schedulers_read(server: Server) -> None:
+async def test_a_new_pod_gets_the_defaults_that_schedulers_read(server: ContractServer) -> None:
     made = await server.a_pod()
 
     spec = made["spec"]
@@ -322,18 +332,18 @@ async def test_a_new_pod_gets_the_defaults_that_schedulers_read(server: Server) 
     }
 
 
-async def test_a_name_may_be_left_to_the_server(server: Server) -> None:
+async def test_a_name_may_be_left_to_the_server(server: ContractServer) -> None:
     body = pod("", generateName="made-")
     del body["metadata"]["name"]
 
-    made = [await server.must("POST", server.pods, body) for _ in range(2)]
+    made = [await server.call_ok("POST", server.pods, body) for _ in range(2)]
 
     assert {item["metadata"]["generateName"] for item in made} == {"made-"}
     assert len({item["metadata"]["name"] for item in made}) == 2
     assert all(item["metadata"]["name"].removeprefix("made-").isalnum() for item in made)
 
 
-async def test_a_new_node_keeps_the_status_it_comes_with(server: Server) -> None:
+async def test_a_new_node_keeps_the_status_it_comes_with(server: ContractServer) -> None:
     made = await server.a_node(capacity={"aliyun.com/gpu-mem": 15, "cpu": "8"})
 
     assert "namespace" not in made["metadata"]
@@ -359,15 +369,17 @@ CREATE_REFUSALS: dict[str, tuple[Json, int, str | None, str]] = {
 
 
 @pytest.mark.parametrize(("body", "code", "reason", "text"), CREATE_REFUSALS.values(), ids=CREATE_REFUSALS)
-async def test_a_creation_is_refused_with(server: Server, body: Json, code: int, reason: str | None, text: str) -> None:
+async def test_a_creation_is_refused_with(
+    server: ContractServer, body: Json, code: int, reason: str | None, text: str
+) -> None:
     await server.a_pod("taken")
 
     assert_refused(await server.call("POST", server.pods, body), code, reason, text)
 
-    assert names(await server.must("GET", server.pods)) == ["taken"]
+    assert names(await server.call_ok("GET", server.pods)) == ["taken"]
 
 
-async def test_a_refusal_says_about_what(server: Server) -> None:
+async def test_a_refusal_says_about_what(server: ContractServer) -> None:
     await server.a_pod("taken")
 
     missing = await server.call("GET", f"{server.pods}/nobody")
@@ -384,7 +396,7 @@ async def test_a_refusal_says_about_what(server: Server) -> None:
 
 
 @pytest.mark.parametrize("form", [MERGE, STRATEGIC], ids=["merge", "strategic"])
-async def test_a_patch_sets_and_removes_annotations_and_labels(server: Server, form: str) -> None:
+async def test_a_patch_sets_and_removes_annotations_and_labels(server: ContractServer, form: str) -> None:
     made = await server.a_pod("a", annotations={"keep": "1", "drop": "1"}, labels={"drop": "1"})
     patch = {"metadata": {"annotations": {"drop": None, "new": "2"}, "labels": {"drop": None}}}
 
@@ -397,7 +409,7 @@ async def test_a_patch_sets_and_removes_annotations_and_labels(server: Server, f
     assert patched["spec"] == made["spec"]
 
 
-async def test_a_patch_that_changes_nothing_makes_no_version(server: Server) -> None:
+async def test_a_patch_that_changes_nothing_makes_no_version(server: ContractServer) -> None:
     made = await server.a_pod("a", annotations={"x": "1"})
 
     patched = await server.annotate(made, x="1")
@@ -405,18 +417,18 @@ async def test_a_patch_that_changes_nothing_makes_no_version(server: Server) -> 
     assert without_managed_fields(patched) == without_managed_fields(made)
 
 
-async def test_status_is_patched_by_itself(server: Server) -> None:
+async def test_status_is_patched_by_itself(server: ContractServer) -> None:
     made = await server.a_pod("a")
     both = {"status": {"phase": "Running"}, "spec": {"nodeName": "nowhere"}, "metadata": {"annotations": {"x": "1"}}}
 
-    patched = await server.must("PATCH", f"{server.path(made)}/status", both, content_type=MERGE)
+    patched = await server.call_ok("PATCH", f"{server.path(made)}/status", both, content_type=MERGE)
 
     assert patched["status"]["phase"] == "Running"
     assert patched["metadata"]["annotations"] == {"x": "1"}  # the way a pending pod is woken
     assert patched["spec"] == made["spec"]
 
 
-async def test_the_status_of_a_pod_of_another_uid_is_not_patched(server: Server) -> None:
+async def test_the_status_of_a_pod_of_another_uid_is_not_patched(server: ContractServer) -> None:
     """A merge patch can name the uid that it means: a kick never reaches the namesake of a pod that is gone."""
     made = await server.a_pod("a")
     path = f"{server.path(made)}/status"
@@ -425,39 +437,39 @@ async def test_the_status_of_a_pod_of_another_uid_is_not_patched(server: Server)
     answer = await server.call("PATCH", path, kick, content_type=MERGE)
     assert_refused(answer, 422, "Invalid", "metadata.uid: Invalid value")
     kick["metadata"]["uid"] = made["metadata"]["uid"]
-    patched = await server.must("PATCH", path, kick, content_type=MERGE)
+    patched = await server.call_ok("PATCH", path, kick, content_type=MERGE)
 
     assert patched["metadata"]["annotations"] == {"x": "1"}
 
 
-async def test_a_patch_of_the_object_leaves_its_status_alone(server: Server) -> None:
+async def test_a_patch_of_the_object_leaves_its_status_alone(server: ContractServer) -> None:
     node = await server.a_node(capacity={"cpu": "8"})
     patch = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "9"}}}
 
-    patched = await server.must("PATCH", server.path(node), patch, content_type=MERGE)
+    patched = await server.call_ok("PATCH", server.path(node), patch, content_type=MERGE)
 
     assert patched["spec"]["unschedulable"] is True
     assert patched["status"]["capacity"] == {"cpu": "8"}
 
 
-async def test_a_node_s_status_is_patched_by_itself(server: Server) -> None:
+async def test_a_node_s_status_is_patched_by_itself(server: ContractServer) -> None:
     node = await server.a_node(capacity={"cpu": "8"})
     patch = {"spec": {"unschedulable": True}, "status": {"capacity": {"aliyun.com/gpu-mem": "15"}}}
 
-    patched = await server.must("PATCH", f"{server.path(node)}/status", patch, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", f"{server.path(node)}/status", patch, content_type=STRATEGIC)
 
     assert patched["status"]["capacity"] == {"cpu": "8", "aliyun.com/gpu-mem": "15"}
     assert "unschedulable" not in patched["spec"]
 
 
-async def test_a_strategic_patch_joins_conditions_by_type(server: Server) -> None:
+async def test_a_strategic_patch_joins_conditions_by_type(server: ContractServer) -> None:
     path = f"{server.path(await server.a_pod('a'))}/status"
     first = {"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}]}}
     second = {"status": {"conditions": [{"type": "C", "status": "True"}, {"type": "A", "status": "False"}]}}
 
-    await server.must("PATCH", path, first, content_type=STRATEGIC)
-    joined = await server.must("PATCH", path, second, content_type=STRATEGIC)
-    replaced = await server.must("PATCH", path, first, content_type=MERGE)
+    await server.call_ok("PATCH", path, first, content_type=STRATEGIC)
+    joined = await server.call_ok("PATCH", path, second, content_type=STRATEGIC)
+    replaced = await server.call_ok("PATCH", path, first, content_type=MERGE)
 
     def conditions(item: Json) -> list[tuple[str, str]]:
         return [(condition["type"], condition["status"]) for condition in item["status"]["conditions"]]
@@ -486,17 +498,17 @@ PATCH_REFUSALS: dict[str, tuple[Json, str, int, str, str]] = {
 
 @pytest.mark.parametrize(("patch", "form", "code", "reason", "text"), PATCH_REFUSALS.values(), ids=PATCH_REFUSALS)
 async def test_a_patch_is_refused_with(
-    server: Server, patch: Json, form: str, code: int, reason: str, text: str
+    server: ContractServer, patch: Json, form: str, code: int, reason: str, text: str
 ) -> None:
     made = await server.a_pod("a")
 
     assert_refused(await server.call("PATCH", server.path(made), patch, content_type=form), code, reason, text)
 
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
 @pytest.mark.parametrize("half", ["", "/status"])
-async def test_nothing_is_patched_that_is_not_there(server: Server, half: str) -> None:
+async def test_nothing_is_patched_that_is_not_there(server: ContractServer, half: str) -> None:
     answer = await server.call("PATCH", f"{server.pods}/nobody{half}", {}, content_type=MERGE)
 
     assert_refused(answer, 404, "NotFound", 'pods "nobody" not found', details={"name": "nobody", "kind": "pods"})
@@ -505,7 +517,7 @@ async def test_nothing_is_patched_that_is_not_there(server: Server, half: str) -
 # Deletion: at once where nothing runs, a promise where something may.
 
 
-async def test_an_unbound_pod_is_gone_at_once(server: Server) -> None:
+async def test_an_unbound_pod_is_gone_at_once(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     status, answer = await server.call("DELETE", server.path(made))
@@ -515,51 +527,51 @@ async def test_an_unbound_pod_is_gone_at_once(server: Server) -> None:
     assert_refused(await server.call("DELETE", server.path(made)), 404, "NotFound", 'pods "a" not found')
 
 
-async def test_a_bound_pod_stays_until_its_grace_is_taken_away(server: Server) -> None:
+async def test_a_bound_pod_stays_until_its_grace_is_taken_away(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
     start = await server.version()
 
-    leaving = await server.must("DELETE", server.path(made))
-    again = await server.must("DELETE", server.path(made))
-    await server.must("DELETE", server.path(made), {"gracePeriodSeconds": 0})
+    leaving = await server.call_ok("DELETE", server.path(made))
+    again = await server.call_ok("DELETE", server.path(made))
+    await server.call_ok("DELETE", server.path(made), {"gracePeriodSeconds": 0})
     async with server.watch(server.pods, resourceVersion=start) as watch:
-        events = await watch.take(3)
+        events = await watch.read_lines(3)
 
     assert leaving["metadata"]["deletionGracePeriodSeconds"] == 30
     assert leaving["metadata"]["deletionTimestamp"] > made["metadata"]["creationTimestamp"]
     assert leaving["spec"]["nodeName"] == "nowhere"
     assert again["metadata"]["resourceVersion"] == leaving["metadata"]["resourceVersion"]
-    assert told(events) == [("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert describe_events(events) == [("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     graces = [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events]
     assert graces == [30, 0, 0]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_finished_pod_is_gone_at_once(server: Server, phase: str) -> None:
+async def test_a_finished_pod_is_gone_at_once(server: ContractServer, phase: str) -> None:
     made = await server.a_bound_pod("a")
-    await server.must("PATCH", f"{server.path(made)}/status", {"status": {"phase": phase}}, content_type=MERGE)
+    await server.call_ok("PATCH", f"{server.path(made)}/status", {"status": {"phase": phase}}, content_type=MERGE)
 
-    await server.must("DELETE", server.path(made))
+    await server.call_ok("DELETE", server.path(made))
 
     assert_refused(await server.call("GET", server.path(made)), 404, "NotFound", 'pods "a" not found')
 
 
-async def test_a_finalizer_holds_a_pod_until_it_is_taken_away(server: Server) -> None:
+async def test_a_finalizer_holds_a_pod_until_it_is_taken_away(server: ContractServer) -> None:
     made = await server.a_pod("a", finalizers=["example.com/hold"])
     start = await server.version()
 
-    await server.must("DELETE", server.path(made))
-    held = await server.must("GET", server.path(made))
-    await server.must("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
+    await server.call_ok("DELETE", server.path(made))
+    held = await server.call_ok("GET", server.path(made))
+    await server.call_ok("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
     async with server.watch(server.pods, resourceVersion=start) as watch:
-        events = await watch.take(2)
+        events = await watch.read_lines(2)
 
     assert held["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert told(events) == [("MODIFIED", "a"), ("DELETED", "a")]
+    assert describe_events(events) == [("MODIFIED", "a"), ("DELETED", "a")]
     assert_refused(await server.call("GET", server.path(made)), 404, "NotFound", 'pods "a" not found')
 
 
-async def test_a_node_is_deleted_in_one_step_and_its_pods_stay(server: Server) -> None:
+async def test_a_node_is_deleted_in_one_step_and_its_pods_stay(server: ContractServer) -> None:
     node = await server.a_node()
     name = node["metadata"]["name"]
     bound = await server.a_bound_pod("a", node=name)
@@ -569,23 +581,23 @@ async def test_a_node_is_deleted_in_one_step_and_its_pods_stay(server: Server) -
     assert (status, answer["kind"], answer["status"]) == (200, "Status", "Success")
     assert answer["details"] == {"name": name, "kind": "nodes", "uid": node["metadata"]["uid"]}
     assert_refused(await server.call("GET", server.path(node)), 404, "NotFound", f'nodes "{name}" not found')
-    assert (await server.must("GET", server.path(bound)))["spec"]["nodeName"] == name
+    assert (await server.call_ok("GET", server.path(bound)))["spec"]["nodeName"] == name
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_deletion_has_preconditions(server: Server, field: str) -> None:
+async def test_a_deletion_has_preconditions(server: ContractServer, field: str) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call("DELETE", server.path(made), {"preconditions": {field: "1"}})
     assert_refused(answer, 409, "Conflict", "in the precondition (1)", details={"name": "a", "kind": "Pod"})
 
-    await server.must("DELETE", server.path(made), {"preconditions": {field: made["metadata"][field]}})
+    await server.call_ok("DELETE", server.path(made), {"preconditions": {field: made["metadata"][field]}})
 
 
 # The Binding: node and annotations in one step, or a definite no.
 
 
-async def test_a_binding_writes_node_and_annotations_in_one_version(server: Server) -> None:
+async def test_a_binding_writes_node_and_annotations_in_one_version(server: ContractServer) -> None:
     made = await server.a_pod("a", annotations={"own": "1", "both": "1"}, labels={"both": "1"})
     start = await server.version()
     body = binding(
@@ -599,8 +611,8 @@ async def test_a_binding_writes_node_and_annotations_in_one_version(server: Serv
 
     status, answer = await server.call("POST", f"{server.path(made)}/binding", body)
     async with server.watch(server.pods, resourceVersion=start) as watch:
-        event = await watch.next()
-        bound = await server.must("GET", server.path(made))
+        event = await watch.read_line()
+        bound = await server.call_ok("GET", server.path(made))
 
     assert status == 201
     assert answer == {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
@@ -613,48 +625,48 @@ async def test_a_binding_writes_node_and_annotations_in_one_version(server: Serv
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
 
 
-async def test_a_binding_needs_no_node_that_exists(server: Server) -> None:
+async def test_a_binding_needs_no_node_that_exists(server: ContractServer) -> None:
     """So whoever binds must have looked."""
     made = await server.a_pod("a")
 
-    await server.must("POST", f"{server.path(made)}/binding", binding(made, node="no-such-node"))
+    await server.call_ok("POST", f"{server.path(made)}/binding", binding(made, node="no-such-node"))
 
-    assert (await server.must("GET", server.path(made)))["spec"]["nodeName"] == "no-such-node"
+    assert (await server.call_ok("GET", server.path(made)))["spec"]["nodeName"] == "no-such-node"
 
 
-async def test_a_binding_takes_the_nomination_away(server: Server) -> None:
+async def test_a_binding_takes_the_nomination_away(server: ContractServer) -> None:
     made = await server.a_pod("a")
     nominated = {"status": {"nominatedNodeName": "elsewhere"}}
-    await server.must("PATCH", f"{server.path(made)}/status", nominated, content_type=MERGE)
+    await server.call_ok("PATCH", f"{server.path(made)}/status", nominated, content_type=MERGE)
 
-    await server.must("POST", f"{server.path(made)}/binding", binding(made))
+    await server.call_ok("POST", f"{server.path(made)}/binding", binding(made))
 
-    assert "nominatedNodeName" not in (await server.must("GET", server.path(made)))["status"]
+    assert "nominatedNodeName" not in (await server.call_ok("GET", server.path(made)))["status"]
 
 
 @pytest.mark.parametrize("node", ["nowhere", "elsewhere"], ids=["same node", "another node"])
-async def test_a_bound_pod_is_not_bound_again(server: Server, node: str) -> None:
+async def test_a_bound_pod_is_not_bound_again(server: ContractServer, node: str) -> None:
     made = await server.a_bound_pod("a", node="nowhere")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made, node=node, annotations={"x": "1"}))
 
     text = 'pod a is already assigned to node "nowhere"'
     assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "pods/binding"})
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
 @pytest.mark.parametrize(("field", "word"), [("uid", "UID"), ("resourceVersion", "ResourceVersion")])
-async def test_a_binding_has_preconditions(server: Server, field: str, word: str) -> None:
+async def test_a_binding_has_preconditions(server: ContractServer, field: str, word: str) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made, **{field: "1"}))
 
     text = f"Precondition failed: {word} in precondition: 1, {word} in object meta: {made['metadata'][field]}"
     assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "pods"})
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_wrong_uid_is_said_before_an_assignment(server: Server) -> None:
+async def test_a_wrong_uid_is_said_before_an_assignment(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made, uid="other"))
@@ -662,18 +674,18 @@ async def test_a_wrong_uid_is_said_before_an_assignment(server: Server) -> None:
     assert_refused(answer, 409, "Conflict", "Precondition failed: UID", details={"name": "a", "kind": "pods"})
 
 
-async def test_a_pod_that_is_gone_is_not_bound(server: Server) -> None:
+async def test_a_pod_that_is_gone_is_not_bound(server: ContractServer) -> None:
     made = await server.a_pod("a")
-    await server.remove(made)
+    await server.delete_object(made)
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made))
 
     assert_refused(answer, 404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"})
 
 
-async def test_a_pod_of_the_same_name_but_another_uid_is_not_bound(server: Server) -> None:
+async def test_a_pod_of_the_same_name_but_another_uid_is_not_bound(server: ContractServer) -> None:
     old = await server.a_pod("a")
-    await server.remove(old)
+    await server.delete_object(old)
     new = await server.a_pod("a")
 
     answer = await server.call("POST", f"{server.path(new)}/binding", binding(new, uid=old["metadata"]["uid"]))
@@ -681,30 +693,30 @@ async def test_a_pod_of_the_same_name_but_another_uid_is_not_bound(server: Serve
     assert_refused(answer, 409, "Conflict", "Precondition failed: UID", details={"name": "a", "kind": "pods"})
 
 
-async def test_a_pod_being_deleted_is_not_bound(server: Server) -> None:
+async def test_a_pod_being_deleted_is_not_bound(server: ContractServer) -> None:
     made = await server.a_pod("a", finalizers=["example.com/hold"])
-    await server.must("DELETE", server.path(made))
+    await server.call_ok("DELETE", server.path(made))
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made))
-    await server.must("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
+    await server.call_ok("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
 
     text = "pod a is being deleted, cannot be assigned to a host"
     assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "pods/binding"})
 
 
-async def test_a_leaving_pod_is_being_deleted_rather_than_assigned(server: Server) -> None:
+async def test_a_leaving_pod_is_being_deleted_rather_than_assigned(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
-    await server.must("DELETE", server.path(made))
+    await server.call_ok("DELETE", server.path(made))
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made))
 
     assert_refused(answer, 409, "Conflict", "is being deleted", details={"name": "a", "kind": "pods/binding"})
 
 
-async def test_a_gated_pod_is_not_bound(server: Server) -> None:
+async def test_a_gated_pod_is_not_bound(server: ContractServer) -> None:
     body = pod("a")
     body["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
-    made = await server.must("POST", server.pods, body)
+    made = await server.call_ok("POST", server.pods, body)
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made))
 
@@ -739,18 +751,18 @@ BINDING_REFUSALS: dict[str, tuple[dict[str, Json], int, str | None, str]] = {
 
 @pytest.mark.parametrize(("change", "code", "reason", "text"), BINDING_REFUSALS.values(), ids=BINDING_REFUSALS)
 async def test_a_binding_is_refused_with(
-    server: Server, change: dict[str, Json], code: int, reason: str | None, text: str
+    server: ContractServer, change: dict[str, Json], code: int, reason: str | None, text: str
 ) -> None:
     made = await server.a_pod("a")
 
     answer = await server.call("POST", f"{server.path(made)}/binding", binding(made) | change)
 
     assert_refused(answer, code, reason, text)
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
-async def test_an_evicted_pod_is_leaving_and_says_why(server: Server, *, is_running: bool) -> None:
+async def test_an_evicted_pod_is_leaving_and_says_why(server: ContractServer, *, is_running: bool) -> None:
     made = await server.a_bound_pod("a")
     if is_running:
         await server.make_ready(made)
@@ -759,15 +771,15 @@ async def test_an_evicted_pod_is_leaving_and_says_why(server: Server, *, is_runn
 
     assert status == 201
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
-    left = await server.must("GET", server.path(made))
+    left = await server.call_ok("GET", server.path(made))
     assert left["metadata"]["deletionGracePeriodSeconds"] == 30
     (why,) = [each for each in left["status"]["conditions"] if each["type"] == "DisruptionTarget"]
     assert (why["status"], why["reason"]) == ("True", "EvictionByEvictionAPI")
 
 
-async def test_a_pod_that_is_leaving_may_be_evicted_again(server: Server) -> None:
+async def test_a_pod_that_is_leaving_may_be_evicted_again(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
-    await server.must("POST", f"{server.path(made)}/eviction", eviction(made))
+    await server.call_ok("POST", f"{server.path(made)}/eviction", eviction(made))
 
     status, _ = await server.call("POST", f"{server.path(made)}/eviction", eviction(made))
 
@@ -775,29 +787,29 @@ async def test_a_pod_that_is_leaving_may_be_evicted_again(server: Server) -> Non
 
 
 @pytest.mark.parametrize("is_running", [True, False], ids=["running", "waiting"])
-async def test_an_eviction_has_preconditions(server: Server, *, is_running: bool) -> None:
+async def test_an_eviction_has_preconditions(server: ContractServer, *, is_running: bool) -> None:
     made = await server.a_bound_pod("a")
     if is_running:
         await server.make_ready(made)
-    before = await server.must("GET", server.path(made))
+    before = await server.call_ok("GET", server.path(made))
 
     answer = await server.call("POST", f"{server.path(made)}/eviction", eviction(made, uid="other"))
 
     text = "the UID in the precondition (other) does not match the UID in record"
     assert_refused(answer, 409, "Conflict", text, details={"name": "a", "kind": "Pod"})
-    assert await server.must("GET", server.path(made)) == before
+    assert await server.call_ok("GET", server.path(made)) == before
 
 
-async def test_a_pod_that_is_gone_is_not_evicted(server: Server) -> None:
+async def test_a_pod_that_is_gone_is_not_evicted(server: ContractServer) -> None:
     made = await server.a_pod("a")
-    await server.remove(made)
+    await server.delete_object(made)
 
     answer = await server.call("POST", f"{server.path(made)}/eviction", eviction(made))
 
     assert_refused(answer, 404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"})
 
 
-async def test_an_eviction_names_its_pod(server: Server) -> None:
+async def test_an_eviction_names_its_pod(server: ContractServer) -> None:
     made = await server.a_pod("a")
     body = eviction(made) | {"metadata": {"name": "b"}}
 
@@ -806,7 +818,7 @@ async def test_an_eviction_names_its_pod(server: Server) -> None:
     assert_refused(answer, 400, "BadRequest", "name in URL does not match name in Eviction object")
 
 
-async def test_of_many_bindings_at_once_one_wins(server: Server) -> None:
+async def test_of_many_bindings_at_once_one_wins(server: ContractServer) -> None:
     made = await server.a_pod("a")
     path = f"{server.path(made)}/binding"
 
@@ -816,7 +828,7 @@ async def test_of_many_bindings_at_once_one_wins(server: Server) -> None:
 
     assert sorted(status for status, _ in answers) == [201] + [409] * 7
     winner = next(number for number, (status, _) in enumerate(answers) if status == 201)
-    bound = await server.must("GET", server.path(made))
+    bound = await server.call_ok("GET", server.path(made))
     assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]) == (f"n-{winner}", {"card": str(winner)})
 
 
@@ -837,26 +849,28 @@ def _event(event_name: str, **involved: str) -> Json:
     }
 
 
-async def test_an_event_is_written_and_counted_up(server: Server) -> None:
+async def test_an_event_is_written_and_counted_up(server: ContractServer) -> None:
     body = _event("a.1", kind="Pod", namespace=server.namespace, name="a", uid="1")
 
     status, made = await server.call("POST", server.events, body)
     path = f"{server.events}/a.1"
-    patched = await server.must("PATCH", path, {"count": 2, "message": "card 1"}, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", path, {"count": 2, "message": "card 1"}, content_type=STRATEGIC)
 
     assert (status, made["kind"]) == (201, "Event")
     assert {key: made[key] for key in body if key != "metadata"} == {
         key: body[key] for key in body if key != "metadata"
     }
     assert (patched["count"], patched["message"], patched["reason"]) == (2, "card 1", "GPUMemoryBound")
-    assert patched == await server.must("GET", path)
-    assert names(await server.must("GET", server.events)) == ["a.1"]
+    assert patched == await server.call_ok("GET", path)
+    assert names(await server.call_ok("GET", server.events)) == ["a.1"]
 
 
 @pytest.mark.parametrize(
     "involved", [{"kind": "Pod", "namespace": "kube-system"}, {"kind": "Node"}], ids=["another namespace", "a node"]
 )
-async def test_an_event_lives_in_the_namespace_of_what_it_is_about(server: Server, involved: dict[str, str]) -> None:
+async def test_an_event_lives_in_the_namespace_of_what_it_is_about(
+    server: ContractServer, involved: dict[str, str]
+) -> None:
     body = _event("a.1", name="a", **involved)
 
     answer = await server.call("POST", server.events, body)
@@ -864,19 +878,19 @@ async def test_an_event_lives_in_the_namespace_of_what_it_is_about(server: Serve
     assert_refused(answer, 422, "Invalid", "does not match event.namespace", details={"name": "a.1", "kind": "Event"})
 
 
-async def test_an_event_about_a_node_lives_in_default(server: Server) -> None:
+async def test_an_event_about_a_node_lives_in_default(server: ContractServer) -> None:
     node = await server.a_node()
     name = node["metadata"]["name"]
 
-    made = await server.must("POST", "/api/v1/namespaces/default/events", _event(name, kind="Node", name=name))
-    await server.must("DELETE", f"/api/v1/namespaces/default/events/{name}")
+    made = await server.call_ok("POST", "/api/v1/namespaces/default/events", _event(name, kind="Node", name=name))
+    await server.call_ok("DELETE", f"/api/v1/namespaces/default/events/{name}")
 
     assert made["metadata"]["namespace"] == "default"
 
 
-async def test_an_event_is_not_written_twice(server: Server) -> None:
+async def test_an_event_is_not_written_twice(server: ContractServer) -> None:
     body = _event("a.1", kind="Pod", namespace=server.namespace, name="a")
-    await server.must("POST", server.events, body)
+    await server.call_ok("POST", server.events, body)
 
     answer = await server.call("POST", server.events, body)
 
@@ -887,7 +901,7 @@ async def test_an_event_is_not_written_twice(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nonsense", "/api/v1/namespaces/default/nonsense/a", "/apis/none/v1/all"])
-async def test_an_unknown_resource_is_not_found(server: Server, path: str) -> None:
+async def test_an_unknown_resource_is_not_found(server: ContractServer, path: str) -> None:
     status, body = await server.call("GET", path)
 
     # for a group it does not know the real server answers in plain text
@@ -896,7 +910,7 @@ async def test_an_unknown_resource_is_not_found(server: Server, path: str) -> No
         assert_refused((status, body), 404, "NotFound", NOT_FOUND, details={})
 
 
-async def test_pods_are_not_created_without_a_namespace_or_over_one_another(server: Server) -> None:
+async def test_pods_are_not_created_without_a_namespace_or_over_one_another(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     for path in ("/api/v1/pods", server.path(made)):
@@ -905,18 +919,18 @@ async def test_pods_are_not_created_without_a_namespace_or_over_one_another(serv
 
 
 @pytest.mark.parametrize("probe", ["/readyz", "/healthz", "/livez"])
-async def test_probes_answer_ok(server: Server, probe: str) -> None:
+async def test_probes_answer_ok(server: ContractServer, probe: str) -> None:
     assert await server.call("GET", probe) == (200, "ok")
 
 
-async def test_the_version_is_that_of_a_kubernetes(server: Server) -> None:
-    answer = await server.must("GET", "/version")
+async def test_the_version_is_that_of_a_kubernetes(server: ContractServer) -> None:
+    answer = await server.call_ok("GET", "/version")
 
     assert (answer["major"], answer["minor"]) == ("1", "36")
     assert answer["gitVersion"].startswith("v1.36.")
 
 
-async def test_a_body_may_be_three_mebibytes(server: Server) -> None:
+async def test_a_body_may_be_three_mebibytes(server: ContractServer) -> None:
     body = pod("a", annotations={"x": "x" * 3 * 1024 * 1024})
 
     answer = await server.call("POST", server.pods, body)
@@ -924,15 +938,15 @@ async def test_a_body_may_be_three_mebibytes(server: Server) -> None:
     assert_refused(answer, 413, "RequestEntityTooLarge", "limit is 3145728", details={})
 
 
-async def test_an_unknown_path_is_plain_text(server: Server) -> None:
+async def test_an_unknown_path_is_plain_text(server: ContractServer) -> None:
     assert await server.call("GET", "/nonsense") == (404, "404 page not found\n")
 
 
 # For people with kubectl: what the server says about itself.
 
 
-async def test_the_groups_are_named(server: Server) -> None:
-    core, groups, apps = [await server.must("GET", path) for path in ("/api", "/apis", "/apis/apps")]
+async def test_the_groups_are_named(server: ContractServer) -> None:
+    core, groups, apps = [await server.call_ok("GET", path) for path in ("/api", "/apis", "/apis/apps")]
 
     assert (core["kind"], core["versions"]) == ("APIVersions", ["v1"])
     assert (groups["kind"], apps["kind"], apps["name"]) == ("APIGroupList", "APIGroup", "apps")
@@ -966,10 +980,10 @@ RESOURCES: dict[str, tuple[str, dict[str, Json]]] = {
 
 
 @pytest.mark.parametrize("name", RESOURCES)
-async def test_discovery_describes(server: Server, name: str) -> None:
+async def test_discovery_describes(server: ContractServer, name: str) -> None:
     path, described = RESOURCES[name]
 
-    answer = await server.must("GET", path)
+    answer = await server.call_ok("GET", path)
 
     assert (answer["kind"], answer["groupVersion"]) == ("APIResourceList", path.removeprefix("/api").lstrip("s/"))
     (entry,) = [each for each in answer["resources"] if each["name"] == name]
@@ -980,15 +994,15 @@ async def test_discovery_describes(server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RESOURCES if "/" not in name])
-async def test_the_schema_says_that_the_server_validates(server: Server, name: str) -> None:
+async def test_the_schema_says_that_the_server_validates(server: ContractServer, name: str) -> None:
     """Where it does not, kubectl wants to know every field and refuses what it does not find."""
     root, described = RESOURCES[name]
-    index = await server.must("GET", "/openapi/v3")
+    index = await server.call_ok("GET", "/openapi/v3")
     # the real server says of this one that it is plain text
     place = (json.loads(index) if isinstance(index, str) else index)["paths"][root.lstrip("/")]["serverRelativeURL"]
 
     address, _, query = place.partition("?")
-    schema = await server.must(
+    schema = await server.call_ok(
         "GET", address, accept="application/json", **dict(pair.split("=") for pair in query.split("&") if pair)
     )
 
@@ -1013,8 +1027,10 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize(("kind", "columns"), COLUMNS.items(), ids=COLUMNS)
-async def test_a_table_has_the_columns_of(server: Server, kind: str, columns: str) -> None:
-    answer = await server.must("GET", f"{RESOURCES[kind][0]}/{kind}", accept=TABLE, fieldSelector="metadata.name=none")
+async def test_a_table_has_the_columns_of(server: ContractServer, kind: str, columns: str) -> None:
+    answer = await server.call_ok(
+        "GET", f"{RESOURCES[kind][0]}/{kind}", accept=TABLE, fieldSelector="metadata.name=none"
+    )
 
     assert (answer["kind"], answer["apiVersion"], answer["rows"]) == ("Table", "meta.k8s.io/v1", [])
     parts = columns.split(" | ")
@@ -1024,9 +1040,9 @@ async def test_a_table_has_the_columns_of(server: Server, kind: str, columns: st
     assert [column["name"] for column in answer["columnDefinitions"] if column["format"] == "name"] == ["Name"]
 
 
-async def cells(server: Server, path: str) -> dict[str, Json]:
+async def cells(server: ContractServer, path: str) -> dict[str, Json]:
     """The first row, by the names of its columns; ages of up to 9 s are `now`."""
-    table = await server.must("GET", path, accept=TABLE)
+    table = await server.call_ok("GET", path, accept=TABLE)
     names = [column["name"] for column in table["columnDefinitions"]]
     row = dict(zip(names, table["rows"][0]["cells"], strict=True))
     return {key: "now" if isinstance(cell, str) and cell in SECONDS else cell for key, cell in row.items()}
@@ -1035,7 +1051,7 @@ async def cells(server: Server, path: str) -> dict[str, Json]:
 SECONDS = {f"{seconds}s" for seconds in range(10)}
 
 
-async def test_a_new_pod_in_a_table(server: Server) -> None:
+async def test_a_new_pod_in_a_table(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     assert await cells(server, server.path(made)) == {
@@ -1120,18 +1136,18 @@ POD_CELLS: dict[str, tuple[Json, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("status", "wanted"), POD_CELLS.values(), ids=POD_CELLS)
-async def test_a_pod_in_a_table(server: Server, status: Json, wanted: dict[str, str]) -> None:
+async def test_a_pod_in_a_table(server: ContractServer, status: Json, wanted: dict[str, str]) -> None:
     made = await server.a_pod("a")
-    await server.must("PATCH", f"{server.path(made)}/status", {"status": status}, content_type=MERGE)
+    await server.call_ok("PATCH", f"{server.path(made)}/status", {"status": status}, content_type=MERGE)
 
     row = await cells(server, server.path(made))
 
     assert {name: row[name] for name in wanted} == wanted
 
 
-async def test_a_bound_pod_that_is_leaving_in_a_table(server: Server) -> None:
+async def test_a_bound_pod_that_is_leaving_in_a_table(server: ContractServer) -> None:
     made = await server.a_bound_pod("a")
-    await server.must("DELETE", server.path(made))
+    await server.call_ok("DELETE", server.path(made))
 
     row = await cells(server, server.path(made))
 
@@ -1176,11 +1192,11 @@ NODE_CELLS: dict[str, tuple[Json, Json, Json, dict[str, str]]] = {
 
 @pytest.mark.parametrize(("labels", "spec", "status", "wanted"), NODE_CELLS.values(), ids=NODE_CELLS)
 async def test_a_node_in_a_table(
-    server: Server, labels: Json, spec: Json, status: Json, wanted: dict[str, str]
+    server: ContractServer, labels: Json, spec: Json, status: Json, wanted: dict[str, str]
 ) -> None:
     made = await server.a_node(**status)
     patch = {"metadata": {"labels": labels}, "spec": spec}
-    await server.must("PATCH", server.path(made), patch, content_type=MERGE)
+    await server.call_ok("PATCH", server.path(made), patch, content_type=MERGE)
 
     row = await cells(server, server.path(made))
 
@@ -1188,8 +1204,8 @@ async def test_a_node_in_a_table(
     assert (row["Name"], row["Age"]) == (made["metadata"]["name"], "now")
 
 
-async def test_an_event_in_a_table(server: Server) -> None:
-    await server.must("POST", server.events, _event("a.1", kind="Pod", namespace=server.namespace, name="a"))
+async def test_an_event_in_a_table(server: ContractServer) -> None:
+    await server.call_ok("POST", server.events, _event("a.1", kind="Pod", namespace=server.namespace, name="a"))
 
     row = await cells(server, f"{server.events}/a.1")
 
@@ -1206,10 +1222,10 @@ async def test_an_event_in_a_table(server: Server) -> None:
     }
 
 
-async def test_workloads_in_a_table(server: Server) -> None:
+async def test_workloads_in_a_table(server: ContractServer) -> None:
     stateful = await server.a_workload("statefulsets", "s", replicas=2)
     deployed = await server.a_workload("deployments", "d", replicas=0)
-    await server.become(server.deployments, lambda items: items[0]["status"].get("observedGeneration") == 1)
+    await server.wait_for_state(server.deployments, lambda items: items[0]["status"].get("observedGeneration") == 1)
 
     containers = {"Age": "now", "Containers": "main", "Images": "example.com/app:1"}
     assert await cells(server, server.path(stateful)) == {"Name": "s", "Ready": "0/2", **containers}
@@ -1217,12 +1233,12 @@ async def test_workloads_in_a_table(server: Server) -> None:
     assert await cells(server, server.path(deployed)) == wanted
 
 
-async def test_a_table_of_a_list_goes_on_where_the_list_does(server: Server) -> None:
+async def test_a_table_of_a_list_goes_on_where_the_list_does(server: ContractServer) -> None:
     for name in ("a", "b", "c"):
         await server.a_pod(name)
 
-    first = await server.must("GET", server.pods, accept=TABLE, limit=2)
-    second = await server.must("GET", server.pods, accept=TABLE, limit=2, continue_=first["metadata"]["continue"])
+    first = await server.call_ok("GET", server.pods, accept=TABLE, limit=2)
+    second = await server.call_ok("GET", server.pods, accept=TABLE, limit=2, continue_=first["metadata"]["continue"])
 
     assert [[row["cells"][0] for row in page["rows"]] for page in (first, second)] == [["a", "b"], ["c"]]
     assert first["metadata"]["remainingItemCount"] == 1
@@ -1233,10 +1249,12 @@ INCLUDED = {"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "O
 
 
 @pytest.mark.parametrize(("include", "kind"), INCLUDED.items(), ids=[word or "nothing said" for word in INCLUDED])
-async def test_a_row_carries_as_much_of_the_object_as_is_asked(server: Server, include: str, kind: str | None) -> None:
+async def test_a_row_carries_as_much_of_the_object_as_is_asked(
+    server: ContractServer, include: str, kind: str | None
+) -> None:
     made = await server.a_pod("a")
 
-    table = await server.must("GET", server.path(made), accept=TABLE, includeObject=include)
+    table = await server.call_ok("GET", server.path(made), accept=TABLE, includeObject=include)
 
     included = table["rows"][0]["object"]
     assert (included and included["kind"]) == kind
@@ -1245,20 +1263,20 @@ async def test_a_row_carries_as_much_of_the_object_as_is_asked(server: Server, i
         assert ("spec" in included) == (kind == "Pod")
 
 
-async def test_a_row_carries_nothing_that_is_not_known(server: Server) -> None:
+async def test_a_row_carries_nothing_that_is_not_known(server: ContractServer) -> None:
     answer = await server.call("GET", server.pods, accept=TABLE, includeObject="All")
 
     assert_refused(answer, 400, "BadRequest", "includeObject")
 
 
-async def test_a_watch_of_a_table_tells_its_columns_once(server: Server) -> None:
+async def test_a_watch_of_a_table_tells_its_columns_once(server: ContractServer) -> None:
     start = await server.version()
 
     async with server.watch(server.pods, accept=TABLE, resourceVersion=start) as watch:
         made = await server.a_pod("a")
         await server.annotate(made, x="1")
-        await server.remove(made)
-        added, modified, _, deleted = await watch.take(4)
+        await server.delete_object(made)
+        added, modified, _, deleted = await watch.read_lines(4)
 
     assert [event["type"] for event in (added, modified, deleted)] == ["ADDED", "MODIFIED", "DELETED"]
     assert len(added["object"]["columnDefinitions"]) == len(added["object"]["rows"][0]["cells"])
@@ -1268,10 +1286,10 @@ async def test_a_watch_of_a_table_tells_its_columns_once(server: Server) -> None
     assert modified["object"]["metadata"]["resourceVersion"] == version
 
 
-async def test_an_answer_has_a_form_that_is_taken(server: Server) -> None:
+async def test_an_answer_has_a_form_that_is_taken(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
-    old_form = await server.must("GET", server.path(made), accept="application/json;as=Table;v=v0,application/json")
+    old_form = await server.call_ok("GET", server.path(made), accept="application/json;as=Table;v=v0,application/json")
     answer = await server.call("GET", server.path(made), accept="text/plain")
 
     assert old_form["kind"] == "Pod"
@@ -1305,60 +1323,60 @@ SELECTED: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("query", "wanted"), SELECTED.values(), ids=SELECTED)
-async def test_a_list_takes_what_is_selected(server: Server, query: dict[str, str], wanted: str) -> None:
+async def test_a_list_takes_what_is_selected(server: ContractServer, query: dict[str, str], wanted: str) -> None:
     await server.a_pod("a1", labels={"app": "a", "example.com/odd": "yes"})
     over = await server.a_pod("a2", labels={"app": "a", "tier": "2"})
-    await server.must("PATCH", f"{server.path(over)}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
+    await server.call_ok("PATCH", f"{server.path(over)}/status", {"status": {"phase": "Failed"}}, content_type=MERGE)
     await server.a_bound_pod("b1", labels={"app": "b"})
     await server.a_pod("none")
 
-    assert names(await server.must("GET", server.pods, **query)) == wanted.split()
+    assert names(await server.call_ok("GET", server.pods, **query)) == wanted.split()
 
 
-async def test_events_are_found_by_what_they_are_about(server: Server) -> None:
+async def test_events_are_found_by_what_they_are_about(server: ContractServer) -> None:
     for name in ("a", "b"):
         about = {"apiVersion": "v1", "kind": "Pod", "namespace": server.namespace, "name": name, "uid": f"uid-{name}"}
-        await server.must("POST", server.events, _event(f"{name}.1", **about))
+        await server.call_ok("POST", server.events, _event(f"{name}.1", **about))
 
     selected = f"involvedObject.name=a,involvedObject.namespace={server.namespace},involvedObject.uid=uid-a"
     for selector in (
         selected,
         "involvedObject.kind=Pod,involvedObject.apiVersion=v1,reason=GPUMemoryBound,type!=Warning,involvedObject.name!=b",
     ):
-        assert names(await server.must("GET", server.events, fieldSelector=selector)) == ["a.1"]
+        assert names(await server.call_ok("GET", server.events, fieldSelector=selector)) == ["a.1"]
 
 
 @pytest.mark.parametrize("kind", ["statefulsets", "deployments"])
-async def test_workloads_are_selected_by_name_and_label(server: Server, kind: Workload) -> None:
+async def test_workloads_are_selected_by_name_and_label(server: ContractServer, kind: Workload) -> None:
     await server.a_workload(kind, "a", replicas=0)
     labelled = await server.a_workload(kind, "b", replicas=0)
     patch = {"metadata": {"labels": {"x": "1"}}}
-    await server.must("PATCH", server.path(labelled), patch, content_type=MERGE)
+    await server.call_ok("PATCH", server.path(labelled), patch, content_type=MERGE)
 
-    by_name = await server.must("GET", server.workloads(kind), fieldSelector="metadata.name=a")
-    by_label = await server.must("GET", server.workloads(kind), labelSelector="x=1")
+    by_name = await server.call_ok("GET", server.workloads(kind), fieldSelector="metadata.name=a")
+    by_label = await server.call_ok("GET", server.workloads(kind), labelSelector="x=1")
 
     assert (names(by_name), names(by_label)) == (["a"], ["b"])
     assert by_name["kind"] == f"{labelled['kind']}List"
 
 
-async def test_pages_hold_what_is_selected(server: Server) -> None:
+async def test_pages_hold_what_is_selected(server: ContractServer) -> None:
     for number in range(6):
         await server.a_pod(f"p-{number}", labels={"odd": "yes"} if number % 2 else {})
 
-    first = await server.must("GET", server.pods, limit=2, labelSelector="odd")
+    first = await server.call_ok("GET", server.pods, limit=2, labelSelector="odd")
     again = {"limit": 2, "labelSelector": "odd", "continue_": first["metadata"]["continue"]}
-    second = await server.must("GET", server.pods, **again)
+    second = await server.call_ok("GET", server.pods, **again)
 
     assert [names(first), names(second)] == [["p-1", "p-3"], ["p-5"]]
     assert "remainingItemCount" not in first["metadata"]
 
 
-async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server: Server) -> None:
+async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server: ContractServer) -> None:
     start = await server.version()
 
     async def relabel(item: Json, label: str) -> None:
-        await server.must("PATCH", server.path(item), {"metadata": {"labels": {"app": label}}}, content_type=MERGE)
+        await server.call_ok("PATCH", server.path(item), {"metadata": {"labels": {"app": label}}}, content_type=MERGE)
 
     async with server.watch(server.pods, resourceVersion=start, labelSelector="app=x") as watch:
         made = await server.a_pod("a", labels={"app": "y"})
@@ -1366,14 +1384,14 @@ async def test_a_watch_tells_what_comes_to_be_selected_and_what_ceases_to(server
         await server.annotate(made, n="1")
         await relabel(made, "y")
         await server.annotate(made, n="2")
-        await server.remove(made)
+        await server.delete_object(made)
         await server.a_pod("b", labels={"app": "x"})
-        events = await watch.take(4)
+        events = await watch.read_lines(4)
 
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+    assert describe_events(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
 
 
-async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: Server) -> None:
+async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: ContractServer) -> None:
     start = await server.version()
 
     async with (
@@ -1381,24 +1399,24 @@ async def test_a_watch_by_field_tells_a_binding_as_a_deletion(server: Server) ->
         server.watch(server.pods, resourceVersion=start, fieldSelector="spec.nodeName=nowhere") as bound,
     ):
         made = await server.a_bound_pod("a")
-        added, gone = await unbound.take(2)
-        come = await bound.next()
+        added, gone = await unbound.read_lines(2)
+        come = await bound.read_line()
 
-    assert told([added, gone, come]) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+    assert describe_events([added, gone, come]) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
     # it is told as it was, with the version at which it went
     assert "nodeName" not in gone["object"]["spec"]
     assert gone["object"]["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_begins_with_what_is_selected(server: Server) -> None:
+async def test_a_watch_begins_with_what_is_selected(server: ContractServer) -> None:
     await server.a_pod("a", labels={"app": "x"})
     await server.a_pod("b")
-    await server.must("GET", server.pods)  # has the real server's cache catch up
+    await server.call_ok("GET", server.pods)  # has the real server's cache catch up
 
     async with server.watch(server.pods, labelSelector="app=x") as watch:
-        first = await watch.next()
+        first = await watch.read_line()
         await server.a_pod("c", labels={"app": "x"})
-        assert told([first, await watch.next()]) == [("ADDED", "a"), ("ADDED", "c")]
+        assert describe_events([first, await watch.read_line()]) == [("ADDED", "a"), ("ADDED", "c")]
 
 
 SELECTOR_REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -1425,7 +1443,7 @@ SELECTOR_REFUSALS: dict[str, tuple[str, dict[str, str], str]] = {
 @pytest.mark.parametrize("watch", [{}, {"watch": "true"}], ids=["list", "watch"])
 @pytest.mark.parametrize(("kind", "query", "text"), SELECTOR_REFUSALS.values(), ids=SELECTOR_REFUSALS)
 async def test_a_selector_is_refused(
-    server: Server, kind: str, query: dict[str, str], text: str, watch: dict[str, str]
+    server: ContractServer, kind: str, query: dict[str, str], text: str, watch: dict[str, str]
 ) -> None:
     answer = await server.call("GET", f"{RESOURCES[kind][0]}/{kind}", **query, **watch)
 
@@ -1437,31 +1455,31 @@ async def test_a_selector_is_refused(
     [{"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}, {}, {"resourceVersion": 0}],
     ids=["asked for", "no version", "version 0"],
 )
-async def test_a_watch_says_when_everything_is_told(server: Server, query: dict[str, Json]) -> None:
+async def test_a_watch_says_when_everything_is_told(server: ContractServer, query: dict[str, Json]) -> None:
     """To who takes bookmarks. It is what client-go asks for instead of a list."""
     for name in ("a", "b"):
         await server.a_pod(name, labels={"app": "x"})
     await server.a_pod("c")
-    await server.must("GET", server.pods)  # has the real server's cache catch up
+    await server.call_ok("GET", server.pods)  # has the real server's cache catch up
 
     async with server.watch(server.pods, labelSelector="app=x", allowWatchBookmarks="true", **query) as watch:
-        *present, end = await watch.take(3)
+        *present, end = await watch.read_lines(3)
         await server.a_pod("d", labels={"app": "x"})
-        later = await watch.next()
+        later = await watch.read_line()
 
-    assert sorted(told(present)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert sorted(describe_events(present)) == [("ADDED", "a"), ("ADDED", "b")]
     marked = end["object"]["metadata"]["annotations"]
     assert (end["type"], marked) == ("BOOKMARK", {"k8s.io/initial-events-end": "true"})
-    assert told([later]) == [("ADDED", "d")]
+    assert describe_events([later]) == [("ADDED", "d")]
 
 
-async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(server: Server) -> None:
+async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(server: ContractServer) -> None:
     await server.a_pod("a")
     start = await server.version()
 
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": start}
     async with server.watch(server.pods, **query) as watch:
-        assert told([await watch.next()]) == [("ADDED", "a")]
+        assert describe_events([await watch.read_line()]) == [("ADDED", "a")]
 
 
 @pytest.mark.parametrize(
@@ -1473,7 +1491,7 @@ async def test_a_watch_that_asks_for_what_is_there_gets_it_whatever_its_version(
     ],
     ids=["without its match", "a no without its match", "a match alone"],
 )
-async def test_a_watch_does_not_begin_by_halves(server: Server, query: dict[str, str], text: str) -> None:
+async def test_a_watch_does_not_begin_by_halves(server: ContractServer, query: dict[str, str], text: str) -> None:
     answer = await server.call("GET", server.pods, watch="true", **query)
 
     details = {"kind": "ListOptions", "group": "meta.k8s.io"}
@@ -1510,46 +1528,46 @@ STRATEGIC_PATCHES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("patch", "wanted"), STRATEGIC_PATCHES.values(), ids=STRATEGIC_PATCHES)
-async def test_a_strategic_patch_leaves(server: Server, patch: Json, wanted: Json) -> None:
+async def test_a_strategic_patch_leaves(server: ContractServer, patch: Json, wanted: Json) -> None:
     body = workload("a", replicas=0)
     body["spec"]["template"]["spec"]["containers"] = [{"name": name, "image": f"{name}:1"} for name in ("main", "side")]
-    made = await server.must("POST", server.deployments, body)
+    made = await server.call_ok("POST", server.deployments, body)
 
     template = {"spec": {"template": {"spec": patch}}}
-    patched = await server.must("PATCH", server.path(made), template, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", server.path(made), template, content_type=STRATEGIC)
 
     containers = patched["spec"]["template"]["spec"]["containers"]
     assert [(container["name"], container["image"]) for container in containers] == wanted
 
 
-async def test_a_strategic_patch_keeps_and_drops_keys_of_an_object(server: Server) -> None:
+async def test_a_strategic_patch_keeps_and_drops_keys_of_an_object(server: ContractServer) -> None:
     made = await server.a_workload("deployments", "a", replicas=0)
 
     patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
-    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", server.path(made), patch, content_type=STRATEGIC)
 
     assert patched["spec"]["strategy"] == {"type": "Recreate"}
 
 
-async def test_a_strategic_patch_joins_finalizers(server: Server) -> None:
+async def test_a_strategic_patch_joins_finalizers(server: ContractServer) -> None:
     made = await server.a_pod("a", finalizers=["example.com/one", "example.com/two"])
 
     more = {"metadata": {"finalizers": ["example.com/three"]}}
     less = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/one", "example.com/three"]}}
-    joined = await server.must("PATCH", server.path(made), more, content_type=STRATEGIC)
-    left = await server.must("PATCH", server.path(made), less, content_type=STRATEGIC)
-    await server.must("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
+    joined = await server.call_ok("PATCH", server.path(made), more, content_type=STRATEGIC)
+    left = await server.call_ok("PATCH", server.path(made), less, content_type=STRATEGIC)
+    await server.call_ok("PATCH", server.path(made), {"metadata": {"finalizers": None}}, content_type=MERGE)
 
     assert sorted(joined["metadata"]["finalizers"]) == ["example.com/one", "example.com/three", "example.com/two"]
     assert left["metadata"]["finalizers"] == ["example.com/two"]
 
 
-async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: Server) -> None:
+async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: ContractServer) -> None:
     """As `kubectl apply` does with a manifest that says `gpu-mem: 4`, every time."""
     made = await server.a_pod("a")
 
     patch = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": 4}}}]}}
-    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", server.path(made), patch, content_type=STRATEGIC)
 
     assert patched["spec"] == made["spec"]
 
@@ -1557,48 +1575,48 @@ async def test_a_patch_may_repeat_a_number_that_is_kept_as_a_text(server: Server
 # Dry runs: everything but the writing.
 
 
-async def test_a_dry_creation_makes_nothing(server: Server) -> None:
+async def test_a_dry_creation_makes_nothing(server: ContractServer) -> None:
     status, made = await server.call("POST", server.pods, pod("a"), dryRun="All", fieldManager="x")
 
     assert (status, made["metadata"]["name"]) == (201, "a")
     assert len(made["metadata"]["uid"]) == 36
     assert "resourceVersion" not in made["metadata"]
-    assert names(await server.must("GET", server.pods)) == []
+    assert names(await server.call_ok("GET", server.pods)) == []
 
 
-async def test_a_dry_patch_changes_nothing(server: Server) -> None:
+async def test_a_dry_patch_changes_nothing(server: ContractServer) -> None:
     made = await server.a_pod("a")
     patch = {"metadata": {"labels": {"x": "1"}}}
 
-    patched = await server.must("PATCH", server.path(made), patch, content_type=MERGE, dryRun="All")
+    patched = await server.call_ok("PATCH", server.path(made), patch, content_type=MERGE, dryRun="All")
 
     assert patched["metadata"]["labels"] == {"x": "1"}
     assert patched["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
 @pytest.mark.parametrize(
     ("body", "query"), [(None, {"dryRun": "All"}), ({"dryRun": ["All"]}, {})], ids=["in the query", "in the body"]
 )
-async def test_a_dry_deletion_deletes_nothing(server: Server, body: Json, query: dict[str, str]) -> None:
+async def test_a_dry_deletion_deletes_nothing(server: ContractServer, body: Json, query: dict[str, str]) -> None:
     made = await server.a_pod("a")
 
-    answer = await server.must("DELETE", server.path(made), body, **query)
+    answer = await server.call_ok("DELETE", server.path(made), body, **query)
 
     assert answer["metadata"]["name"] == "a"
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_dry_binding_binds_nothing(server: Server) -> None:
+async def test_a_dry_binding_binds_nothing(server: ContractServer) -> None:
     made = await server.a_pod("a")
 
     status, _ = await server.call("POST", f"{server.path(made)}/binding", binding(made), dryRun="All")
 
     assert status == 201
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_dry_run_is_refused_as_a_wet_one(server: Server) -> None:
+async def test_a_dry_run_is_refused_as_a_wet_one(server: ContractServer) -> None:
     await server.a_pod("a")
 
     answer = await server.call("POST", server.pods, pod("a"), dryRun="All")
@@ -1607,7 +1625,7 @@ async def test_a_dry_run_is_refused_as_a_wet_one(server: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-async def test_a_half_dry_run_is_refused(server: Server, method: str) -> None:
+async def test_a_half_dry_run_is_refused(server: ContractServer, method: str) -> None:
     made = await server.a_pod("a")
     path = server.pods if method == "POST" else server.path(made)
     body = {"POST": pod("b"), "PATCH": {"metadata": {"labels": {"x": "1"}}}, "DELETE": None}[method]
@@ -1618,15 +1636,15 @@ async def test_a_half_dry_run_is_refused(server: Server, method: str) -> None:
 
     options = {"POST": "CreateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}[method]
     assert_refused(answer, 422, "Invalid", 'dryRun: Unsupported value: ["Some"]', details={"kind": options})
-    assert await server.must("GET", server.path(made)) == made
+    assert await server.call_ok("GET", server.path(made)) == made
 
 
-async def test_a_writer_may_name_itself_and_its_strictness(server: Server) -> None:
+async def test_a_writer_may_name_itself_and_its_strictness(server: ContractServer) -> None:
     query = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
 
-    made = await server.must("POST", server.pods, pod("a"), **query)
+    made = await server.call_ok("POST", server.pods, pod("a"), **query)
     patch = {"metadata": {"labels": {"x": "1"}}}
-    patched = await server.must("PATCH", server.path(made), patch, content_type=STRATEGIC, **query)
+    patched = await server.call_ok("PATCH", server.path(made), patch, content_type=STRATEGIC, **query)
 
     assert patched["metadata"]["labels"] == {"x": "1"}
 
@@ -1660,7 +1678,7 @@ WORKLOAD_DEFAULTS: dict[Workload, Json] = {
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_new_workload_has_defaults(server: Server, kind: Workload) -> None:
+async def test_a_new_workload_has_defaults(server: ContractServer, kind: Workload) -> None:
     body = workload("a") | {"status": {"replicas": 7}}
 
     status, made = await server.call("POST", server.workloads(kind), body)
@@ -1734,7 +1752,7 @@ WORKLOAD_REFUSALS: dict[str, tuple[Callable[[Json], None], list[tuple[str, str, 
 @pytest.mark.parametrize("kind", WORKLOADS)
 @pytest.mark.parametrize(("change", "causes"), WORKLOAD_REFUSALS.values(), ids=WORKLOAD_REFUSALS)
 async def test_a_workload_is_refused_with(
-    server: Server, kind: Workload, change: Callable[[Json], None], causes: list[tuple[str, str, str]]
+    server: ContractServer, kind: Workload, change: Callable[[Json], None], causes: list[tuple[str, str, str]]
 ) -> None:
     body = workload("a")
     change(body["spec"])
@@ -1745,18 +1763,18 @@ async def test_a_workload_is_refused_with(
     name = {"statefulsets": "StatefulSet", "deployments": "Deployment"}[kind]
     details = {"name": "a", "group": "apps", "kind": name, "causes": listed}
     assert_refused(answer, 422, "Invalid", f'{name}.apps "a" is invalid: ', details=details)
-    assert names(await server.must("GET", server.workloads(kind))) == []
+    assert names(await server.call_ok("GET", server.workloads(kind))) == []
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_without_selector_by_which_to_find_its_pods(server: Server, kind: Workload) -> None:
+async def test_a_workload_without_selector_by_which_to_find_its_pods(server: ContractServer, kind: Workload) -> None:
     answer = await server.call("POST", server.workloads(kind), workload("a", selector={}))
 
     text = f"spec.selector: Invalid value: {{}}: empty selector is invalid for {kind.removesuffix('s')}"
     assert_refused(answer, 422, "Invalid", text)
 
 
-async def test_a_stateful_set_s_own_refusals(server: Server) -> None:
+async def test_a_stateful_set_s_own_refusals(server: ContractServer) -> None:
     policy = await server.call("POST", server.statefulsets, workload("a", podManagementPolicy="Random"))
     dotted = await server.call("POST", server.statefulsets, workload("a.b"))
 
@@ -1766,7 +1784,7 @@ async def test_a_stateful_set_s_own_refusals(server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_refusal_about_a_workload_names_its_group(server: Server, kind: Workload) -> None:
+async def test_a_refusal_about_a_workload_names_its_group(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     path = server.workloads(kind)
 
@@ -1784,14 +1802,14 @@ async def test_a_refusal_about_a_workload_names_its_group(server: Server, kind: 
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_patch_of_the_spec_is_a_generation(server: Server, kind: Workload) -> None:
+async def test_a_patch_of_the_spec_is_a_generation(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     quiet = {"metadata": {"labels": {"x": "1"}}, "spec": {"replicas": 0}}
     loud = {"spec": {"template": {"metadata": {"labels": {"more": "1"}}}}}
 
-    same = await server.must("PATCH", server.path(made), quiet, content_type=MERGE)
-    other = await server.must("PATCH", server.path(made), loud, content_type=MERGE)
-    default = await server.must("PATCH", server.path(made), {"spec": {"replicas": None}}, content_type=MERGE)
+    same = await server.call_ok("PATCH", server.path(made), quiet, content_type=MERGE)
+    other = await server.call_ok("PATCH", server.path(made), loud, content_type=MERGE)
+    default = await server.call_ok("PATCH", server.path(made), {"spec": {"replicas": None}}, content_type=MERGE)
 
     assert [item["metadata"]["generation"] for item in (same, other, default)] == [1, 2, 3]
     assert default["spec"]["replicas"] == 1
@@ -1818,47 +1836,47 @@ FIXED: dict[str, tuple[Workload, Json, str]] = {
 
 
 @pytest.mark.parametrize(("kind", "spec", "text"), FIXED.values(), ids=FIXED)
-async def test_a_workload_keeps(server: Server, kind: Workload, spec: Json, text: str) -> None:
+async def test_a_workload_keeps(server: ContractServer, kind: Workload, spec: Json, text: str) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
 
     answer = await server.call("PATCH", server.path(made), {"spec": spec}, content_type=MERGE)
 
     assert_refused(answer, 422, "Invalid", text)
-    assert (await server.must("GET", server.path(made)))["spec"] == made["spec"]
+    assert (await server.call_ok("GET", server.path(made)))["spec"] == made["spec"]
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_s_status_is_patched_by_itself(server: Server, kind: Workload) -> None:
+async def test_a_workload_s_status_is_patched_by_itself(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     condition = {"type": "Seen", "status": "True", "lastTransitionTime": None}
     patch = {"status": {"conditions": [condition]}, "spec": {"replicas": 9}}
 
-    patched = await server.must("PATCH", f"{server.path(made)}/status", patch, content_type=STRATEGIC)
+    patched = await server.call_ok("PATCH", f"{server.path(made)}/status", patch, content_type=STRATEGIC)
 
     assert "Seen" in [each["type"] for each in patched["status"]["conditions"]]
     assert (patched["spec"], patched["metadata"]["generation"]) == (made["spec"], 1)
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_is_scaled(server: Server, kind: Workload) -> None:
+async def test_a_workload_is_scaled(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
     path = f"{server.path(made)}/scale"
     patch = {"spec": {"replicas": 2}}
 
-    dry = await server.must("PATCH", path, patch, content_type=MERGE, dryRun="All")
-    before = await server.must("GET", path)
-    scaled = await server.must("PATCH", path, patch, content_type=MERGE)
+    dry = await server.call_ok("PATCH", path, patch, content_type=MERGE, dryRun="All")
+    before = await server.call_ok("GET", path)
+    scaled = await server.call_ok("PATCH", path, patch, content_type=MERGE)
 
     # a zero is left out
     assert (dry["spec"], before["spec"], scaled["spec"]) == ({"replicas": 2}, {}, {"replicas": 2})
     assert (scaled["kind"], scaled["apiVersion"]) == ("Scale", "autoscaling/v1")
     assert scaled["metadata"]["uid"] == made["metadata"]["uid"]
     assert scaled["status"]["selector"] == "app=a"
-    assert (await server.must("GET", server.path(made)))["spec"]["replicas"] == 2
+    assert (await server.call_ok("GET", server.path(made)))["spec"]["replicas"] == 2
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_scale_is_refused(server: Server, kind: Workload) -> None:
+async def test_a_scale_is_refused(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
 
     negative = {"spec": {"replicas": -1}}
@@ -1871,10 +1889,10 @@ async def test_a_scale_is_refused(server: Server, kind: Workload) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_is_deleted_in_one_step(server: Server, kind: Workload) -> None:
+async def test_a_workload_is_deleted_in_one_step(server: ContractServer, kind: Workload) -> None:
     made = await server.a_workload(kind, "a", replicas=0)
 
-    answer = await server.must("DELETE", server.path(made), {"propagationPolicy": "Background"})
+    answer = await server.call_ok("DELETE", server.path(made), {"propagationPolicy": "Background"})
 
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
     details = {"name": "a", "group": "apps", "kind": kind, "uid": made["metadata"]["uid"]}
@@ -1882,7 +1900,7 @@ async def test_a_workload_is_deleted_in_one_step(server: Server, kind: Workload)
     assert_refused(await server.call("GET", server.path(made)), 404, "NotFound", "")
 
 
-async def test_a_deletion_with_an_unknown_policy_is_refused(server: Server) -> None:
+async def test_a_deletion_with_an_unknown_policy_is_refused(server: ContractServer) -> None:
     made = await server.a_workload("deployments", "a", replicas=0)
 
     answer = await server.call("DELETE", server.path(made), {"propagationPolicy": "Sideways"})
@@ -1902,9 +1920,9 @@ def _names(items: list[Json]) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
-async def _observed(server: Server, path: str, *, generation: int, replicas: int) -> Json:
+async def _observed(server: ContractServer, path: str, *, generation: int, replicas: int) -> Json:
     """The workload after its controller has seen this generation and counted so many pods."""
-    (item,) = await server.become(
+    (item,) = await server.wait_for_state(
         path,
         lambda items: (
             [(each["status"].get("observedGeneration"), each["status"].get("replicas", 0)) for each in items]
@@ -1914,7 +1932,7 @@ async def _observed(server: Server, path: str, *, generation: int, replicas: int
     return item
 
 
-async def test_a_parallel_set_has_all_its_pods_at_once(server: Server) -> None:
+async def test_a_parallel_set_has_all_its_pods_at_once(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel", serviceName="svc")
 
     pods = await server.pods_become(lambda pods: len(pods) == 3)
@@ -1945,7 +1963,7 @@ async def test_a_parallel_set_has_all_its_pods_at_once(server: Server) -> None:
     assert first["spec"]["containers"][0]["resources"]["requests"] == {"aliyun.com/gpu-mem": "4"}
 
 
-async def test_a_set_without_a_service_has_no_subdomain(server: Server) -> None:
+async def test_a_set_without_a_service_has_no_subdomain(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s")
 
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
@@ -1953,31 +1971,33 @@ async def test_a_set_without_a_service_has_no_subdomain(server: Server) -> None:
     assert "subdomain" not in first["spec"]
 
 
-async def test_an_ordered_set_waits_for_each_pod(server: Server) -> None:
+async def test_an_ordered_set_waits_for_each_pod(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s", replicas=3)
 
     for count in (1, 2, 3):
         pods = await server.pods_become(lambda pods, count=count: len(pods) == count)  # type: ignore[misc]
         item = await _observed(server, server.statefulsets, generation=1, replicas=count)
         assert item["status"].get("readyReplicas", 0) == count - 1
-        assert names(await server.must("GET", server.pods)) == [f"s-{number}" for number in range(count)]
+        assert names(await server.call_ok("GET", server.pods)) == [f"s-{number}" for number in range(count)]
         await server.make_ready(pods[-1])
 
-    (item,) = await server.become(server.statefulsets, lambda items: items[0]["status"].get("readyReplicas") == 3)
+    (item,) = await server.wait_for_state(
+        server.statefulsets, lambda items: items[0]["status"].get("readyReplicas") == 3
+    )
     row = await cells(server, server.path(item | {"kind": "StatefulSet"}))
     assert row["Ready"] == "3/3"
 
 
-async def test_a_set_shrinks_from_its_end(server: Server) -> None:
+async def test_a_set_shrinks_from_its_end(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s", replicas=3, podManagementPolicy="Parallel")
     await server.pods_become(lambda pods: len(pods) == 3)
 
-    await server.must("PATCH", server.path(made), {"spec": {"replicas": 1}}, content_type=MERGE)
+    await server.call_ok("PATCH", server.path(made), {"spec": {"replicas": 1}}, content_type=MERGE)
 
     assert _names(await server.pods_become(lambda pods: len(pods) == 1)) == ["s-0"]
 
 
-async def test_a_set_starts_where_it_is_told_to(server: Server) -> None:
+async def test_a_set_starts_where_it_is_told_to(server: ContractServer) -> None:
     await server.a_workload("statefulsets", "s", replicas=2, podManagementPolicy="Parallel", ordinals={"start": 5})
 
     pods = await server.pods_become(lambda pods: len(pods) == 2)
@@ -1986,7 +2006,7 @@ async def test_a_set_starts_where_it_is_told_to(server: Server) -> None:
     assert [pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] for pod in pods] == ["5", "6"]
 
 
-async def test_a_deployment_has_so_many_pods_of_one_template(server: Server) -> None:
+async def test_a_deployment_has_so_many_pods_of_one_template(server: ContractServer) -> None:
     await server.a_workload("deployments", "d", replicas=3)
 
     pods = await server.pods_become(lambda pods: len(pods) == 3)
@@ -2002,14 +2022,14 @@ async def test_a_deployment_has_so_many_pods_of_one_template(server: Server) -> 
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_workload_is_scaled_up_and_down(server: Server, kind: Workload) -> None:
+async def test_a_workload_is_scaled_up_and_down(server: ContractServer, kind: Workload) -> None:
     policy = {"podManagementPolicy": "Parallel"} if kind == "statefulsets" else {}
     made = await server.a_workload(kind, "a", replicas=1, **policy)
     before = await server.pods_become(lambda pods: len(pods) == 1)
 
     for replicas, generation in ((3, 2), (0, 3)):
         patch = {"spec": {"replicas": replicas}}
-        await server.must("PATCH", f"{server.path(made)}/scale", patch, content_type=MERGE)
+        await server.call_ok("PATCH", f"{server.path(made)}/scale", patch, content_type=MERGE)
         pods = await server.pods_become(lambda pods, replicas=replicas: len(pods) == replicas)  # type: ignore[misc]
         await _observed(server, server.workloads(kind), generation=generation, replicas=replicas)
         if pods:
@@ -2017,11 +2037,11 @@ async def test_a_workload_is_scaled_up_and_down(server: Server, kind: Workload) 
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_deleted_pod_is_made_again(server: Server, kind: Workload) -> None:
+async def test_a_deleted_pod_is_made_again(server: ContractServer, kind: Workload) -> None:
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
 
-    await server.remove(first)
+    await server.delete_object(first)
 
     (second,) = await server.pods_become(
         lambda pods: [pod["metadata"]["uid"] != first["metadata"]["uid"] for pod in pods] == [True]
@@ -2030,16 +2050,16 @@ async def test_a_deleted_pod_is_made_again(server: Server, kind: Workload) -> No
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_bound_pod_that_leaves_frees_its_place(server: Server, kind: Workload) -> None:
+async def test_a_bound_pod_that_leaves_frees_its_place(server: ContractServer, kind: Workload) -> None:
     """A StatefulSet waits until it is gone: there is one of each name. A Deployment does not."""
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
-    await server.must("POST", f"{server.path(first)}/binding", binding(first))
+    await server.call_ok("POST", f"{server.path(first)}/binding", binding(first))
 
-    await server.must("DELETE", server.path(first))
+    await server.call_ok("DELETE", server.path(first))
     if kind == "deployments":
         await server.pods_become(lambda pods: len(pods) == 2)
-    await server.remove(first)
+    await server.delete_object(first)
 
     (second,) = await server.pods_become(
         lambda pods: [pod["metadata"]["uid"] != first["metadata"]["uid"] for pod in pods] == [True]
@@ -2048,13 +2068,13 @@ async def test_a_bound_pod_that_leaves_frees_its_place(server: Server, kind: Wor
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_ready_pod_is_counted(server: Server, kind: Workload) -> None:
+async def test_a_ready_pod_is_counted(server: ContractServer, kind: Workload) -> None:
     await server.a_workload(kind, "a", replicas=1)
     (only,) = await server.pods_become(lambda pods: len(pods) == 1)
 
     await server.make_ready(only)
 
-    (item,) = await server.become(
+    (item,) = await server.wait_for_state(
         server.workloads(kind), lambda items: items[0]["status"].get("availableReplicas") == 1
     )
     status = item["status"]
@@ -2066,26 +2086,26 @@ async def test_a_ready_pod_is_counted(server: Server, kind: Workload) -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_pods_go_with_their_owner(server: Server, kind: Workload, policy: str) -> None:
+async def test_pods_go_with_their_owner(server: ContractServer, kind: Workload, policy: str) -> None:
     made = await server.a_workload(kind, "a", replicas=1)
     await server.pods_become(lambda pods: len(pods) == 1)
 
-    await server.must("DELETE", server.path(made), {"propagationPolicy": policy})
+    await server.call_ok("DELETE", server.path(made), {"propagationPolicy": policy})
 
-    await server.become(server.workloads(kind), lambda items: not items)
+    await server.wait_for_state(server.workloads(kind), lambda items: not items)
     assert await server.pods_become(lambda pods: not pods) == []
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-async def test_a_ready_pod_that_leaves_is_counted_as(server: Server, kind: Workload) -> None:
+async def test_a_ready_pod_that_leaves_is_counted_as(server: ContractServer, kind: Workload) -> None:
     """A StatefulSet counts it until it is gone, a Deployment only the one made in its place."""
     await server.a_workload(kind, "a", replicas=1)
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
-    await server.must("POST", f"{server.path(first)}/binding", binding(first))
+    await server.call_ok("POST", f"{server.path(first)}/binding", binding(first))
     await server.make_ready(first)
-    await server.become(server.workloads(kind), lambda items: items[0]["status"].get("readyReplicas") == 1)
+    await server.wait_for_state(server.workloads(kind), lambda items: items[0]["status"].get("readyReplicas") == 1)
 
-    await server.must("DELETE", server.path(first))
+    await server.call_ok("DELETE", server.path(first))
 
     def is_counted(items: list[Json]) -> bool:
         status = items[0]["status"]
@@ -2093,26 +2113,26 @@ async def test_a_ready_pod_that_leaves_is_counted_as(server: Server, kind: Workl
             return (status.get("replicas"), status.get("readyReplicas")) == (1, None)
         return (status.get("updatedReplicas"), status.get("replicas"), status.get("readyReplicas")) == (None, 1, 1)
 
-    await server.become(server.workloads(kind), is_counted)
-    await server.remove(first)
+    await server.wait_for_state(server.workloads(kind), is_counted)
+    await server.delete_object(first)
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
-async def test_a_pod_has_nothing_that_depends_on_it(server: Server, policy: str) -> None:
+async def test_a_pod_has_nothing_that_depends_on_it(server: ContractServer, policy: str) -> None:
     made = await server.a_pod("a")
 
-    await server.must("DELETE", server.path(made), {"propagationPolicy": policy})
+    await server.call_ok("DELETE", server.path(made), {"propagationPolicy": policy})
 
     assert await server.pods_become(lambda pods: not pods) == []
 
 
-async def test_orphans_stay_and_are_taken_in_by_the_next_of_the_name(server: Server) -> None:
+async def test_orphans_stay_and_are_taken_in_by_the_next_of_the_name(server: ContractServer) -> None:
     made = await server.a_workload("statefulsets", "s")
     (first,) = await server.pods_become(lambda pods: len(pods) == 1)
 
-    leaving = await server.must("DELETE", server.path(made), {"propagationPolicy": "Orphan"})
-    await server.become(server.statefulsets, lambda items: not items)
-    (orphan,) = (await server.must("GET", server.pods))["items"]
+    leaving = await server.call_ok("DELETE", server.path(made), {"propagationPolicy": "Orphan"})
+    await server.wait_for_state(server.statefulsets, lambda items: not items)
+    (orphan,) = (await server.call_ok("GET", server.pods))["items"]
     again = await server.a_workload("statefulsets", "s")
     (adopted,) = await server.pods_become(lambda pods: "ownerReferences" in pods[0]["metadata"])
 

@@ -10,22 +10,22 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeAlias
 
-from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_bench import AdmissionBench
 from tests.e2e.admission_pods import (
     MIRROR,
     PROTECTED,
     VOID,
-    a_container,
-    a_pod,
-    environment,
-    guarded,
+    admission_container,
+    admission_pod,
+    env_entry,
+    expected_environment,
+    guarded_entries,
     has_exact_environment,
-    variable,
 )
-from tests.e2e.admission_policies import injector, installed
+from tests.e2e.admission_policies import sidecar_injector, with_installed_policies
 from tests.e2e.cluster import Json
 
-Attack: TypeAlias = Callable[[Bench], bool]
+Attack: TypeAlias = Callable[[AdmissionBench], bool]
 
 ALLOCATION = "vrampack.dev/allocation"
 ROUTES = {"pods": "", "pods/status": "/status"}
@@ -35,8 +35,8 @@ ROUTES = {"pods": "", "pods/status": "/status"}
 def created_with(key: str) -> Attack:
     """A pod that brings a record with it, as one does that a controller makes from a copied template."""
 
-    def attack(bench: Bench) -> bool:
-        status, made = bench.create(a_pod(annotations={key: PROTECTED[key]}))
+    def attack(bench: AdmissionBench) -> bool:
+        status, made = bench.post_pod(admission_pod(annotations={key: PROTECTED[key]}))
         return status == HTTPStatus.CREATED and key in made["metadata"]["annotations"]
 
     return attack
@@ -45,8 +45,8 @@ def created_with(key: str) -> Attack:
 def added_by(resource: str, key: str = ALLOCATION) -> Attack:
     """A record laid onto a pod that waits."""
 
-    def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.pod(), resource, key, PROTECTED[key])
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_pod(), resource, key, PROTECTED[key])
 
     return attack
 
@@ -54,8 +54,8 @@ def added_by(resource: str, key: str = ALLOCATION) -> Attack:
 def added_once_bound_by(resource: str, key: str) -> Attack:
     """A record laid onto a pod that the tenant bound without any, where it would be the first that is read."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.pod()
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
         status, answer = bench.bind(name)
         if status != HTTPStatus.CREATED:
             raise RuntimeError(f"the tenant's own Binding: {status} {answer}")
@@ -65,15 +65,15 @@ def added_once_bound_by(resource: str, key: str) -> Attack:
 
 
 def changed_by(resource: str, key: str = ALLOCATION) -> Attack:
-    def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.bound_pod(PROTECTED), resource, key, "forged")
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_bound_pod(PROTECTED), resource, key, "forged")
 
     return attack
 
 
 def removed_by(resource: str, key: str = ALLOCATION) -> Attack:
-    def attack(bench: Bench) -> bool:
-        return _alters(bench, bench.bound_pod(PROTECTED), resource, key, None)
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_bound_pod(PROTECTED), resource, key, None)
 
     return attack
 
@@ -81,8 +81,8 @@ def removed_by(resource: str, key: str = ALLOCATION) -> Attack:
 def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
     """The tenant's own Binding carries a record."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.pod()
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
         bench.bind(name, annotations={key: PROTECTED[key]}, legacy=legacy)
         return key in bench.annotations(name)
 
@@ -92,8 +92,8 @@ def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
 def extender_writes_by(resource: str) -> Attack:
     """The extender's own account, on a way that it has no business on."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.bound_pod()
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_bound_pod()
         bench.patch(
             name,
             {"metadata": {"annotations": {ALLOCATION: "forged"}}},
@@ -108,8 +108,8 @@ def extender_writes_by(resource: str) -> Attack:
 def relabelled_by(resource: str, label: str, value: str | None, *, was: str | None) -> Attack:
     """A label that says what the pod asks for is added, changed or (`value` None) removed."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.pod(a_pod(labels={} if was is None else {label: was}))
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod(admission_pod(labels={} if was is None else {label: was}))
         bench.patch(name, {"metadata": {"labels": {label: value}}}, subresource=ROUTES[resource])
         return bench.labels(name).get(label) != was
 
@@ -119,8 +119,8 @@ def relabelled_by(resource: str, label: str, value: str | None, *, was: str | No
 def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = False) -> Attack:
     """A Binding whose labels the API server would lay over the pod's."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.pod()
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
         token = bench.extender if by_extender else bench.tenant
         bench.bind(name, labels={label: "2"}, legacy=legacy, token=token)
         return label in bench.labels(name)
@@ -130,12 +130,14 @@ def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = Fa
 
 def asks_with_variable(name: str, *, init: bool = False) -> Attack:
     """The container that asks says itself what it may see or use."""
-    return _stored_with_other_environment(a_container(units=4, env=[variable(name)]), init=init)
+    return _stored_with_other_environment(admission_container(units=4, env=[env_entry(name)]), init=init)
 
 
 def sibling_with_variable(name: str, *, init: bool = False) -> Attack:
     """A container that asks for nothing, beside one that does, says itself what it may see."""
-    return _stored_with_other_environment(a_container("sibling", env=[variable(name)]), a_container(units=4), init=init)
+    return _stored_with_other_environment(
+        admission_container("sibling", env=[env_entry(name)]), admission_container(units=4), init=init
+    )
 
 
 def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
@@ -144,138 +146,146 @@ def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
     With `init` that entry stands in an init container, where one who looks at `containers` only misses it.
     """
 
-    def attack(bench: Bench) -> bool:
-        extra = [variable(name)]
-        main = a_container(units=4, env=[*environment("main", 4), *([] if init else extra)])
-        pod = a_pod(main, init=[a_container("init", env=extra)] if init else [])
+    def attack(bench: AdmissionBench) -> bool:
+        extra = [env_entry(name)]
+        main = admission_container(units=4, env=[*expected_environment("main", 4), *([] if init else extra)])
+        pod = admission_pod(main, init=[admission_container("init", env=extra)] if init else [])
         return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
 
     return attack
 
 
-def says_it_is_a_mirror_pod(bench: Bench) -> bool:
+def says_it_is_a_mirror_pod(bench: AdmissionBench) -> bool:
     """Mirror pods are left alone, so the tenant writes the annotation that marks them."""
-    hostile = a_container(units=4, env=[variable("NVIDIA_VISIBLE_DEVICES")])
-    pod = a_pod(hostile, annotations={MIRROR: "forged"}, nodeName=bench.node)
+    hostile = admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    pod = admission_pod(hostile, annotations={MIRROR: "forged"}, nodeName=bench.node)
     return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
 
 
-def sibling_from_config_map(bench: Bench) -> bool:
+def sibling_from_config_map(bench: AdmissionBench) -> bool:
     """As before, the variable comes from a ConfigMap, where admission cannot see it."""
     collection = f"/api/v1/namespaces/{bench.namespace}/configmaps"
     hostile = {"metadata": {"generateName": "hostile-"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
-    name = bench.cluster.must("POST", collection, hostile)["metadata"]["name"]
-    pod = a_pod(a_container(units=4, env_from=name), a_container("sibling", env_from=name))
-    status, made = bench.create(pod)
+    name = bench.cluster.request_ok("POST", collection, hostile)["metadata"]["name"]
+    pod = admission_pod(admission_container(units=4, env_from=name), admission_container("sibling", env_from=name))
+    status, made = bench.post_pod(pod)
     return status == HTTPStatus.CREATED and not has_exact_environment(made)
 
 
 def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = None) -> Attack:
     """An ephemeral container joins a pod that shares a card. Without `env` it has what its image says: every card."""
 
-    def attack(bench: Bench) -> bool:
-        name = bench.pod(of)
-        bench.debug(name, a_container("debugger", env=env, env_from=env_from))
-        return any("envFrom" in made or guarded(made) != VOID for made in bench.ephemeral(name))
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod(of)
+        bench.add_debug_container(name, admission_container("debugger", env=env, env_from=env_from))
+        return any("envFrom" in made or guarded_entries(made) != VOID for made in bench.add_ephemeral_container(name))
 
     return attack
 
 
-def debugged_and_stripped(bench: Bench) -> bool:
+def debugged_and_stripped(bench: AdmissionBench) -> bool:
     """Another plugin, which may run after ours, takes the environment of an ephemeral container away."""
-    addition = {"at": "/spec/ephemeralContainers/0/env", "value": [variable("STRIPPED", "yes")]}
-    with installed(bench.cluster, *injector(bench.namespace, [addition], into="pods/ephemeralcontainers")):
+    addition = {"at": "/spec/ephemeralContainers/0/env", "value": [env_entry("STRIPPED", "yes")]}
+    with with_installed_policies(
+        bench.cluster, *sidecar_injector(bench.namespace, [addition], into="pods/ephemeralcontainers")
+    ):
         _wait_for_stripping(bench)
         return debugged_with()(bench)
 
 
-def injected_in_front(bench: Bench) -> bool:
+def injected_in_front(bench: AdmissionBench) -> bool:
     """Another plugin, which may run after ours, puts a sidecar in front that sees every card."""
-    sidecar = a_container("injected", env=[variable("NVIDIA_VISIBLE_DEVICES")])
-    with installed(bench.cluster, *injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])):
+    sidecar = admission_container("injected", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    with with_installed_policies(
+        bench.cluster, *sidecar_injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])
+    ):
         wait_for_injection(bench)
-        status, made = bench.create(a_pod())
+        status, made = bench.post_pod(admission_pod())
     return status == HTTPStatus.CREATED and not has_exact_environment(made)
 
 
-def wait_for_injection(bench: Bench) -> None:
+def wait_for_injection(bench: AdmissionBench) -> None:
     """Until a pod without GPU memory gets what the injector gives: the plugin is in force from then on."""
 
     def is_in_force() -> bool:
-        status, made = bench.create(a_pod(a_container()))
+        status, made = bench.post_pod(admission_pod(admission_container()))
         return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
 
-    bench.cluster.wait(is_in_force, what="the injector is in force")
+    bench.cluster.wait_until(is_in_force, what="the injector is in force")
 
 
-def asks_bytes(bench: Bench) -> bool:
-    return _is_stored(bench, a_pod(a_container(units="10G")))
+def asks_bytes(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(admission_container(units="10G")))
 
 
-def asks_bytes_in_init(bench: Bench) -> bool:
-    return _is_stored(bench, a_pod(init=[a_container("init", units="10G")]))
+def asks_bytes_in_init(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(init=[admission_container("init", units="10G")]))
 
 
-def asks_for_cores(bench: Bench) -> bool:
-    return _is_stored(bench, a_pod(_with_limit(a_container(units=4), "aliyun.com/gpu-core.percentage", "30")))
+def asks_for_cores(bench: AdmissionBench) -> bool:
+    return _is_stored(
+        bench, admission_pod(_with_limit(admission_container(units=4), "aliyun.com/gpu-core.percentage", "30"))
+    )
 
 
-def other_scheduler(bench: Bench) -> bool:
-    return _is_stored(bench, a_pod(schedulerName="someone-else"))
+def other_scheduler(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(schedulerName="someone-else"))
 
 
-def default_scheduler(bench: Bench) -> bool:
+def default_scheduler(bench: AdmissionBench) -> bool:
     """Where a second scheduler is ours, a pod that goes to the cluster's own has no card."""
-    return _is_stored(bench, a_pod(), lambda made: made["spec"]["schedulerName"] == "default-scheduler")
+    return _is_stored(bench, admission_pod(), lambda made: made["spec"]["schedulerName"] == "default-scheduler")
 
 
-def names_its_node(bench: Bench) -> bool:
-    return _is_stored(bench, a_pod(schedulerName="vrampack", nodeName=bench.node))
+def names_its_node(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(schedulerName="vrampack", nodeName=bench.node))
 
 
-def names_its_node_for_an_init_container(bench: Bench) -> bool:
-    asks = a_container("init", units=4)
-    return _is_stored(bench, a_pod(a_container(), init=[asks], schedulerName="vrampack", nodeName=bench.node))
+def names_its_node_for_an_init_container(bench: AdmissionBench) -> bool:
+    asks = admission_container("init", units=4)
+    return _is_stored(
+        bench, admission_pod(admission_container(), init=[asks], schedulerName="vrampack", nodeName=bench.node)
+    )
 
 
-def sees_cards_unasked(bench: Bench) -> bool:
+def sees_cards_unasked(bench: AdmissionBench) -> bool:
     """No GPU memory asked for, every card named: what the optional policy is for."""
-    return _is_stored(bench, a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")])))
+    return _is_stored(bench, admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
 
 
-def debugs_with_cards_unasked(bench: Bench) -> bool:
-    name = bench.pod(a_pod(a_container()))
-    bench.debug(name, a_container("debugger", env=[variable("NVIDIA_VISIBLE_DEVICES")]))
-    return bench.ephemeral(name) != []
+def debugs_with_cards_unasked(bench: AdmissionBench) -> bool:
+    name = bench.create_pod(admission_pod(admission_container()))
+    bench.add_debug_container(name, admission_container("debugger", env=[env_entry("NVIDIA_VISIBLE_DEVICES")]))
+    return bench.add_ephemeral_container(name) != []
 
 
-def _wait_for_stripping(bench: Bench) -> None:
+def _wait_for_stripping(bench: AdmissionBench) -> None:
     """Until it happens in a pod that ours leave alone."""
 
     def is_in_force() -> bool:
-        name = bench.pod(a_pod(a_container()))
-        bench.debug(name, a_container("debugger"))
-        return [made.get("env") for made in bench.ephemeral(name)] == [[variable("STRIPPED", "yes")]]
+        name = bench.create_pod(admission_pod(admission_container()))
+        bench.add_debug_container(name, admission_container("debugger"))
+        return [made.get("env") for made in bench.add_ephemeral_container(name)] == [[env_entry("STRIPPED", "yes")]]
 
-    bench.cluster.wait(is_in_force, what="ephemeral containers are stripped")
+    bench.cluster.wait_until(is_in_force, what="ephemeral containers are stripped")
 
 
-def _alters(bench: Bench, name: str, resource: str, key: str, value: str | None) -> bool:
+def _alters(bench: AdmissionBench, name: str, resource: str, key: str, value: str | None) -> bool:
     before = bench.annotations(name)
     bench.patch(name, {"metadata": {"annotations": {key: value}}}, subresource=ROUTES[resource])
     return bench.annotations(name) != before
 
 
 def _stored_with_other_environment(*containers: Json, init: bool) -> Attack:
-    def attack(bench: Bench) -> bool:
-        pod = a_pod(a_container("plain"), init=containers) if init else a_pod(*containers)
+    def attack(bench: AdmissionBench) -> bool:
+        pod = admission_pod(admission_container("plain"), init=containers) if init else admission_pod(*containers)
         return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
 
     return attack
 
 
-def _is_stored(bench: Bench, pod: Json, is_harmful: Callable[[Json], bool] = lambda _: True) -> bool:
-    status, made = bench.create(pod)
+def _is_stored(bench: AdmissionBench, pod: Json, is_harmful: Callable[[Json], bool] = lambda _: True) -> bool:
+    status, made = bench.post_pod(pod)
     return status == HTTPStatus.CREATED and is_harmful(made)
 
 

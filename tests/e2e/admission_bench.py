@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tests.e2e.admission_pods import CARD, RECORDS, a_pod
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.admission_pods import CARD, RECORDS, admission_pod
+from tests.e2e.cluster import ControlPlane, Json
 
 SYSTEM = "vrampack-system"
 EXTENDER = "vrampack-extender"
@@ -55,10 +55,10 @@ EVERYTHING_ABOUT_PODS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class AdmissionBench:
     """One namespace with its tenant. `pod` and `bound_pod` make what attacks are aimed at."""
 
-    cluster: Cluster
+    cluster: ControlPlane
     namespace: str
     node: str
     tenant: str
@@ -70,23 +70,23 @@ class Bench:
     def pods(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    def create(self, pod: Json) -> tuple[int, Json]:
+    def post_pod(self, pod: Json) -> tuple[int, Json]:
         return self.cluster.request("POST", self.pods, pod, token=self.tenant)
 
     def patch(self, name: str, body: Json, *, subresource: str = "", token: str | None = None) -> tuple[int, Json]:
         path = f"{self.pods}/{name}{subresource}"
         return self.cluster.request("PATCH", path, body, token=token or self.tenant, content_type=MERGE)
 
-    def pod(self, pod: Json | None = None) -> str:
+    def create_pod(self, pod: Json | None = None) -> str:
         """The name of a pod that the tenant made."""
-        status, made = self.create(pod or a_pod())
+        status, made = self.post_pod(pod or admission_pod())
         if status != HTTPStatus.CREATED:
             raise RuntimeError(f"the tenant's own pod: {status} {made}")
         return str(made["metadata"]["name"])
 
-    def bound_pod(self, records: Mapping[str, str] = RECORDS, **metadata: Mapping[str, str]) -> str:
+    def create_bound_pod(self, records: Mapping[str, str] = RECORDS, **metadata: Mapping[str, str]) -> str:
         """The name of a pod of the tenant that the extender bound, with its records."""
-        name = self.pod(a_pod(**metadata))
+        name = self.create_pod(admission_pod(**metadata))
         status, answer = self.bind(name, annotations=records, token=self.extender)
         if status != HTTPStatus.CREATED:
             raise RuntimeError(f"the extender's own Binding: {status} {answer}")
@@ -118,34 +118,34 @@ class Bench:
 
     def take_expected_refusals(self) -> None:
         """Refusals of the extender's account that a test provoked: each by a policy, none by RBAC."""
-        refused = self.cluster.refusals.take()
+        refused = self.cluster.refusals.drain()
         if others := [refusal for refusal in refused if "ValidatingAdmissionPolicy" not in refusal.message]:
             raise RuntimeError(f"refused by something other than a policy: {others}")
 
-    def debug(self, name: str, *containers: Json) -> tuple[int, Json]:
+    def add_debug_container(self, name: str, *containers: Json) -> tuple[int, Json]:
         """The tenant adds ephemeral containers to those that the pod has."""
         path = f"{self.pods}/{name}/ephemeralcontainers"
         body = {"spec": {"ephemeralContainers": list(containers)}}
         return self.cluster.request("PATCH", path, body, token=self.tenant, content_type=STRATEGIC)
 
-    def ephemeral(self, name: str) -> list[Json]:
-        return list(self.read(name)["spec"].get("ephemeralContainers", []))
+    def add_ephemeral_container(self, name: str) -> list[Json]:
+        return list(self.read_pod(name)["spec"].get("ephemeralContainers", []))
 
-    def read(self, name: str) -> Json:
-        return self.cluster.must("GET", f"{self.pods}/{name}")
+    def read_pod(self, name: str) -> Json:
+        return self.cluster.request_ok("GET", f"{self.pods}/{name}")
 
     def annotations(self, name: str) -> dict[str, str]:
-        return dict(self.read(name)["metadata"].get("annotations", {}))
+        return dict(self.read_pod(name)["metadata"].get("annotations", {}))
 
     def labels(self, name: str) -> dict[str, str]:
-        return dict(self.read(name)["metadata"].get("labels", {}))
+        return dict(self.read_pod(name)["metadata"].get("labels", {}))
 
 
 @contextmanager
-def bench(cluster: Cluster) -> Iterator[Bench]:
+def open_admission_bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
     """A fresh namespace, its accounts and one node; no pod of it stays behind."""
     namespace = cluster.namespace("tenant")
-    place = Bench(
+    place = AdmissionBench(
         cluster=cluster,
         namespace=namespace,
         node=f"node-of-{namespace}",
@@ -156,34 +156,34 @@ def bench(cluster: Cluster) -> Iterator[Bench]:
     try:
         yield place
     finally:
-        cluster.must("DELETE", place.pods, {"gracePeriodSeconds": 0})
-        cluster.must("DELETE", f"/api/v1/nodes/{place.node}")
+        cluster.request_ok("DELETE", place.pods, {"gracePeriodSeconds": 0})
+        cluster.request_ok("DELETE", f"/api/v1/nodes/{place.node}")
 
 
-def ensure(cluster: Cluster, collection: str, made: Json) -> None:
+def ensure_object(cluster: ControlPlane, collection: str, made: Json) -> None:
     """Create an object unless something of that name is there."""
     status, answer = cluster.request("POST", collection, made)
     if status not in {HTTPStatus.CREATED, HTTPStatus.CONFLICT}:
         raise RuntimeError(f"{collection}: {status} {answer}")
 
 
-def _account(cluster: Cluster, namespace: str, name: str, *, granted_in: str | None = None) -> str:
+def _account(cluster: ControlPlane, namespace: str, name: str, *, granted_in: str | None = None) -> str:
     """The token of an account that may do everything about pods in one namespace, and nothing elsewhere."""
     granted_in = granted_in or namespace
-    ensure(cluster, "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    ensure(cluster, f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+    ensure_object(cluster, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    ensure_object(cluster, f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{granted_in}"
-    cluster.must("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [EVERYTHING_ABOUT_PODS]})
+    cluster.request_ok("POST", f"{rbac}/roles", {"metadata": {"name": name}, "rules": [EVERYTHING_ABOUT_PODS]})
     for role in ({"kind": "Role", "name": name}, {"kind": "ClusterRole", "name": "edit"}):
         granted = {
             "metadata": {"name": f"{name}-{role['name']}"},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", **role},
         }
-        cluster.must("POST", f"{rbac}/rolebindings", granted)
+        cluster.request_ok("POST", f"{rbac}/rolebindings", granted)
     token = cluster.token(namespace, name)
     pods = f"/api/v1/namespaces/{granted_in}/pods"
-    cluster.wait(
+    cluster.wait_until(
         lambda: cluster.request("DELETE", f"{pods}/nobody", token=token)[0] == HTTPStatus.NOT_FOUND,
         what=f"{name} may do everything about pods",
     )

@@ -43,7 +43,7 @@ VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 """The environment of a container that asks for nothing, in a pod where another one does. So is an ephemeral one's."""
 
 
-def a_container(
+def admission_container(
     name: str = "main",
     *,
     units: int | str | None = None,
@@ -62,7 +62,7 @@ def a_container(
     return container
 
 
-def a_pod(
+def admission_pod(
     *containers: Json,
     init: Iterable[Json] = (),
     annotations: Mapping[str, str] | None = None,
@@ -74,20 +74,24 @@ def a_pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"generateName": "pod-", "annotations": dict(annotations or {}), "labels": dict(labels or {})},
-        "spec": {"containers": list(containers) or [a_container(units=4)], "initContainers": list(init), **spec},
+        "spec": {
+            "containers": list(containers) or [admission_container(units=4)],
+            "initContainers": list(init),
+            **spec,
+        },
     }
 
 
-def init_asks() -> Json:
+def pod_with_asking_init_container() -> Json:
     """A pod asking for 4 units in an init container alone."""
-    return a_pod(a_container(), init=[a_container("init", units=4)])
+    return admission_pod(admission_container(), init=[admission_container("init", units=4)])
 
 
-def variable(name: str, value: str = "all") -> Json:
+def env_entry(name: str, value: str = "all") -> Json:
     return {"name": name, "value": value}
 
 
-def environment(container: str, units: int) -> list[Json]:
+def expected_environment(container: str, units: int) -> list[Json]:
     """What a container that asks must have, in any order."""
     return [
         {"name": "ALIYUN_COM_GPU_MEM_CONTAINER", "value": str(units)},
@@ -99,12 +103,12 @@ def environment(container: str, units: int) -> list[Json]:
     ]
 
 
-def guarded(container: Json) -> list[Json]:
+def guarded_entries(container: Json) -> list[Json]:
     """The entries of a container that are ours to set, as they stand."""
     return [entry for entry in container.get("env", []) if is_guarded(entry["name"])]
 
 
-def own(container: Json) -> list[Json]:
+def unguarded_entries(container: Json) -> list[Json]:
     """The entries that are the user's, as they stand."""
     return [entry for entry in container.get("env", []) if not is_guarded(entry["name"])]
 
@@ -116,7 +120,7 @@ def is_guarded(name: str) -> bool:
 def has_exact_environment(pod: Json) -> bool:
     """Whether every container has each entry that the pod's asks call for once, and no other of ours."""
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
-    return all(_sorted(guarded(container)) == _sorted(_expected(container)) for container in containers)
+    return all(_sorted(guarded_entries(container)) == _sorted(_expected(container)) for container in containers)
 
 
 def container_of(pod: Json, name: str) -> Json:
@@ -126,7 +130,7 @@ def container_of(pod: Json, name: str) -> Json:
 
 def _expected(container: Json) -> list[Json]:
     units = int(container.get("resources", {}).get("limits", {}).get(MEMORY, "0"))
-    return environment(container["name"], units) if units else VOID
+    return expected_environment(container["name"], units) if units else VOID
 
 
 def _sorted(entries: list[Json]) -> list[Json]:

@@ -14,8 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.e2e.cluster import Cluster, Json
-from tests.manifests.kustomization import MANIFESTS, objects
+from tests.e2e.cluster import ControlPlane, Json
+from tests.manifests.kustomization import MANIFESTS, load_objects
 
 SHIPPED = MANIFESTS / "admission"
 SECOND_SCHEDULER = SHIPPED / "second-scheduler"
@@ -32,24 +32,24 @@ PLURALS = {
 }
 
 
-def policies(folder: Path) -> dict[str, Json]:
+def load_policies(folder: Path) -> dict[str, Json]:
     """The policies of one folder by name, without what stands beside them."""
-    return {made["metadata"]["name"]: made for made in objects(folder) if made["kind"].endswith("AdmissionPolicy")}
+    return {made["metadata"]["name"]: made for made in load_objects(folder) if made["kind"].endswith("AdmissionPolicy")}
 
 
-def apply(cluster: Cluster, folder: Path) -> None:
+def apply_policies(cluster: ControlPlane, folder: Path) -> None:
     """As a user would; a warning of the API server is a failure."""
     cluster.kubectl("apply", "--warnings-as-errors", "-k", folder)
 
 
-def delete(cluster: Cluster, folder: Path) -> None:
+def delete_policies(cluster: ControlPlane, folder: Path) -> None:
     cluster.kubectl("delete", "--ignore-not-found", "-k", folder)
 
 
 @contextmanager
-def weakened(cluster: Cluster, folder: Path, edits: dict[str, Edit]) -> Iterator[None]:
+def with_weakened_policies(cluster: ControlPlane, folder: Path, edits: dict[str, Edit]) -> Iterator[None]:
     """Put weaker policies in the place of those named. Afterwards the shipped ones are back, soon in force."""
-    shipped = policies(folder)
+    shipped = load_policies(folder)
     try:
         for name, edit in edits.items():
             _replace(cluster, _changed(shipped[name], edit))
@@ -60,18 +60,18 @@ def weakened(cluster: Cluster, folder: Path, edits: dict[str, Edit]) -> Iterator
 
 
 @contextmanager
-def installed(cluster: Cluster, *objects: Json) -> Iterator[None]:
+def with_installed_policies(cluster: ControlPlane, *objects: Json) -> Iterator[None]:
     """Policies and bindings of a test's own, for as long as it needs them."""
     try:
         for made in objects:
-            cluster.must("POST", _collection(made), made)
+            cluster.request_ok("POST", _collection(made), made)
         yield
     finally:
         for made in objects:
             cluster.request("DELETE", f"{_collection(made)}/{made['metadata']['name']}")
 
 
-def injector(namespace: str, additions: list[Json], *, into: str = "pods") -> tuple[Json, Json]:
+def sidecar_injector(namespace: str, additions: list[Json], *, into: str = "pods") -> tuple[Json, Json]:
     """Somebody else's mutating policy, for one namespace: adds to each new pod, or to what comes by a sub-resource."""
     meta = {"name": f"injector-{namespace}"}
     operation = "CREATE" if into == "pods" else "UPDATE"
@@ -148,13 +148,13 @@ def with_variable(name: str, expression: str) -> Edit:
     return edit
 
 
-def switched_off(policy: Json) -> Json:
+def with_validation_switched_off(policy: Json) -> Json:
     """In the place of the policy, one that matches nothing."""
     policy["spec"]["matchConditions"] = [{"name": "nothing", "expression": "false"}]
     return policy
 
 
-def never_again(policy: Json) -> Json:
+def without_reinvocation(policy: Json) -> Json:
     policy["spec"]["reinvocationPolicy"] = "Never"
     return policy
 
@@ -166,7 +166,7 @@ def without_showing(folder: Path, shown: Iterable[str]) -> set[str]:
     """
     parts = {
         f"{name}: {part}"
-        for name, policy in policies(folder).items()
+        for name, policy in load_policies(folder).items()
         if policy["kind"] == "ValidatingAdmissionPolicy"
         for part in _parts(policy["spec"])
     }
@@ -195,18 +195,18 @@ def _changed(policy: Json, edit: Edit) -> Json:
     return changed
 
 
-def _replace(cluster: Cluster, policy: Json) -> None:
+def _replace(cluster: ControlPlane, policy: Json) -> None:
     """The type checker writes into the status meanwhile, so a conflict is no surprise."""
     path = f"{_collection(policy)}/{policy['metadata']['name']}"
 
     def put() -> bool:
-        current = cluster.must("GET", path)
+        current = cluster.request_ok("GET", path)
         status, answer = cluster.request("PUT", path, {**current, "spec": policy["spec"]})
         if status not in {HTTPStatus.OK, HTTPStatus.CONFLICT}:
             raise RuntimeError(f"PUT {path}: {status} {answer}")
         return status == HTTPStatus.OK
 
-    cluster.wait(put, what=f"{path} is replaced")
+    cluster.wait_until(put, what=f"{path} is replaced")
 
 
 def _collection(made: Json) -> str:

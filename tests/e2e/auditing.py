@@ -8,19 +8,19 @@ from io import StringIO
 from pathlib import Path
 
 from tests.auditor import __main__ as auditor
-from tests.auditor.api import Api
+from tests.auditor.api import AuditorApi
 from tests.auditor.ledgers import stale_places, wrong_ledger
 from tests.auditor.terms import Terms, Violation
 from tests.auditor.watch import LiveWatch
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.verb_calls import inspect
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.verb_calls import get_inspect
 
 QUIET_SECONDS = 5
 """Within so much of quiet the ledger must equal a recount (I3)."""
 
 
-def broken_promises(cluster: Cluster, *, transcript: Path, excused: Sequence[str] = ()) -> str:
+def audit_cluster(cluster: ControlPlane, *, transcript: Path, excused: Sequence[str] = ()) -> str:
     """What the auditor reports, empty when every promise is kept; `excused` are objects that a test spoiled itself."""
     token = cluster.directory / "admin.token"
     token.write_text(cluster.admin_token)
@@ -33,24 +33,26 @@ def broken_promises(cluster: Cluster, *, transcript: Path, excused: Sequence[str
     return report.getvalue()
 
 
-def ledger_faults(cluster: Cluster, extender: Extender) -> list[Violation]:
+def find_ledger_faults(cluster: ControlPlane, extender: ExtenderProgram) -> list[Violation]:
     """Where this extender's ledger differs from a recount of the API now."""
     api = _api(cluster)
-    shown, pods = inspect(extender), api.list("pods")[0]
+    shown, pods = get_inspect(extender), api.list("pods")[0]
     return wrong_ledger(shown, pods, api.list("nodes")[0]) + stale_places(shown, pods)
 
 
-def wait_until_recounted(cluster: Cluster, extender: Extender) -> None:
+def wait_until_recounted(cluster: ControlPlane, extender: ExtenderProgram) -> None:
     """Nobody binds any more: wait until the ledger equals a recount, as long as it may take and no longer."""
 
     def differences() -> str:
-        return "\n".join(map(str, ledger_faults(cluster, extender)))
+        return "\n".join(map(str, find_ledger_faults(cluster, extender)))
 
-    cluster.wait(lambda: not differences(), QUIET_SECONDS, what=lambda: f"the ledger equals the API:\n{differences()}")
+    cluster.wait_until(
+        lambda: not differences(), QUIET_SECONDS, what=lambda: f"the ledger equals the API:\n{differences()}"
+    )
 
 
 @contextmanager
-def never_over(cluster: Cluster) -> Iterator[None]:
+def assert_never_oversold(cluster: ControlPlane) -> Iterator[None]:
     """No card may be over at any moment that the API shows inside (I1)."""
     seen: list[Violation] = []
     watch = LiveWatch(_api(cluster), Terms(), seen.append)
@@ -62,5 +64,5 @@ def never_over(cluster: Cluster) -> Iterator[None]:
     assert not seen, "\n".join(map(str, seen))
 
 
-def _api(cluster: Cluster) -> Api:
-    return Api(cluster.api_url, cluster.tls, cluster.admin_token)
+def _api(cluster: ControlPlane) -> AuditorApi:
+    return AuditorApi(cluster.api_url, cluster.tls, cluster.admin_token)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
 from tests.e2e.processes import LOOPBACK
-from tests.e2e.verb_calls import bind, call, pending, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.verb_calls import count_pending_pods, post_bind, post_verb, read_ledger_states
+from tests.fakes.proxy_thread import FaultProxyThread
 
 Pod = dict[str, Any]  # Any: a pod as the API server holds it, asserted where it is read
 NODES = ("gpu-0", "gpu-1")
@@ -23,51 +23,55 @@ LIST = r"^/api/v1/(pods|nodes)\?limit="
 AT_ONCE = {"gracePeriodSeconds": 0}
 
 
-def cards_of(node: str) -> str:
+def read_cards_of(node: str) -> str:
     """The one card of a node of the bench."""
-    return cards(a_card(0, uuid=f"GPU-of-{node}"))
+    return cards_annotation(published_card(0, uuid=f"GPU-of-{node}"))
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class BindBench:
     """Everything a fault is tried on."""
 
-    cluster: Cluster
-    extender: Extender
-    api: ProxyThread
+    cluster: ControlPlane
+    extender: ExtenderProgram
+    api: FaultProxyThread
 
-    def pod(self, name: str = "a", units: int = 4) -> Pod:
+    def create_pod(self, name: str = "a", units: int = 4) -> Pod:
         """A new pod that the extender has seen."""
-        before = pending(self.extender)
-        made: Pod = self.cluster.must("POST", PODS, a_pod(name, units))
-        self.cluster.wait(lambda: pending(self.extender) == before + 1, what="the extender saw the pod")
+        before = count_pending_pods(self.extender)
+        made: Pod = self.cluster.request_ok("POST", PODS, pod_manifest(name, units))
+        self.cluster.wait_until(
+            lambda: count_pending_pods(self.extender) == before + 1, what="the extender saw the pod"
+        )
         return made
 
-    def unseen_pod(self, name: str, units: int = 4) -> Pod:
-        made: Pod = self.cluster.must("POST", PODS, a_pod(name, units))
+    def create_unseen_pod(self, name: str, units: int = 4) -> Pod:
+        made: Pod = self.cluster.request_ok("POST", PODS, pod_manifest(name, units))
         return made
 
     def delete(self, name: str) -> None:
-        self.cluster.must("DELETE", f"{PODS}/{name}", AT_ONCE)
+        self.cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE)
 
-    def node_of(self, name: str = "a") -> str:
+    def read_node_of(self, name: str = "a") -> str:
         """Where the API server shows the pod, empty while it is unbound."""
-        return str(self.cluster.must("GET", f"{PODS}/{name}")["spec"].get("nodeName", ""))
+        return str(self.cluster.request_ok("GET", f"{PODS}/{name}")["spec"].get("nodeName", ""))
 
     def bind(self, pod: Pod, node: str = "gpu-0") -> str:
-        return bind(self.extender, pod, node)
+        return post_bind(self.extender, pod, node)
 
     def bound(self, name: str = "a", units: int = 4) -> Pod:
         """A pod on gpu-0 that the watch has confirmed."""
-        made = self.pod(name, units)
+        made = self.create_pod(name, units)
         assert self.bind(made) == ""
-        self.cluster.wait(lambda: states(self.extender).get(f"{name} on gpu-0/0") == f"bound, {units}")
+        self.cluster.wait_until(
+            lambda: read_ledger_states(self.extender).get(f"{name} on gpu-0/0") == f"bound, {units}"
+        )
         return made
 
     def filter(self, pod: Pod) -> Pod:
         """What filter says of both nodes; it must say so within a second, whatever has failed."""
         started = time.monotonic()
-        said: Pod = call(self.extender, "filter", {"Pod": pod, "NodeNames": list(NODES)})
+        said: Pod = post_verb(self.extender, "filter", {"Pod": pod, "NodeNames": list(NODES)})
         assert time.monotonic() - started < 1
         return said
 
@@ -77,25 +81,25 @@ class Bench:
 
 
 @contextmanager
-def standing(
-    cluster: Cluster,
-    start: Callable[..., Extender],
-    api: ProxyThread,
+def bind_bench(
+    cluster: ControlPlane,
+    start: Callable[..., ExtenderProgram],
+    api: FaultProxyThread,
     **options: Any,  # noqa: ANN401 - passed on
-) -> Iterator[Bench]:
+) -> Iterator[BindBench]:
     """A bench whose extender is started with the options of `in_cluster.start_extender`."""
     for name in NODES:
-        cluster.add_node(name, cards=cards_of(name))
-    yield Bench(cluster, start(api=(LOOPBACK, api.port), **options), api)
+        cluster.add_node(name, cards=read_cards_of(name))
+    yield BindBench(cluster, start(api=(LOOPBACK, api.port), **options), api)
     api.clear()
 
 
-def start_again(cluster: Cluster) -> None:
+def restart_extender(cluster: ControlPlane) -> None:
     """Start the API server that a test has ended, and wait until it serves as before.
 
     Until it has read its roles it refuses everybody: that is not the shipped roles' fault.
     """
     cluster.apiserver.start()
     cluster.apiserver.wait_ready(f"{cluster.api_url}/readyz", ca_file=cluster.ca_file)
-    cluster.wait(cluster.admits_as_shipped, what="the admission policies are in force")
-    cluster.refusals.take()
+    cluster.wait_until(cluster.admits_as_shipped, what="the admission policies are in force")
+    cluster.refusals.drain()

@@ -28,16 +28,16 @@ BUILD_TIMEOUT_SECONDS = 1500
 """A cold build takes about 4 minutes on 2 idle cores; the rest is for a busy machine."""
 
 
-def locate(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
+def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
     """Where each of these programs lies; builds what nobody provides. Raises `RuntimeError` without Go."""
     given = {name: path for name in programs if (path := _given(name, environ))}
     if len(given) == len(programs):
         return given
-    built = build(environ, programs=programs)
+    built = build_programs(environ, programs=programs)
     return {name: given.get(name, built / name) for name in programs}
 
 
-def pinned_version() -> str:
+def read_pinned_version() -> str:
     """The Kubernetes version of go.mod, e.g. `v1.36.3`."""
     match = re.search(r"k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text())
     if match is None:
@@ -45,7 +45,7 @@ def pinned_version() -> str:
     return match.group(1)
 
 
-def build(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
+def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
     """Fill the cache folder of this go.sum and Go version, once, and return it."""
     go = shutil.which("go", path=environ.get("PATH"))
     if go is None:
@@ -77,7 +77,7 @@ def _has_pinned_minor(name: str, program: str) -> bool:
     answer = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=30, check=False).stdout
     if name == "etcd":
         return "etcd Version: 3.6." in answer
-    return f"{pinned_version().rpartition('.')[0]}." in answer
+    return f"{read_pinned_version().rpartition('.')[0]}." in answer
 
 
 def _cache_root(environ: Mapping[str, str]) -> Path:
@@ -94,7 +94,7 @@ def _key(go: str) -> str:
 
 
 def _go_build(go: str, folder: Path, names: list[str], environ: Mapping[str, str]) -> None:
-    version = pinned_version()
+    version = read_pinned_version()
     stamps = " ".join(
         f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
     )
@@ -117,5 +117,5 @@ def _go_build(go: str, folder: Path, names: list[str], environ: Mapping[str, str
 
 
 if __name__ == "__main__":
-    for program_name, program_path in locate().items():
+    for program_name, program_path in locate_programs().items():
         sys.stdout.write(f"{program_name}\t{program_path}\n")

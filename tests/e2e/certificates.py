@@ -42,7 +42,7 @@ class KeyPair:
     key: Path
 
 
-class Authority:
+class CertificateAuthority:
     """Signs what the cluster's servers and clients show; `ca_file` is what trusts them."""
 
     def __init__(self, folder: Path, *, names: Sequence[str] = SERVED_NAMES) -> None:
@@ -56,7 +56,7 @@ class Authority:
     def ca_file(self) -> Path:
         return self._pair.certificate
 
-    def issue(self, name: str, *, organization: str = "") -> KeyPair:
+    def issue_pair(self, name: str, *, organization: str = "") -> KeyPair:
         """A leaf for the user or server `name`; `organization` is what Kubernetes reads as group."""
         subject = f"/O={organization}/CN={name}" if organization else f"/CN={name}"
         signer = ("-CA", str(self._pair.certificate), "-CAkey", str(self._pair.key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 
 KEPT_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease", NAMESPACE}
 MAKERS = (
@@ -25,18 +25,18 @@ PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
 
-class Call(Protocol):
+class ApiDelete(Protocol):
     """A request as administrator that raises unless it succeeds; the answer is the parsed JSON of any kind of object."""
 
     def __call__(self, method: str, path: str, body: object = None) -> Any: ...  # noqa: ANN401 - any JSON
 
 
-def clean(call: Call) -> None:
+def reset_cluster(call: ApiDelete) -> None:
     """Delete what tests make. Namespaces end in the background (5 s each): no test reuses a name."""
     for collection in MAKERS:
         _delete_everywhere(call, collection)
-    until(lambda: not _delete_everywhere(call, "/api/v1/{}/pods"), what="no pod is left")
-    until(lambda: not _delete_nodes(call), what="no node is left")
+    wait_until(lambda: not _delete_everywhere(call, "/api/v1/{}/pods"), what="no pod is left")
+    wait_until(lambda: not _delete_nodes(call), what="no node is left")
     for leases in LEASES:
         call("DELETE", leases, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
     call("DELETE", "/api/v1/namespaces/default/events", AT_ONCE)  # of pods whose names the next test may use
@@ -49,7 +49,7 @@ def clean(call: Call) -> None:
             call("DELETE", f"/api/v1/namespaces/{name}", AT_ONCE)
 
 
-def _delete_nodes(call: Call) -> bool:
+def _delete_nodes(call: ApiDelete) -> bool:
     """Delete all nodes, also those that a test held back by a finalizer; whether there was any."""
     found = _items(call, "/api/v1/nodes")
     for node in found:
@@ -59,7 +59,7 @@ def _delete_nodes(call: Call) -> bool:
     return bool(found)
 
 
-def _delete_everywhere(call: Call, collection: str) -> bool:
+def _delete_everywhere(call: ApiDelete, collection: str) -> bool:
     """Delete a kind in every namespace that has one; whether there was any."""
     found = _items(call, collection.format("").replace("//", "/"))
     for namespace in sorted({item["metadata"]["namespace"] for item in found}):
@@ -67,6 +67,6 @@ def _delete_everywhere(call: Call, collection: str) -> bool:
     return bool(found)
 
 
-def _items(call: Call, path: str) -> list[dict[str, Any]]:
+def _items(call: ApiDelete, path: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = call("GET", path)["items"]
     return items

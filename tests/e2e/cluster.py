@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from tests.e2e import binaries, components, nodes, refusals
-from tests.e2e.certificates import Authority
-from tests.e2e.cleaning import clean
-from tests.e2e.processes import LOOPBACK, Process, free_ports
-from tests.e2e.waiting import until
-from tests.manifests.kustomization import rendered
+from tests.e2e.certificates import CertificateAuthority
+from tests.e2e.cleaning import reset_cluster
+from tests.e2e.processes import LOOPBACK, ManagedProcess, choose_free_ports
+from tests.e2e.waiting import wait_until
+from tests.manifests.kustomization import load_rendered
 
 Json: TypeAlias = Any
 """Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
@@ -39,12 +39,12 @@ KUBECTL_TIMEOUT_SECONDS = 60
 REQUEST_TIMEOUT_SECONDS = 30
 
 
-class Cluster:
+class ControlPlane:
     """One control plane; see the module for how to use it. `stop` leaves no process behind."""
 
     def __init__(
         self,
-        site: components.Site,
+        site: components.ControlPlaneSite,
         *,
         etcd_ports: tuple[int, int],
         controller_port: int,
@@ -60,7 +60,7 @@ class Cluster:
         self.admin_token = site.admin_token
         self.admin_kubeconfig = self._write_kubeconfig("admin", {"token": site.admin_token})
         self.binaries = site.binaries
-        self.refusals = refusals.RefusalLog(components.audit_log(site))
+        self.refusals = refusals.AccessDenialLog(components.audit_log(site))
         self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
         self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0], emulated_version=emulated_version)
         self.controller_manager = components.controller_manager(
@@ -77,11 +77,11 @@ class Cluster:
         With `emulated_version` its API server is an older one, as far as a newer one can play it.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        api_port, client_port, peer_port, controller_port = free_ports(4)
-        site = components.Site(
-            binaries=binaries.locate(),
+        api_port, client_port, peer_port, controller_port = choose_free_ports(4)
+        site = components.ControlPlaneSite(
+            binaries=binaries.locate_programs(),
             directory=directory,
-            authority=Authority(directory / "certificates"),
+            authority=CertificateAuthority(directory / "certificates"),
             api_port=api_port,
             admin_token=secrets.token_hex(16),
         )
@@ -100,7 +100,7 @@ class Cluster:
             process.kill()
 
     @property
-    def processes(self) -> Sequence[Process]:
+    def processes(self) -> Sequence[ManagedProcess]:
         return (self.controller_manager, self.apiserver, self.etcd)
 
     def __enter__(self) -> Self:
@@ -135,7 +135,7 @@ class Cluster:
         finally:
             connection.close()
 
-    def must(self, method: str, path: str, body: Json = None, *, content_type: str = "application/json") -> Json:
+    def request_ok(self, method: str, path: str, body: Json = None, *, content_type: str = "application/json") -> Json:
         """`request` as administrator where anything but success breaks the test's set-up."""
         status, answer = self.request(method, path, body, content_type=content_type)
         if status >= http.client.BAD_REQUEST:
@@ -170,7 +170,7 @@ class Cluster:
         if pod or node:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod" if pod else "Node", "name": pod or node}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
-        answer = self.must(
+        answer = self.request_ok(
             "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         )
         return str(answer["status"]["token"])
@@ -183,7 +183,7 @@ class Cluster:
 
     def certificate_kubeconfig(self, user: str) -> Path:
         """A kubeconfig file with a certificate of that user, as kubeadm writes for the parts of a control plane."""
-        pair = self.authority.issue(user)
+        pair = self.authority.issue_pair(user)
         shown = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         return self._write_kubeconfig(user.replace(":", "-"), shown)
 
@@ -197,36 +197,38 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
     ) -> Json:
         """A schedulable node. `cards` is what the agent would write; without it, give a legacy plugin's `allocatable`."""
-        node = nodes.made_up(
+        node = nodes.gpu_node_manifest(
             name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels=labels or {}
         )
-        return self.must("POST", "/api/v1/nodes", node)
+        return self.request_ok("POST", "/api/v1/nodes", node)
 
     def namespace(self, prefix: str = "test", *, labels: Mapping[str, str] | None = None) -> str:
         """A new namespace that pods can be created in. Its name is new: a deleted one lingers for 5 s."""
         metadata = {"generateName": f"{prefix}-", "labels": dict(labels or {})}
-        made = self.must("POST", "/api/v1/namespaces", {"metadata": metadata})
+        made = self.request_ok("POST", "/api/v1/namespaces", {"metadata": metadata})
         name = str(made["metadata"]["name"])
         self._wait_for_account(name)
         return name
 
-    def wait(self, predicate: Callable[[], T], timeout_seconds: float = 10, *, what: str | Callable[[], str] = "") -> T:
+    def wait_until(
+        self, predicate: Callable[[], T], timeout_seconds: float = 10, *, what: str | Callable[[], str] = ""
+    ) -> T:
         """The first true answer of `predicate`, or `TimeoutError`."""
-        return until(predicate, timeout_seconds=timeout_seconds, what=what)
+        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
 
     def install_manifests(self) -> None:
         """Apply the install that is recommended, as it is rendered; a warning of the API server is a failure.
 
         Its pods are left out: tests start the two programs themselves (`in_cluster`).
         """
-        items = [item for item in rendered("second-scheduler") if item["kind"] not in WORKLOADS]
+        items = [item for item in load_rendered("second-scheduler") if item["kind"] not in WORKLOADS]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         self.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
-        until(self.admits_as_shipped, what="the admission policies are in force")
+        wait_until(self.admits_as_shipped, what="the admission policies are in force")
 
     def reset(self) -> None:
         """Take away what a test made: workloads, pods, nodes, namespaces. Stop scheduler and extender before."""
-        clean(self.must)
+        reset_cluster(self.request_ok)
 
     def _boot(self) -> None:
         # The API server waits for etcd by itself: started together they are ready a second sooner.
@@ -251,7 +253,7 @@ class Cluster:
 
     def _wait_for_account(self, namespace: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-        until(lambda: self.request("GET", path)[0] == http.client.OK, timeout_seconds=20, what=path)
+        wait_until(lambda: self.request("GET", path)[0] == http.client.OK, timeout_seconds=20, what=path)
 
     def _write_kubeconfig(self, name: str, credentials: Mapping[str, str]) -> Path:
         """JSON, which every reader of kubeconfig takes as the YAML it is."""

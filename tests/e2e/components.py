@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e import refusals
-from tests.e2e.certificates import Authority
-from tests.e2e.processes import LOOPBACK, Process
+from tests.e2e.certificates import CertificateAuthority
+from tests.e2e.processes import LOOPBACK, ManagedProcess
 
 CONTROLLERS = (
     # What makes the pods of workloads, and what takes things away again.
@@ -39,12 +39,12 @@ CONTROLLERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ControlPlaneSite:
     """Where one cluster lives: its programs, folder, certificates and the credentials of its administrator."""
 
     binaries: Mapping[str, Path]
     directory: Path
-    authority: Authority
+    authority: CertificateAuthority
     api_port: int
     admin_token: str
 
@@ -77,7 +77,7 @@ CRITICAL_PODS_NEED_A_QUOTA = {
 """Stricter than the default, as a managed cluster may be: what ships must get along with both."""
 
 
-def etcd(site: Site, *, client_port: int, peer_port: int) -> Process:
+def etcd(site: ControlPlaneSite, *, client_port: int, peer_port: int) -> ManagedProcess:
     client, peer = f"http://{LOOPBACK}:{client_port}", f"http://{LOOPBACK}:{peer_port}"
     command = [
         str(site.binaries["etcd"]),
@@ -91,13 +91,13 @@ def etcd(site: Site, *, client_port: int, peer_port: int) -> Process:
         "--unsafe-no-fsync",  # nothing here must survive the machine, only the process
         "--log-level=warn",
     ]
-    return Process("etcd", command, directory=site.directory)
+    return ManagedProcess("etcd", command, directory=site.directory)
 
 
-def apiserver(site: Site, *, etcd_port: int, emulated_version: str | None = None) -> Process:
+def apiserver(site: ControlPlaneSite, *, etcd_port: int, emulated_version: str | None = None) -> ManagedProcess:
     """`emulated_version`: an older minor version, whose kinds and words of CEL are all that this server then knows."""
-    serving = site.authority.issue("kube-apiserver")
-    accounts = site.authority.issue("service-accounts")
+    serving = site.authority.issue_pair("kube-apiserver")
+    accounts = site.authority.issue_pair("service-accounts")
     tokens = site.directory / "tokens.csv"
     tokens.write_text(f"{site.admin_token},admin,admin,system:masters\n")
     policy = site.directory / "audit-policy.json"
@@ -133,11 +133,11 @@ def apiserver(site: Site, *, etcd_port: int, emulated_version: str | None = None
     ]
     if emulated_version is not None:
         command.append(f"--emulated-version={emulated_version}")
-    return Process("kube-apiserver", command, directory=site.directory)
+    return ManagedProcess("kube-apiserver", command, directory=site.directory)
 
 
-def controller_manager(site: Site, *, port: int, kubeconfig: Path) -> Process:
-    serving = site.authority.issue("kube-controller-manager")
+def controller_manager(site: ControlPlaneSite, *, port: int, kubeconfig: Path) -> ManagedProcess:
+    serving = site.authority.issue_pair("kube-controller-manager")
     command = [
         str(site.binaries["kube-controller-manager"]),
         f"--kubeconfig={kubeconfig}",
@@ -151,8 +151,8 @@ def controller_manager(site: Site, *, port: int, kubeconfig: Path) -> Process:
         f"--controllers={','.join(CONTROLLERS)}",
         "--leader-elect=false",
     ]
-    return Process("kube-controller-manager", command, directory=site.directory)
+    return ManagedProcess("kube-controller-manager", command, directory=site.directory)
 
 
-def audit_log(site: Site) -> Path:
+def audit_log(site: ControlPlaneSite) -> Path:
     return site.directory / "audit.log"

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.e2e import in_cluster
-from tests.e2e.auditing import broken_promises
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, Extender
-from tests.e2e.processes import Process, free_ports
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.auditing import audit_cluster
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, ExtenderProgram
+from tests.e2e.processes import ManagedProcess, choose_free_ports
+from tests.fakes.proxy_thread import FaultProxyThread
 
 HERE = Path(__file__).parent
 
@@ -32,29 +32,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A running control plane with the recommended install, its pods left out."""
-    with Cluster.start(tmp_path_factory.mktemp("cluster")) as running:
+    with ControlPlane.start(tmp_path_factory.mktemp("cluster")) as running:
         running.install_manifests()
         yield running
 
 
 @pytest.fixture
 def extender(
-    cluster: Cluster, transcript: Path, _programs: ExitStack, _fronts: list[ProxyThread]
-) -> Callable[..., Extender]:
+    cluster: ControlPlane, transcript: Path, _programs: ExitStack, _fronts: list[FaultProxyThread]
+) -> Callable[..., ExtenderProgram]:
     """Starts an extender, with the arguments of `in_cluster.start_extender`; it ends with the test.
 
     A proxy that writes the transcript stands before it on the shipped port; `fronted=False` for a second extender.
     """
 
-    def start(*, fronted: bool = True, port: int | None = None, **options: Any) -> Extender:  # noqa: ANN401 - passed on
-        chosen = port or free_ports(1)[0]
+    def start(*, fronted: bool = True, port: int | None = None, **options: Any) -> ExtenderProgram:  # noqa: ANN401 - passed on
+        chosen = port or choose_free_ports(1)[0]
         made = in_cluster.start_extender(cluster, port=chosen, **options)
         _programs.callback(_end, made.process)
         if not fronted:
             return made
-        front = _programs.enter_context(ProxyThread(chosen, port=EXTENDER_PORT, transcript=transcript))
+        front = _programs.enter_context(FaultProxyThread(chosen, port=EXTENDER_PORT, transcript=transcript))
         _fronts.append(front)
         return replace(made, url=front.url + URL_PREFIX, front=front)
 
@@ -62,10 +62,10 @@ def extender(
 
 
 @pytest.fixture
-def scheduler(cluster: Cluster, _programs: ExitStack) -> Callable[..., Process]:
+def scheduler(cluster: ControlPlane, _programs: ExitStack) -> Callable[..., ManagedProcess]:
     """Starts a kube-scheduler, with the arguments of `in_cluster.start_scheduler`; it ends with the test."""
 
-    def start(**options: Any) -> Process:  # noqa: ANN401 - passed on
+    def start(**options: Any) -> ManagedProcess:  # noqa: ANN401 - passed on
         made = in_cluster.start_scheduler(cluster, **options)
         _programs.callback(_end, made)
         return made
@@ -74,14 +74,14 @@ def scheduler(cluster: Cluster, _programs: ExitStack) -> Callable[..., Process]:
 
 
 @pytest.fixture
-def api_proxy(cluster: Cluster) -> Iterator[ProxyThread]:
+def api_proxy(cluster: ControlPlane) -> Iterator[FaultProxyThread]:
     """A failing proxy before the API server, under the cluster's own authority: `extender(api=(LOOPBACK, api_proxy.port))`."""
     with _before_the_api(cluster) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def scheduler_proxy(cluster: Cluster) -> Iterator[ProxyThread]:
+def scheduler_proxy(cluster: ControlPlane) -> Iterator[FaultProxyThread]:
     """Another one, so that scheduler and extender can hear and speak at different times."""
     with _before_the_api(cluster) as proxy:
         yield proxy
@@ -105,13 +105,13 @@ def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
     if "cluster" not in request.fixturenames:
         yield
         return
-    running: Cluster = request.getfixturevalue("cluster")
+    running: ControlPlane = request.getfixturevalue("cluster")
     calls: Path = request.getfixturevalue("transcript")
     spoiled: list[str] = request.getfixturevalue("excused")
     yield
     try:
-        refused = running.refusals.take()
-        broken = broken_promises(running, transcript=calls, excused=spoiled)
+        refused = running.refusals.drain()
+        broken = audit_cluster(running, transcript=calls, excused=spoiled)
         assert not refused, f"the API server refused our account: {refused}"
         assert not broken, f"the auditor reports:\n{broken}"
     finally:
@@ -119,7 +119,7 @@ def _checked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def _programs(_fronts: list[ProxyThread]) -> Iterator[ExitStack]:
+def _programs(_fronts: list[FaultProxyThread]) -> Iterator[ExitStack]:
     """Ends what a test started, last first, and fails the test if something had already ended by itself."""
     with ExitStack() as stack:
         yield stack
@@ -128,19 +128,19 @@ def _programs(_fronts: list[ProxyThread]) -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def _fronts() -> list[ProxyThread]:
+def _fronts() -> list[FaultProxyThread]:
     """The proxies whose transcripts the auditor will read."""
     return []
 
 
-def _before_the_api(cluster: Cluster) -> ProxyThread:
-    shown = cluster.authority.issue(f"proxy-{secrets.token_hex(4)}")
+def _before_the_api(cluster: ControlPlane) -> FaultProxyThread:
+    shown = cluster.authority.issue_pair(f"proxy-{secrets.token_hex(4)}")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(shown.certificate, shown.key)
-    return ProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls)
+    return FaultProxyThread(cluster.api_port, upstream_tls=cluster.tls, tls=tls)
 
 
-def _let_settle(front: ProxyThread) -> None:
+def _let_settle(front: FaultProxyThread) -> None:
     """Let calls in flight end while the scheduler still listens; one that a test left hanging is cut afterwards.
 
     A pod is bound a moment before the scheduler hears so: killed in between, the answer would count as unknown.
@@ -149,7 +149,7 @@ def _let_settle(front: ProxyThread) -> None:
         front.settled(within=2)
 
 
-def _end(process: Process) -> None:
+def _end(process: ManagedProcess) -> None:
     has_crashed = process.has_crashed
     process.kill()
     sys.stdout.write(f"--- {process.log_path}\n{process.log_tail()}\n")  # pytest shows it if the test failed

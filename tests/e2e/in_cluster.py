@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.processes import LOOPBACK, Process, free_ports
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.processes import LOOPBACK, ManagedProcess, choose_free_ports
 from tests.e2e.refusals import ACCOUNT, NAMESPACE
-from tests.fakes.proxy_thread import ProxyThread
+from tests.fakes.proxy_thread import FaultProxyThread
 
 Address = tuple[str, int]
 
@@ -41,23 +41,23 @@ _starts = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Extender:
+class ExtenderProgram:
     """A running extender: `url` is where its verbs are called, `health_url` where it says how it is.
 
     `front` is the proxy that stands on the shipped port and writes down the verb calls, if there is one.
     """
 
-    process: Process
+    process: ManagedProcess
     url: str
     health_url: str
-    front: ProxyThread | None = None
+    front: FaultProxyThread | None = None
 
     def wait_ready(self) -> None:
         self.process.wait_ready(f"{self.health_url}/readyz")
 
 
 def start_extender(
-    cluster: Cluster,
+    cluster: ControlPlane,
     *,
     port: int = EXTENDER_PORT,
     configuration: str | None = None,
@@ -65,21 +65,21 @@ def start_extender(
     api: Address | None = None,
     ca_file: Path | None = None,
     wait: bool = True,
-) -> Extender:
+) -> ExtenderProgram:
     """Start the extender with the configuration that was installed, or another one.
 
     Give another `port` where a proxy listens on the shipped one.
 
     `api` and `ca_file` name a proxy before the API server; `command` another program with the same flags.
     """
-    (health_port,) = free_ports(1)
+    (health_port,) = choose_free_ports(1)
     folder = _pod_folder(cluster, EXTENDER)
     file = folder / "config.yaml"
     file.write_text(installed_configuration(cluster, EXTENDER) if configuration is None else configuration)
     listeners = ("--listen", f"{LOOPBACK}:{port}", "--health-listen", f"{LOOPBACK}:{health_port}")
     command = [*command, "--config", file, *_scheduler_flags(cluster, folder), *listeners]
     process = _in_pod(cluster, folder, command, api=api, ca_file=ca_file)
-    extender = Extender(process, f"http://{LOOPBACK}:{port}{URL_PREFIX}", f"http://{LOOPBACK}:{health_port}")
+    extender = ExtenderProgram(process, f"http://{LOOPBACK}:{port}{URL_PREFIX}", f"http://{LOOPBACK}:{health_port}")
     process.start()
     if wait:
         extender.wait_ready()
@@ -87,23 +87,23 @@ def start_extender(
 
 
 def start_scheduler(
-    cluster: Cluster,
+    cluster: ControlPlane,
     *,
     configuration: str | None = None,
     flags: Sequence[str] = (),
     verbosity: int = 2,
     api: Address | None = None,
     ca_file: Path | None = None,
-) -> Process:
+) -> ManagedProcess:
     """Start kube-scheduler with the configuration that was installed, or another one, and wait until it is ready.
 
     `flags` stand before those that a test cannot do without.
     """
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     folder = _pod_folder(cluster, SCHEDULER)
     file = folder / "scheduler.yaml"
     file.write_text(installed_configuration(cluster, SCHEDULER) if configuration is None else configuration)
-    serving = cluster.authority.issue(folder.name)
+    serving = cluster.authority.issue_pair(folder.name)
     command = [
         str(cluster.binaries["kube-scheduler"]),
         *flags,
@@ -120,17 +120,17 @@ def start_scheduler(
     return process
 
 
-def installed_configuration(cluster: Cluster, program: str) -> str:
+def installed_configuration(cluster: ControlPlane, program: str) -> str:
     """What that program would find mounted from the shipped ConfigMap, whose name ends in a hash."""
-    found = cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+    found = cluster.request_ok("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
     (made,) = [item for item in found if item["metadata"]["name"].startswith(f"{program}-config-")]
     (text,) = made["data"].values()
     return str(text)
 
 
-def _scheduler_flags(cluster: Cluster, folder: Path) -> list[str | Path]:
+def _scheduler_flags(cluster: ControlPlane, folder: Path) -> list[str | Path]:
     """The scheduler's configuration where the extender's pod has it mounted, too; in the kubeadm shape it has not."""
-    found = cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+    found = cluster.request_ok("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
     if not any(item["metadata"]["name"].startswith(f"{SCHEDULER}-config-") for item in found):
         return []
     file = folder / "scheduler.yaml"
@@ -138,7 +138,7 @@ def _scheduler_flags(cluster: Cluster, folder: Path) -> list[str | Path]:
     return ["--scheduler-config", file]
 
 
-def _pod_folder(cluster: Cluster, program: str) -> Path:
+def _pod_folder(cluster: ControlPlane, program: str) -> Path:
     """A folder for one start, so that a restarted program keeps its predecessor's log and files."""
     folder = cluster.directory / f"{program}-{next(_starts)}"
     folder.mkdir()
@@ -146,13 +146,13 @@ def _pod_folder(cluster: Cluster, program: str) -> Path:
 
 
 def _in_pod(
-    cluster: Cluster,
+    cluster: ControlPlane,
     folder: Path,
     command: Sequence[str | Path],
     *,
     api: Address | None,
     ca_file: Path | None,
-) -> Process:
+) -> ManagedProcess:
     """A program, not yet started, that finds what kubelet would give to its pod."""
     mounted = folder / "serviceaccount"
     mounted.mkdir()
@@ -163,4 +163,4 @@ def _in_pod(
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     private = ["unshare", *user, "--mount", "--propagation", "private", "sh", "-c", ENTER_POD, str(mounted)]
     environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
-    return Process(folder.name, [*private, *command], directory=folder, environment=environment)
+    return ManagedProcess(folder.name, [*private, *command], directory=folder, environment=environment)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from random import Random
 from signal import SIGKILL
 
-from tests.e2e.in_cluster import Extender
-from tests.e2e.stream import Stream
-from tests.e2e.waiting import until
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.stream import PodStream
+from tests.e2e.waiting import wait_until
+from tests.fakes.proxy_thread import FaultProxyThread
 
 BINDING = r"/pods/[^/]+/binding$"
 LIST = r"^/api/v1/(pods|nodes)\?limit="
@@ -27,13 +27,13 @@ REACHED_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class KillScene:
     """An extender between a scheduler and the API server, a proxy on either side, and pods on their way."""
 
-    extender: Extender
-    front: ProxyThread
-    api: ProxyThread
-    stream: Stream
+    extender: ExtenderProgram
+    front: FaultProxyThread
+    api: FaultProxyThread
+    stream: PodStream
     random: Random
 
     def kill(self) -> None:
@@ -47,22 +47,22 @@ class Scene:
         self.extender.wait_ready()
 
 
-Kill = Callable[[Scene], None]
+Kill = Callable[[KillScene], None]
 
 
-def before_the_post_leaves(scene: Scene) -> None:
+def before_the_post_leaves(scene: KillScene) -> None:
     """The place is reserved; the API server has not heard of it and never will."""
     held = scene.api.when("POST", BINDING).hold(times=1)
     _some_pods(scene)
     scene.api.reached(held, within=REACHED_SECONDS)
     scene.kill()
-    (binding,) = until(
+    (binding,) = wait_until(
         lambda: [each for each in scene.api.matching("POST", BINDING) if each.rule is held and each.outcome]
     )
     assert binding.status is None, "it was forwarded after all"
 
 
-def after_the_write(scene: Scene) -> None:
+def after_the_write(scene: KillScene) -> None:
     """The pod is bound; nobody but the API server knows."""
     held = scene.api.when("POST", BINDING).hold_reply(times=1)
     _some_pods(scene)
@@ -70,7 +70,7 @@ def after_the_write(scene: Scene) -> None:
     scene.kill()
 
 
-def before_the_scheduler_hears(scene: Scene) -> None:
+def before_the_scheduler_hears(scene: KillScene) -> None:
     """The pod is bound and the extender has said so; its answer is lost with it."""
     lost = scene.front.when("POST", "/bind$").cut_after_write(times=1)
     _some_pods(scene)
@@ -78,7 +78,7 @@ def before_the_scheduler_hears(scene: Scene) -> None:
     scene.kill()
 
 
-def during_the_rebuild(scene: Scene) -> None:
+def during_the_rebuild(scene: KillScene) -> None:
     """It starts on a cluster full of pods, and dies before it knows them."""
     _some_pods(scene)
     scene.kill()
@@ -88,13 +88,13 @@ def during_the_rebuild(scene: Scene) -> None:
     scene.kill()
 
 
-def at_some_bind(scene: Scene) -> None:
+def at_some_bind(scene: KillScene) -> None:
     """Wherever it happens to be when the n-th Binding leaves."""
     _after_some_bindings(scene)
     scene.kill()
 
 
-def in_order(scene: Scene) -> None:
+def in_order(scene: KillScene) -> None:
     """Not killed but stopped, as an update does it: binds under way are finished first."""
     _after_some_bindings(scene)
     assert scene.extender.process.stop() == 0
@@ -110,7 +110,7 @@ KILLS: tuple[Kill, ...] = (
 )
 
 
-def kill_and_start(scene: Scene, kill: Kill) -> None:
+def kill_and_start(scene: KillScene, kill: Kill) -> None:
     """One death, and life after it."""
     kill(scene)
     scene.api.clear()
@@ -118,11 +118,11 @@ def kill_and_start(scene: Scene, kill: Kill) -> None:
     scene.start()
 
 
-def _some_pods(scene: Scene) -> None:
-    scene.stream.more(scene.random.randint(2, 5))
+def _some_pods(scene: KillScene) -> None:
+    scene.stream.create_more(scene.random.randint(2, 5))
 
 
-def _after_some_bindings(scene: Scene) -> None:
+def _after_some_bindings(scene: KillScene) -> None:
     wanted = scene.api.count("POST", BINDING) + scene.random.randint(1, 4)
-    scene.stream.more(5)
+    scene.stream.create_more(5)
     scene.api.seen("POST", BINDING, wanted, within=REACHED_SECONDS)

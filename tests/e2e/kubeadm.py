@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import ControlPlane
 from tests.e2e.refusals import KUBE_SCHEDULER
-from tests.manifests.kustomization import MANIFESTS, Json, rendered
+from tests.manifests.kustomization import MANIFESTS, Json, load_rendered
 
 ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 PATCH = ON_THE_HOST / "patches" / "kube-scheduler+json.yaml"
@@ -42,9 +42,9 @@ STATIC_POD: Json = {
 
 
 @contextmanager
-def shape(cluster: Cluster) -> Iterator[None]:
+def with_kubeadm_shape(cluster: ControlPlane) -> Iterator[None]:
     """The cluster has it in the place of the recommended one; afterwards that one is back."""
-    ours, usual = rendered("kubeadm"), rendered("second-scheduler")
+    ours, usual = load_rendered("kubeadm"), load_rendered("second-scheduler")
     _delete(cluster, _without(usual, ours))
     try:
         cluster.kubectl("apply", "--warnings-as-errors", "-k", MANIFESTS / "kubeadm")
@@ -54,14 +54,14 @@ def shape(cluster: Cluster) -> Iterator[None]:
         cluster.install_manifests()
 
 
-def patched_static_pod(cluster: Cluster) -> Json:
+def patched_static_pod(cluster: ControlPlane) -> Json:
     """The static pod after kubeadm, or a person, has laid the shipped patch over it."""
     patch = ("--type=json", f"--patch-file={PATCH}")
     done = cluster.kubectl("patch", "--local", "-f", "-", *patch, "-o", "json", input=json.dumps(STATIC_POD))
     return json.loads(done.stdout)
 
 
-def scheduler_options(cluster: Cluster) -> dict[str, object]:
+def scheduler_options(cluster: ControlPlane) -> dict[str, object]:
     """How `in_cluster.start_scheduler` starts the patched pod's program: as its user, from the shipped file."""
     kubeconfig = str(cluster.certificate_kubeconfig(KUBE_SCHEDULER))
     (container,) = patched_static_pod(cluster)["spec"]["containers"]
@@ -79,6 +79,6 @@ def _identity(item: Json) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
 
-def _delete(cluster: Cluster, items: list[Json]) -> None:
+def _delete(cluster: ControlPlane, items: list[Json]) -> None:
     whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=whole)

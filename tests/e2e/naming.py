@@ -22,7 +22,7 @@ from vrampack.cli.main import main
 log = logging.getLogger(__name__)
 
 
-class Logged(SoftReservations):
+class LoggedReservations(SoftReservations):
     """Promises as they are, told."""
 
     def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
@@ -30,7 +30,7 @@ class Logged(SoftReservations):
         super().reserve_placement(uid, request, laid)
 
 
-class Forgotten(Logged):
+class DroppedReservations(LoggedReservations):
     """Promises that nobody remembers."""
 
     def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
@@ -38,7 +38,7 @@ class Forgotten(Logged):
         self.release_pod(uid)
 
 
-KINDS: Final = {"remember": Logged, "forget": Forgotten}
+KINDS: Final = {"remember": LoggedReservations, "forget": DroppedReservations}
 
 if __name__ == "__main__":
     parts.SoftReservations = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its promises from

@@ -9,7 +9,7 @@ ORDINARY = {"cpu": "8", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": 
 """Enough that only GPU memory ever decides, unless a test gives less."""
 
 
-def made_up(
+def gpu_node_manifest(
     name: str,
     *,
     cards: str | None,

@@ -9,7 +9,7 @@ PODS = "/api/v1/namespaces/default/pods"
 RESOURCE = "aliyun.com/gpu-mem"
 
 
-def a_card(
+def published_card(
     index: int, *, units: int = 15, memory_mib: int = 16130, uuid: str = "", **more: object
 ) -> dict[str, object]:
     """One card as an agent publishes it; 16130 MiB are 15 whole units of 1024."""
@@ -17,19 +17,19 @@ def a_card(
     return card | {"memory_mib": memory_mib, "units": units, "healthy": True, "numa": 0, "mig_parent": None} | more
 
 
-def cards(*published: dict[str, object], **more: object) -> str:
+def cards_annotation(*published: dict[str, object], **more: object) -> str:
     """The Node annotation `vrampack.dev/cards`."""
     return json.dumps({"v": 1, "unit_mib": 1024, "injection": "exact", "devices": "uuid", "cards": published} | more)
 
 
-def a_pod(name: str, units: int | str, *, scheduler: str = "vrampack", **metadata: object) -> dict[str, Any]:
+def pod_manifest(name: str, units: int | str, *, scheduler: str = "vrampack", **metadata: object) -> dict[str, Any]:
     """A pod with one container that asks."""
     container = {"name": "main", "image": "example.com/cuda:1", "resources": {"limits": {RESOURCE: units}}}
     spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": [container]}
     return {"metadata": {"name": name} | metadata, "spec": spec}
 
 
-def allocation(pod: dict[str, Any]) -> Any:  # noqa: ANN401 - the record as JSON, asserted where it is read
+def read_allocation_record(pod: dict[str, Any]) -> Any:  # noqa: ANN401 - the record as JSON, asserted where it is read
     """The pod's own record, None without one."""
     text = pod["metadata"].get("annotations", {}).get("vrampack.dev/allocation")
     return None if text is None else json.loads(text)

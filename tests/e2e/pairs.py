@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.e2e.in_cluster import URL_PREFIX, Address, Extender
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.in_cluster import URL_PREFIX, Address, ExtenderProgram
+from tests.fakes.proxy_thread import FaultProxyThread
 
 
 @contextmanager
-def two_extenders(
-    start: Callable[..., Extender], transcript: Path, *, api: Address
-) -> Iterator[tuple[Extender, Extender]]:
+def start_two_extenders(
+    start: Callable[..., ExtenderProgram], transcript: Path, *, api: Address
+) -> Iterator[tuple[ExtenderProgram, ExtenderProgram]]:
     """The first on the shipped port, the second on another one."""
     first, second = start(api=api), start(api=api, fronted=False)
     port = urlsplit(second.url).port
     assert port
-    with ProxyThread(port, transcript=transcript) as front:
+    with FaultProxyThread(port, transcript=transcript) as front:
         yield first, replace(second, url=front.url + URL_PREFIX, front=front)
         front.settled()

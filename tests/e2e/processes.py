@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 LOOPBACK = "127.0.0.1"
@@ -28,7 +28,7 @@ PORTS = range(20_000, 32_000)
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
-class Process:
+class ManagedProcess:
     """One program in its own process group. `start` may be called again after it has ended."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Process:
         os.killpg(self.pid, number)
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """It hangs inside, and goes on afterwards."""
         self.signal(SIGSTOP)
         try:
@@ -109,7 +109,7 @@ class Process:
             return _answers_ok(url, ca_file)
 
         try:
-            until(answers, timeout_seconds=timeout_seconds, what=lambda: f"{url}: 200\n{self.log_tail()}")
+            wait_until(answers, timeout_seconds=timeout_seconds, what=lambda: f"{url}: 200\n{self.log_tail()}")
         except BaseException:
             self.kill()
             raise
@@ -129,7 +129,7 @@ class Process:
         return self._running
 
 
-def free_ports(count: int) -> list[int]:
+def choose_free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different."""
     found: set[int] = set()
     while len(found) < count:

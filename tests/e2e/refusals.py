@@ -29,7 +29,7 @@ AUDIT_POLICY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AccessDenial:
     """One request of ours that was answered 403, and why."""
 
     user: str
@@ -38,14 +38,14 @@ class Refusal:
     message: str
 
 
-class RefusalLog:
+class AccessDenialLog:
     """Reads the log from where the last reader stopped, so each refusal is reported to one test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
-    def take(self) -> list[Refusal]:
+    def drain(self) -> list[AccessDenial]:
         """Refusals since the last call. A test that provokes one takes it and asserts it: nothing else exempts it."""
         refused = (event for event in self._new_events() if _status(event) == FORBIDDEN)
         return [_refusal(event) for event in refused]
@@ -65,8 +65,8 @@ def _status(event: dict[str, object]) -> object:
     return status.get("code") if isinstance(status, dict) else None
 
 
-def _refusal(event: dict[str, object]) -> Refusal:
+def _refusal(event: dict[str, object]) -> AccessDenial:
     user, status = event["user"], event["responseStatus"]
     name = str(user["username"]) if isinstance(user, dict) else ""
     message = str(status.get("message", "")) if isinstance(status, dict) else ""
-    return Refusal(name, str(event["verb"]), str(event["requestURI"]), message)
+    return AccessDenial(name, str(event["verb"]), str(event["requestURI"]), message)

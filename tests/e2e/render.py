@@ -11,9 +11,9 @@ from tests.manifests.kustomization import MANIFESTS, SHAPES
 RENDERED = MANIFESTS / "rendered"
 
 
-def render(folder: Path) -> str:
+def render_manifests(folder: Path) -> str:
     """What `kubectl apply -k` would send, as text."""
-    kubectl = binaries.locate()["kubectl"]
+    kubectl = binaries.locate_programs()["kubectl"]
     return subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=True, env={}
     ).stdout
@@ -21,7 +21,7 @@ def render(folder: Path) -> str:
 
 def main() -> None:
     for shape in SHAPES:
-        (RENDERED / f"{shape}.yaml").write_text(render(MANIFESTS / shape))
+        (RENDERED / f"{shape}.yaml").write_text(render_manifests(MANIFESTS / shape))
 
 
 if __name__ == "__main__":

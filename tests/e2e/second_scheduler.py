@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from tests.e2e.admission_pods import a_pod
-from tests.e2e.admission_policies import SECOND_SCHEDULER, apply, delete
-from tests.e2e.cluster import Cluster
+from tests.e2e.admission_pods import admission_pod
+from tests.e2e.admission_policies import SECOND_SCHEDULER, apply_policies, delete_policies
+from tests.e2e.cluster import ControlPlane
 
 
 @contextmanager
-def removed(cluster: Cluster) -> Iterator[None]:
+def without_second_scheduler(cluster: ControlPlane) -> Iterator[None]:
     """Pods may choose their scheduler, or a node, inside; afterwards the policies are in force again."""
     pods = "/api/v1/namespaces/default/pods?dryRun=All"
 
     def probes() -> tuple[int, str, int]:
-        _, named = cluster.request("POST", pods, a_pod())
-        other, _ = cluster.request("POST", pods, a_pod(schedulerName="someone-else"))
-        placed, _ = cluster.request("POST", pods, a_pod(schedulerName="vrampack", nodeName="any"))
+        _, named = cluster.request("POST", pods, admission_pod())
+        other, _ = cluster.request("POST", pods, admission_pod(schedulerName="someone-else"))
+        placed, _ = cluster.request("POST", pods, admission_pod(schedulerName="vrampack", nodeName="any"))
         return other, named.get("spec", {}).get("schedulerName", ""), placed
 
     refused, made = HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CREATED
-    delete(cluster, SECOND_SCHEDULER)
+    delete_policies(cluster, SECOND_SCHEDULER)
     try:
-        cluster.wait(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")
+        cluster.wait_until(lambda: probes() == (made, "default-scheduler", made), 20, what="they are off")
         yield
     finally:
-        apply(cluster, SECOND_SCHEDULER)
-        cluster.wait(
+        apply_policies(cluster, SECOND_SCHEDULER)
+        cluster.wait_until(
             lambda: probes() == (refused, "vrampack", refused), 20, what="the second scheduler's policies are on"
         )

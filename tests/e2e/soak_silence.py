@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.e2e.bench import Bench, standing, start_again
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.verb_calls import metric, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.bench import BindBench, bind_bench, restart_extender
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.verb_calls import read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 SILENCE_SECONDS = 75
 TRIED_AGAIN_SECONDS = SILENCE_SECONDS + 15
@@ -26,17 +26,19 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Bench]:
-    with standing(cluster, extender, api_proxy) as made:
+def bench(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
+) -> Iterator[BindBench]:
+    with bind_bench(cluster, extender, api_proxy) as made:
         yield made
 
 
-def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: Bench) -> None:
+def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: BindBench) -> None:
     bench.bound("old", 6)
     watches = bench.api.count("GET", "watch=true")
     bench.api.freeze_watches()
     bench.delete("old")
-    new = bench.unseen_pod("new", 12)
+    new = bench.create_unseen_pod("new", 12)
 
     bench.api.seen("GET", "watch=true", watches + 2, within=TRIED_AGAIN_SECONDS)
     bench.api.thaw_watches()
@@ -45,33 +47,35 @@ def test_a_half_open_line_is_given_up_and_nothing_is_missed(bench: Bench) -> Non
     assert bench.bind(new) == ""
 
 
-def test_a_cluster_restored_from_a_backup_is_listed_anew(bench: Bench) -> None:
+def test_a_cluster_restored_from_a_backup_is_listed_anew(bench: BindBench) -> None:
     """What was bound after the backup is unbound again, and the extender ends with the same."""
     bench.bound("before", 6)
     with stopped_control_plane(bench.cluster):
         shutil.copytree(bench.cluster.directory / "etcd", bench.cluster.directory / "backup")
     bench.recounted()
-    bench.unseen_pod("after", 3)
+    bench.create_unseen_pod("after", 3)
     for number in range(20):
-        bench.unseen_pod(f"more{number}", 1)
+        bench.create_unseen_pod(f"more{number}", 1)
     bench.bound("lost", 9)
     with stopped_control_plane(bench.cluster):
         shutil.rmtree(bench.cluster.directory / "etcd")
         shutil.move(bench.cluster.directory / "backup", bench.cluster.directory / "etcd")
 
-    bench.cluster.wait(
-        lambda: states(bench.extender) == {"before on gpu-0/0": "bound, 6"}, RESTORED_SECONDS, what="it is listed anew"
+    bench.cluster.wait_until(
+        lambda: read_ledger_states(bench.extender) == {"before on gpu-0/0": "bound, 6"},
+        RESTORED_SECONDS,
+        what="it is listed anew",
     )
     bench.recounted()
-    assert metric(bench.extender, 'vrampack_relists_total{reason="silent",resource="pods"}') == 1
-    assert bench.bind(bench.pod("new", 9)) == ""
+    assert read_metric(bench.extender, 'vrampack_relists_total{reason="silent",resource="pods"}') == 1
+    assert bench.bind(bench.create_pod("new", 9)) == ""
 
 
 @contextmanager
-def stopped_control_plane(cluster: Cluster) -> Iterator[None]:
+def stopped_control_plane(cluster: ControlPlane) -> Iterator[None]:
     """Neither store nor API server runs inside; the store ends in order, as before a backup."""
     cluster.apiserver.kill()
     cluster.etcd.stop()
     yield
     cluster.etcd.start()
-    start_again(cluster)
+    restart_extender(cluster)

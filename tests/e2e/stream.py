@@ -10,8 +10,8 @@ import itertools
 from random import Random
 from typing import Any
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
 
 NODES, CARDS = 4, 4
 MOST_UNITS = 100
@@ -20,10 +20,10 @@ I10_SECONDS = 60
 """After faults every pod that has a place is bound within so much."""
 
 
-class Stream:
+class PodStream:
     """Makes and deletes pods as `random` says."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: ControlPlane, random: Random) -> None:
         self._cluster = cluster
         self._random = random
         self._numbers = itertools.count(1)
@@ -31,16 +31,18 @@ class Stream:
         """What each pod that is there asks, over all its cards."""
         for number in range(NODES):
             name = f"gpu-{number}"
-            cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+            cluster.add_node(
+                name, cards=cards_annotation(*(published_card(index, uuid=f"{name}-{index}") for index in range(CARDS)))
+            )
 
-    def more(self, count: int) -> None:
+    def create_more(self, count: int) -> None:
         """So many new pods, after as many old ones as it takes to make room."""
         for _ in range(count):
             self._one_more()
 
     def wait_bound(self) -> list[dict[str, Any]]:
         """All pods, once each of them is bound."""
-        self._cluster.wait(lambda: not self._unbound(), I10_SECONDS, what=lambda: f"bound: {self._unbound()}")
+        self._cluster.wait_until(lambda: not self._unbound(), I10_SECONDS, what=lambda: f"bound: {self._unbound()}")
         return self._pods()
 
     def _one_more(self) -> None:
@@ -49,16 +51,16 @@ class Stream:
         while sum(self._units.values()) + units > MOST_UNITS:
             self._delete(self._random.choice(sorted(self._units)))
         labels = {"aliyun.com/gpu-count": str(count)} if count > 1 else {}
-        self._cluster.must("POST", PODS, a_pod(name, units, labels=labels))
+        self._cluster.request_ok("POST", PODS, pod_manifest(name, units, labels=labels))
         self._units[name] = units
 
     def _delete(self, name: str) -> None:
         """Bound, under way or waiting: any pod may go at any time."""
-        self._cluster.must("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        self._cluster.request_ok("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
         del self._units[name]
 
     def _pods(self) -> list[dict[str, Any]]:
-        pods: list[dict[str, Any]] = self._cluster.must("GET", PODS)["items"]
+        pods: list[dict[str, Any]] = self._cluster.request_ok("GET", PODS)["items"]
         return pods
 
     def _unbound(self) -> list[str]:

@@ -11,20 +11,20 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.e2e.admission_bench import CARDS, MERGE, SYSTEM, ensure
-from tests.e2e.admission_pods import a_container, a_pod
+from tests.e2e.admission_bench import CARDS, MERGE, SYSTEM, ensure_object
+from tests.e2e.admission_pods import admission_container, admission_pod
 from tests.e2e.admission_policies import (
     SHIPPED,
     Edit,
-    weakened,
     with_text,
     with_variable,
+    with_weakened_policies,
     without_operation,
     without_resource,
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.cluster import ControlPlane, Json
 
 AGENT, POLICY = "vrampack-agent", "vrampack-agent"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -32,10 +32,10 @@ OBSERVED = json.dumps({"v": 1, "pods": {}})
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class AgentAdmissionBench:
     """Two nodes and the agent of the first, whom RBAC lets do anything to any node."""
 
-    cluster: Cluster
+    cluster: ControlPlane
     own: str
     other: str
     token: str
@@ -49,10 +49,10 @@ class Post:
         return self.patch(node, {"metadata": {"annotations": {key: value}}}, subresource=subresource)
 
     def read(self, node: str) -> Json:
-        return self.cluster.must("GET", f"/api/v1/nodes/{node}")
+        return self.cluster.request_ok("GET", f"/api/v1/nodes/{node}")
 
 
-Abuse: TypeAlias = Callable[[Post], bool]
+Abuse: TypeAlias = Callable[[AgentAdmissionBench], bool]
 """What a stolen token is good for; says whether it was."""
 
 
@@ -60,9 +60,9 @@ def annotates(key: str, *, subresource: str = "") -> Abuse:
     return lambda post: post.annotate(post.own, key, _new(), subresource=subresource) == HTTPStatus.OK
 
 
-def removes_an_annotation(post: Post) -> bool:
+def removes_an_annotation(post: AgentAdmissionBench) -> bool:
     body = {"metadata": {"annotations": {"example.com/there": _new()}}}
-    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
     return post.annotate(post.own, "example.com/there", None) == HTTPStatus.OK
 
 
@@ -71,41 +71,41 @@ def patches(make: Callable[[str], Json], *, subresource: str = "") -> Abuse:
     return lambda post: post.patch(post.own, make(_new()), subresource=subresource) == HTTPStatus.OK
 
 
-def writes_another_node(post: Post) -> bool:
+def writes_another_node(post: AgentAdmissionBench) -> bool:
     return post.annotate(post.other, "vrampack.dev/cards", CARDS) == HTTPStatus.OK
 
 
-def writes_another_status(post: Post) -> bool:
+def writes_another_status(post: AgentAdmissionBench) -> bool:
     return post.annotate(post.other, "vrampack.dev/cards", CARDS, subresource="/status") == HTTPStatus.OK
 
 
-def writes_without_a_node(post: Post) -> bool:
+def writes_without_a_node(post: AgentAdmissionBench) -> bool:
     """A token that names no node, as anybody gets who may create tokens."""
     token = post.cluster.token(SYSTEM, AGENT)
     body = {"metadata": {"annotations": {"vrampack.dev/cards": "{}"}}}
     return post.patch(post.own, body, token=token) == HTTPStatus.OK
 
 
-def makes_a_node(post: Post) -> bool:
+def makes_a_node(post: AgentAdmissionBench) -> bool:
     status, made = post.cluster.request(
         "POST", "/api/v1/nodes", {"metadata": {"generateName": "made-up-"}}, token=post.token
     )
     if status == HTTPStatus.CREATED:
-        post.cluster.must("DELETE", f"/api/v1/nodes/{made['metadata']['name']}")
+        post.cluster.request_ok("DELETE", f"/api/v1/nodes/{made['metadata']['name']}")
     return status == HTTPStatus.CREATED
 
 
-def removes_a_node(post: Post) -> bool:
-    name = post.cluster.must("POST", "/api/v1/nodes", {"metadata": {"generateName": "short-lived-"}})["metadata"][
+def removes_a_node(post: AgentAdmissionBench) -> bool:
+    name = post.cluster.request_ok("POST", "/api/v1/nodes", {"metadata": {"generateName": "short-lived-"}})["metadata"][
         "name"
     ]
     return post.cluster.request("DELETE", f"/api/v1/nodes/{name}", token=post.token)[0] == HTTPStatus.OK
 
 
-def gives_its_node_an_owner(post: Post) -> bool:
+def gives_its_node_an_owner(post: AgentAdmissionBench) -> bool:
     """One that there is: the garbage collector would take a node whose owner is made up, and a node that is gone refuses all."""
     path, metadata = f"/api/v1/nodes/{post.own}", post.read(post.other)["metadata"]
-    post.cluster.must("PATCH", path, {"metadata": {"ownerReferences": None}}, content_type=MERGE)
+    post.cluster.request_ok("PATCH", path, {"metadata": {"ownerReferences": None}}, content_type=MERGE)
     owner = {"apiVersion": "v1", "kind": "Node", "name": post.other, "uid": metadata["uid"]}
     return post.patch(post.own, {"metadata": {"ownerReferences": [owner]}}) == HTTPStatus.OK
 
@@ -172,15 +172,17 @@ WEAKENINGS: dict[str, tuple[Edit, Abuse]] = {
 
 
 @pytest.fixture
-def post(cluster: Cluster) -> Iterator[Post]:
+def post(cluster: ControlPlane) -> Iterator[AgentAdmissionBench]:
     """The agent's pod runs where its namespace lets it; the right to all nodes is taken back afterwards."""
     own, other = (_node(cluster) for _ in range(2))
-    ensure(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
+    ensure_object(cluster, f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", {"metadata": {"name": AGENT}})
     grants = _grant_all(cluster)
-    pod = cluster.must("POST", f"/api/v1/namespaces/{SYSTEM}/pods", _an_agent(own))["metadata"]["name"]
+    pod = cluster.request_ok("POST", f"/api/v1/namespaces/{SYSTEM}/pods", _an_agent(own))["metadata"]["name"]
     token = cluster.token(SYSTEM, AGENT, pod=pod)
-    made = Post(cluster, own, other, token)
-    cluster.wait(lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent")
+    made = AgentAdmissionBench(cluster, own, other, token)
+    cluster.wait_until(
+        lambda: made.annotate(own, "vrampack.dev/cards", CARDS) == HTTPStatus.OK, what="RBAC lets the agent"
+    )
     yield made
     for path in (*grants, f"/api/v1/namespaces/{SYSTEM}/pods/{pod}", f"/api/v1/nodes/{own}", f"/api/v1/nodes/{other}"):
         # A node may be gone: the garbage collector takes it with its owner.
@@ -188,42 +190,42 @@ def post(cluster: Cluster) -> Iterator[Post]:
 
 
 @pytest.mark.parametrize("key", ["vrampack.dev/cards", "vrampack.dev/observed"])
-def test_it_writes_changes_and_removes_its_own_two(post: Post, key: str) -> None:
+def test_it_writes_changes_and_removes_its_own_two(post: AgentAdmissionBench, key: str) -> None:
     for value in (CARDS, OBSERVED, None):
         assert post.annotate(post.own, key, value) == HTTPStatus.OK
         assert post.read(post.own)["metadata"]["annotations"].get(key) == value
 
 
-def test_it_says_by_a_label_who_holds_limits_there(post: Post) -> None:
+def test_it_says_by_a_label_who_holds_limits_there(post: AgentAdmissionBench) -> None:
     """Beside labels of others, which stay."""
-    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label("there"), content_type=MERGE)
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label("there"), content_type=MERGE)
     for value in ("watch", "native", None):
         assert post.patch(post.own, {"metadata": {"labels": {"vrampack.dev/enforcement": value}}}) == HTTPStatus.OK
         assert post.read(post.own)["metadata"]["labels"].get("vrampack.dev/enforcement") == value
         assert post.read(post.own)["metadata"]["labels"]["gpu"] == "there"
 
 
-def removes_a_label(post: Post) -> bool:
-    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
+def removes_a_label(post: AgentAdmissionBench) -> bool:
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
     return post.patch(post.own, {"metadata": {"labels": {"gpu": None}}}) == HTTPStatus.OK
 
 
-def changes_a_label(post: Post) -> bool:
-    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
+def changes_a_label(post: AgentAdmissionBench) -> bool:
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", a_label(_new()), content_type=MERGE)
     return post.patch(post.own, a_label(_new())) == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("abuse", [removes_a_label, changes_a_label])
-def test_labels_of_others_are_not_its_own(post: Post, abuse: Abuse) -> None:
+def test_labels_of_others_are_not_its_own(post: AgentAdmissionBench, abuse: Abuse) -> None:
     assert not abuse(post)
 
 
 @pytest.mark.parametrize("abuse", ABUSES.values(), ids=ABUSES)
-def test_it_does_nothing_else(post: Post, abuse: Abuse) -> None:
+def test_it_does_nothing_else(post: AgentAdmissionBench, abuse: Abuse) -> None:
     assert not abuse(post)
 
 
-def test_the_refusal_names_what_is_not_its_own(post: Post) -> None:
+def test_the_refusal_names_what_is_not_its_own(post: AgentAdmissionBench) -> None:
     body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}}}
     path = f"/api/v1/nodes/{post.own}"
     status, answer = post.cluster.request("PATCH", path, body, token=post.token, content_type=MERGE)
@@ -231,33 +233,33 @@ def test_the_refusal_names_what_is_not_its_own(post: Post) -> None:
     assert "'vrampack.dev/cordoned-cards'" in answer["message"]
 
 
-def test_others_who_may_write_nodes_are_not_its_affair(post: Post) -> None:
+def test_others_who_may_write_nodes_are_not_its_affair(post: AgentAdmissionBench) -> None:
     """The operator cordons a card; who may write a Node at all is decided by RBAC."""
     body = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": "all"}, "labels": {"gpu": "yes"}}}
-    post.cluster.must("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
+    post.cluster.request_ok("PATCH", f"/api/v1/nodes/{post.own}", body, content_type=MERGE)
 
 
-def test_it_settles_pods_of_its_own_node_where_that_is_let(post: Post) -> None:
+def test_it_settles_pods_of_its_own_node_where_that_is_let(post: AgentAdmissionBench) -> None:
     """The component `ids`: a record through the status of a pod on its node, and of no other pod, and by no other way."""
     agent = "'system:serviceaccount:vrampack-system:vrampack-agent'"
     own, other = _pod_on(post, post.own), _pod_on(post, post.other)
     assert not _records(post, own)
-    with weakened(post.cluster, SHIPPED, {"vrampack-records": with_variable("settlingAgent", agent)}):
-        post.cluster.wait(lambda: _records(post, own), 20, what="the component is in force")
+    with with_weakened_policies(post.cluster, SHIPPED, {"vrampack-records": with_variable("settlingAgent", agent)}):
+        post.cluster.wait_until(lambda: _records(post, own), 20, what="the component is in force")
         assert not _records(post, other)
         assert not _records(post, own, subresource="")
         assert not _records(post, own, token=post.cluster.token(SYSTEM, AGENT))
-    post.cluster.wait(lambda: not _records(post, own), 20, what="the shipped policy is in force again")
+    post.cluster.wait_until(lambda: not _records(post, own), 20, what="the shipped policy is in force again")
     for pod in (own, other):  # what stands in them is no record
-        post.cluster.must("DELETE", f"/api/v1/namespaces/default/pods/{pod}", {"gracePeriodSeconds": 0})
+        post.cluster.request_ok("DELETE", f"/api/v1/namespaces/default/pods/{pod}", {"gracePeriodSeconds": 0})
 
 
 @pytest.mark.parametrize(("edit", "abuse"), WEAKENINGS.values(), ids=WEAKENINGS)
-def test_an_abuse_gets_through_where_the_policy_is_weaker(post: Post, edit: Edit, abuse: Abuse) -> None:
+def test_an_abuse_gets_through_where_the_policy_is_weaker(post: AgentAdmissionBench, edit: Edit, abuse: Abuse) -> None:
     assert not abuse(post)
-    with weakened(post.cluster, SHIPPED, {POLICY: edit}):
-        post.cluster.wait(lambda: abuse(post), 20, what="the abuse gets through")
-    post.cluster.wait(lambda: not abuse(post), 20, what="the shipped policy is in force again")
+    with with_weakened_policies(post.cluster, SHIPPED, {POLICY: edit}):
+        post.cluster.wait_until(lambda: abuse(post), 20, what="the abuse gets through")
+    post.cluster.wait_until(lambda: not abuse(post), 20, what="the shipped policy is in force again")
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:
@@ -269,17 +271,17 @@ def _new() -> str:
     return secrets.token_hex(3)
 
 
-def _node(cluster: Cluster) -> str:
+def _node(cluster: ControlPlane) -> str:
     node = {"metadata": {"generateName": "node-", "annotations": {"example.com/there": "before"}}}
-    return str(cluster.must("POST", "/api/v1/nodes", node)["metadata"]["name"])
+    return str(cluster.request_ok("POST", "/api/v1/nodes", node)["metadata"]["name"])
 
 
-def _pod_on(post: Post, node: str) -> str:
-    made = a_pod(a_container(), nodeName=node)
-    return str(post.cluster.must("POST", "/api/v1/namespaces/default/pods", made)["metadata"]["name"])
+def _pod_on(post: AgentAdmissionBench, node: str) -> str:
+    made = admission_pod(admission_container(), nodeName=node)
+    return str(post.cluster.request_ok("POST", "/api/v1/namespaces/default/pods", made)["metadata"]["name"])
 
 
-def _records(post: Post, pod: str, *, subresource: str = "/status", token: str | None = None) -> bool:
+def _records(post: AgentAdmissionBench, pod: str, *, subresource: str = "/status", token: str | None = None) -> bool:
     """Whether a record gets through; each time another one, for one that changes nothing is nobody's business."""
     body = {"metadata": {"annotations": {"vrampack.dev/allocation": _new()}}}
     path = f"/api/v1/namespaces/default/pods/{pod}{subresource}"
@@ -289,22 +291,22 @@ def _records(post: Post, pod: str, *, subresource: str = "/status", token: str |
 def _an_agent(node: str) -> Json:
     """As restricted as the namespace wants its pods."""
     contexts = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    return a_pod(
-        a_container(securityContext=contexts),
+    return admission_pod(
+        admission_container(securityContext=contexts),
         serviceAccountName=AGENT,
         nodeName=node,
         securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
     )
 
 
-def _grant_all(cluster: Cluster) -> tuple[str, str]:
+def _grant_all(cluster: ControlPlane) -> tuple[str, str]:
     name = "everything-about-nodes-and-pods"
     rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status", "pods", "pods/status"], "verbs": ["*"]}
-    cluster.must("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
+    cluster.request_ok("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [rule]})
     bound = {
         "metadata": {"name": name},
         "subjects": [{"kind": "ServiceAccount", "name": AGENT, "namespace": SYSTEM}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
     }
-    cluster.must("POST", f"{RBAC}/clusterrolebindings", bound)
+    cluster.request_ok("POST", f"{RBAC}/clusterrolebindings", bound)
     return f"{RBAC}/clusterrolebindings/{name}", f"{RBAC}/clusterroles/{name}"

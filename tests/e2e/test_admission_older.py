@@ -10,9 +10,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e import admission_bench, test_admission_requests, webhook
-from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import a_container, a_pod, container_of, environment, has_exact_environment
-from tests.e2e.cluster import Cluster
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.admission_pods import (
+    admission_container,
+    admission_pod,
+    container_of,
+    expected_environment,
+    has_exact_environment,
+)
+from tests.e2e.cluster import ControlPlane
 from tests.e2e.test_admission_environment import HOSTILE
 
 OLDEST = "1.33"
@@ -21,39 +27,41 @@ NEED_A_MUTATING_POLICY = ("a sidecar that sees everything", "an ephemeral contai
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Instead of the suite's own: older, and with the webhook form from the start."""
     files, mounted = (tmp_path_factory.mktemp(name) for name in ("older", "mounted"))
-    with Cluster.start(files, emulated_version=OLDEST) as running, webhook.applied(running, mounted):
+    with ControlPlane.start(files, emulated_version=OLDEST) as running, webhook.with_applied_objects(running, mounted):
         yield running
 
 
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
-def test_it_knows_no_policies_that_change_pods(cluster: Cluster) -> None:
-    served = cluster.must("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]
+def test_it_knows_no_policies_that_change_pods(cluster: ControlPlane) -> None:
+    served = cluster.request_ok("GET", "/apis/admissionregistration.k8s.io/v1")["resources"]
     names = {kind["name"] for kind in served}
     assert "validatingadmissionpolicies" in names
     assert "mutatingadmissionpolicies" not in names
 
 
-def test_no_hostile_environment_gets_through(bench: Bench) -> None:
+def test_no_hostile_environment_gets_through(bench: AdmissionBench) -> None:
     attacks = {what: attack for what, attack in HOSTILE.items() if what not in NEED_A_MUTATING_POLICY}
     assert len(attacks) == len(HOSTILE) - 2
     assert [what for what, attack in attacks.items() if attack(bench)] == []
 
 
-def test_a_pod_gets_its_environment_and_scheduler(bench: Bench) -> None:
-    made = bench.read(bench.pod(a_pod(a_container(units=4), init=[a_container("init")])))
+def test_a_pod_gets_its_environment_and_scheduler(bench: AdmissionBench) -> None:
+    made = bench.read_pod(
+        bench.create_pod(admission_pod(admission_container(units=4), init=[admission_container("init")]))
+    )
     assert has_exact_environment(made)
-    assert sorted(container_of(made, "main")["env"], key=repr) == sorted(environment("main", 4), key=repr)
+    assert sorted(container_of(made, "main")["env"], key=repr) == sorted(expected_environment("main", 4), key=repr)
     assert made["spec"]["schedulerName"] == "vrampack"
 
 
-def test_what_can_never_fit_is_refused_with_field_and_cure(bench: Bench) -> None:
+def test_what_can_never_fit_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
     for pod, field, cure in test_admission_requests.REFUSED.values():
         test_admission_requests.test_it_is_refused_with_field_and_cure(bench, pod, field, cure)

@@ -21,10 +21,10 @@ from tests.e2e.admission_attacks import (
     relabelled_by,
     removed_by,
 )
-from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import FROZEN_LABELS, GPUSHARE_V3, PROTECTED, RECORDS, a_container, a_pod
-from tests.e2e.admission_policies import SHIPPED, weakened, with_variable
-from tests.e2e.cluster import Cluster
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.admission_pods import FROZEN_LABELS, GPUSHARE_V3, PROTECTED, RECORDS, admission_container, admission_pod
+from tests.e2e.admission_policies import SHIPPED, with_variable, with_weakened_policies
+from tests.e2e.cluster import ControlPlane
 
 COUNT, PLACEMENT = FROZEN_LABELS
 
@@ -61,73 +61,77 @@ RELABELLINGS: dict[str, Attack] = {
 
 
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
-def test_no_record_is_forged_on_any_of_the_four_ways(bench: Bench) -> None:
+def test_no_record_is_forged_on_any_of_the_four_ways(bench: AdmissionBench) -> None:
     """One namespace serves all of them: each attack makes its own pod."""
     assert [what for what, attack in FORGERIES.items() if attack(bench)] == []
 
 
-def test_the_two_labels_never_change(bench: Bench) -> None:
+def test_the_two_labels_never_change(bench: AdmissionBench) -> None:
     """Not even by the extender's own Binding: they are the user's request."""
     assert [what for what, attack in RELABELLINGS.items() if attack(bench)] == []
     bench.take_expected_refusals()
 
 
-def test_a_pod_is_created_with_the_two_labels(bench: Bench) -> None:
+def test_a_pod_is_created_with_the_two_labels(bench: AdmissionBench) -> None:
     labels = {COUNT: "2", PLACEMENT: "require-whole-device"}
-    assert bench.labels(bench.pod(a_pod(labels=labels))) == labels
+    assert bench.labels(bench.create_pod(admission_pod(labels=labels))) == labels
 
 
-def test_the_extender_records_by_its_binding(bench: Bench) -> None:
+def test_the_extender_records_by_its_binding(bench: AdmissionBench) -> None:
     """Records and node arrive together."""
-    bound = bench.read(bench.bound_pod())
+    bound = bench.read_pod(bench.create_bound_pod())
     assert bound["spec"]["nodeName"] == bench.node
     assert bound["metadata"]["annotations"] == RECORDS
 
 
-def test_the_extender_records_by_a_legacy_binding_too(bench: Bench) -> None:
-    name = bench.pod()
+def test_the_extender_records_by_a_legacy_binding_too(bench: AdmissionBench) -> None:
+    name = bench.create_pod()
     assert bench.bind(name, annotations=RECORDS, token=bench.extender, legacy=True)[0] == HTTPStatus.CREATED
     assert bench.annotations(name) == RECORDS
 
 
 @pytest.mark.parametrize("resource", ["pods", "pods/status"])
-def test_not_even_the_extender_rewrites_a_record(bench: Bench, resource: str) -> None:
+def test_not_even_the_extender_rewrites_a_record(bench: AdmissionBench, resource: str) -> None:
     """A Binding is one step with the node; any other write of a record would be a second truth."""
     assert not extender_writes_by(resource)(bench)
     bench.take_expected_refusals()
 
 
-def test_an_administrator_is_refused_as_well(bench: Bench) -> None:
+def test_an_administrator_is_refused_as_well(bench: AdmissionBench) -> None:
     """Not rights but identity decides: a hand-made record is as wrong as a forged one."""
-    status, answer = bench.cluster.request("POST", bench.pods, a_pod(annotations={ALLOCATION: "{}"}))
+    status, answer = bench.cluster.request("POST", bench.pods, admission_pod(annotations={ALLOCATION: "{}"}))
     assert status == HTTPStatus.FORBIDDEN, answer
 
 
-def test_the_refusal_names_the_annotation_and_the_cure(bench: Bench) -> None:
-    status, answer = bench.create(a_pod(annotations={ALLOCATION: "{}"}))
+def test_the_refusal_names_the_annotation_and_the_cure(bench: AdmissionBench) -> None:
+    status, answer = bench.post_pod(admission_pod(annotations={ALLOCATION: "{}"}))
     assert status == HTTPStatus.FORBIDDEN
     assert f"metadata.annotations: '{ALLOCATION}'" in answer["message"]
     assert "take it out of the pod, or of the template" in answer["message"]
-    status, answer = bench.patch(bench.bound_pod(), {"metadata": {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "7"}}})
+    status, answer = bench.patch(
+        bench.create_bound_pod(), {"metadata": {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "7"}}}
+    )
     assert status == HTTPStatus.FORBIDDEN
     assert "'ALIYUN_COM_GPU_MEM_IDX'" in answer["message"]
     assert "delete the pod and create it again" in answer["message"]
 
 
-def test_a_record_on_a_pod_of_another_scheduler_is_refused(bench: Bench) -> None:
+def test_a_record_on_a_pod_of_another_scheduler_is_refused(bench: AdmissionBench) -> None:
     """No scheduler name, label or missing request is a way around."""
-    plain = a_pod(a_container(), annotations={ALLOCATION: RECORDS[ALLOCATION]}, schedulerName="someone-else")
-    assert bench.create(plain)[0] == HTTPStatus.FORBIDDEN
+    plain = admission_pod(
+        admission_container(), annotations={ALLOCATION: RECORDS[ALLOCATION]}, schedulerName="someone-else"
+    )
+    assert bench.post_pod(plain)[0] == HTTPStatus.FORBIDDEN
 
 
-def test_all_else_about_a_pod_with_records_stays_free(bench: Bench) -> None:
+def test_all_else_about_a_pod_with_records_stays_free(bench: AdmissionBench) -> None:
     """What users, controllers and kubelet do to running pods."""
-    name = bench.bound_pod()
+    name = bench.create_bound_pod()
     free = {
         "a label": ("", {"metadata": {"labels": {"team": "vision"}}}),
         "an annotation": ("", {"metadata": {"annotations": {"note": "seen"}}}),
@@ -144,46 +148,48 @@ def test_all_else_about_a_pod_with_records_stays_free(bench: Bench) -> None:
     assert RECORDS.items() <= bench.annotations(name).items()
 
 
-def test_a_pod_with_records_is_replaced_by_what_was_read(bench: Bench) -> None:
+def test_a_pod_with_records_is_replaced_by_what_was_read(bench: AdmissionBench) -> None:
     """A PUT that carries the records unchanged changes nothing about them."""
-    name = bench.bound_pod()
-    read = bench.read(name)
+    name = bench.create_bound_pod()
+    read = bench.read_pod(name)
     read["metadata"]["labels"] = {"team": "vision"}
     status, answer = bench.cluster.request("PUT", f"{bench.pods}/{name}", read, token=bench.tenant)
     assert status == HTTPStatus.OK, answer
 
 
-def test_only_that_key_of_gpushares_domain_is_a_record(bench: Bench) -> None:
+def test_only_that_key_of_gpushares_domain_is_a_record(bench: AdmissionBench) -> None:
     """What merely begins alike is not believed by anybody, so it stays free."""
     free = {"gpushare.alibabacloud.com/note": "seen", f"{GPUSHARE_V3}-note": "seen"}
-    assert bench.annotations(bench.pod(a_pod(annotations=free))) == free
+    assert bench.annotations(bench.create_pod(admission_pod(annotations=free))) == free
 
 
-def test_a_pod_with_thousands_of_annotations_is_annotated_as_any_other(bench: Bench) -> None:
+def test_a_pod_with_thousands_of_annotations_is_annotated_as_any_other(bench: AdmissionBench) -> None:
     """The API server stops an expression that costs too much; only what changed is compared with the pattern."""
     many = {f"example.com/annotation-name-{index:05}": "" for index in range(5000)}
-    name = bench.pod(a_pod(annotations=many))
+    name = bench.create_pod(admission_pod(annotations=many))
     status, answer = bench.patch(name, {"metadata": {"annotations": {"note": "seen"}}})
     assert status == HTTPStatus.OK, answer
     status, _ = bench.patch(name, {"metadata": {"annotations": {ALLOCATION: "forged"}}})
     assert status == HTTPStatus.FORBIDDEN
 
 
-def test_an_ephemeral_container_carries_no_record(bench: Bench) -> None:
+def test_an_ephemeral_container_carries_no_record(bench: AdmissionBench) -> None:
     """The request is accepted; what it says about annotations is not taken."""
-    name = bench.bound_pod()
+    name = bench.create_bound_pod()
     body = {
         "metadata": {"annotations": {ALLOCATION: "forged", "ALIYUN_COM_GPU_MEM_IDX": None}},
-        "spec": {"ephemeralContainers": [a_container("debugger")]},
+        "spec": {"ephemeralContainers": [admission_container("debugger")]},
     }
     status, answer = bench.patch(name, body, subresource="/ephemeralcontainers")
     assert status == HTTPStatus.OK, answer
-    assert [container["name"] for container in bench.read(name)["spec"]["ephemeralContainers"]] == ["debugger"]
+    assert [container["name"] for container in bench.read_pod(name)["spec"]["ephemeralContainers"]] == ["debugger"]
     assert bench.annotations(name) == RECORDS
 
 
-def test_a_resize_carries_no_record_and_no_gpu_memory(bench: Bench) -> None:
-    name = bench.pod(a_pod({**a_container(), "resources": {"limits": {"aliyun.com/gpu-mem": "4", "cpu": "1"}}}))
+def test_a_resize_carries_no_record_and_no_gpu_memory(bench: AdmissionBench) -> None:
+    name = bench.create_pod(
+        admission_pod({**admission_container(), "resources": {"limits": {"aliyun.com/gpu-mem": "4", "cpu": "1"}}})
+    )
     assert bench.bind(name, annotations=RECORDS, token=bench.extender)[0] == HTTPStatus.CREATED
 
     def resize(limits: dict[str, str]) -> int:
@@ -194,15 +200,15 @@ def test_a_resize_carries_no_record_and_no_gpu_memory(bench: Bench) -> None:
         return bench.cluster.request("PATCH", path, body, token=bench.tenant, content_type=strategic)[0]
 
     assert resize({"aliyun.com/gpu-mem": "4", "cpu": "2"}) == HTTPStatus.OK
-    assert bench.read(name)["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
+    assert bench.read_pod(name)["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2"
     assert resize({"aliyun.com/gpu-mem": "15", "cpu": "2"}) == HTTPStatus.UNPROCESSABLE_ENTITY
     assert bench.annotations(name) == RECORDS
 
 
-def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: Bench) -> None:
+def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBench) -> None:
     """A pod copied into a Deployment brings its old records along; the ReplicaSet tells."""
     deployments = f"/apis/apps/v1/namespaces/{bench.namespace}/deployments"
-    template = a_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})
+    template = admission_pod(annotations={ALLOCATION: RECORDS[ALLOCATION]}, labels={"app": "copied"})
     body = {
         "metadata": {"name": "copied"},
         "spec": {
@@ -210,24 +216,24 @@ def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: Bench) -> Non
             "template": {"metadata": template["metadata"], "spec": template["spec"]},
         },
     }
-    bench.cluster.must("POST", deployments, body)
+    bench.cluster.request_ok("POST", deployments, body)
 
     def told() -> bool:
-        conditions = bench.cluster.must("GET", f"{deployments}/copied").get("status", {}).get("conditions", [])
+        conditions = bench.cluster.request_ok("GET", f"{deployments}/copied").get("status", {}).get("conditions", [])
         return any("take it out of the pod, or of the template" in condition["message"] for condition in conditions)
 
-    bench.cluster.wait(told, what="the Deployment says which annotation is in the way")
-    assert bench.cluster.must("GET", bench.pods)["items"] == []
+    bench.cluster.wait_until(told, what="the Deployment says which annotation is in the way")
+    assert bench.cluster.request_ok("GET", bench.pods)["items"] == []
 
 
-def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: Bench) -> None:
+def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: AdmissionBench) -> None:
     """The tenant's account plays the plugin; it may write two annotations, on a pod that is there."""
     account = f"system:serviceaccount:{bench.namespace}:tenant"
     named = with_variable("legacyPlugin", f"'{account}'")
     start = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000009"}
-    name = bench.bound_pod()
-    with weakened(bench.cluster, SHIPPED, {"vrampack-records": named}):
-        bench.cluster.wait(
+    name = bench.create_bound_pod()
+    with with_weakened_policies(bench.cluster, SHIPPED, {"vrampack-records": named}):
+        bench.cluster.wait_until(
             lambda: bench.patch(name, {"metadata": {"annotations": start}})[0] == HTTPStatus.OK,
             what="the named account is known",
         )
@@ -236,6 +242,6 @@ def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: Bench) ->
         assert [key for key in others if changed_by("pods", key)(bench) or removed_by("pods", key)(bench)] == []
         assert not created_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)
         assert not bound_with("ALIYUN_COM_GPU_MEM_ASSIGNED")(bench)
-    bench.cluster.wait(
+    bench.cluster.wait_until(
         lambda: not changed_by("pods", "ALIYUN_COM_GPU_MEM_ASSIGNED")(bench), what="the account is unknown again"
     )

@@ -8,50 +8,58 @@ from http import HTTPStatus
 import pytest
 
 from tests.e2e import admission_bench
-from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import a_container, a_pod
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.admission_pods import admission_container, admission_pod
+from tests.e2e.cluster import ControlPlane, Json
 
 MEMORY, CORES = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
 
 
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
 REFUSED = {
-    "bytes": (a_pod(a_container(units="10G")), f"spec.containers[0].resources.limits[{MEMORY}]: 10G", "write 10"),
-    "binary bytes": (a_pod(a_container(units="4Gi")), f"spec.containers[0].resources.limits[{MEMORY}]: 4Gi", "units"),
-    "one too many": (a_pod(a_container(units=1048577)), "1048577 is more than 1048576 units", "units"),
+    "bytes": (
+        admission_pod(admission_container(units="10G")),
+        f"spec.containers[0].resources.limits[{MEMORY}]: 10G",
+        "write 10",
+    ),
+    "binary bytes": (
+        admission_pod(admission_container(units="4Gi")),
+        f"spec.containers[0].resources.limits[{MEMORY}]: 4Gi",
+        "units",
+    ),
+    "one too many": (admission_pod(admission_container(units=1048577)), "1048577 is more than 1048576 units", "units"),
     "more than 64 bits": (
-        a_pod(a_container(units="9E")),
+        admission_pod(admission_container(units="9E")),
         f"spec.containers[0].resources.limits[{MEMORY}]: 9E",
         "units",
     ),
     "the second container": (
-        a_pod(a_container(units=1), a_container("other", units="2G")),
+        admission_pod(admission_container(units=1), admission_container("other", units="2G")),
         f"spec.containers[1].resources.limits[{MEMORY}]: 2G",
         "units",
     ),
     "an init container": (
-        a_pod(a_container(units=1), init=[a_container("init", units="2G")]),
+        admission_pod(admission_container(units=1), init=[admission_container("init", units="2G")]),
         f"spec.initContainers[0].resources.limits[{MEMORY}]: 2G",
         "units",
     ),
     "cores": (
-        a_pod({**a_container(), "resources": {"limits": {MEMORY: "1", CORES: "30"}}}),
+        admission_pod({**admission_container(), "resources": {"limits": {MEMORY: "1", CORES: "30"}}}),
         f"spec.containers[0].resources.limits[{CORES}]",
         "remove it",
     ),
     "cores alone": (
-        a_pod({**a_container(), "resources": {"limits": {CORES: "30"}}}),
+        admission_pod({**admission_container(), "resources": {"limits": {CORES: "30"}}}),
         f"spec.containers[0].resources.limits[{CORES}]",
         "remove it",
     ),
     "cores of an init container": (
-        a_pod(init=[{**a_container("init"), "resources": {"limits": {CORES: "100"}}}]),
+        admission_pod(init=[{**admission_container("init"), "resources": {"limits": {CORES: "100"}}}]),
         f"spec.initContainers[0].resources.limits[{CORES}]",
         "remove it",
     ),
@@ -59,24 +67,24 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("pod", "field", "cure"), REFUSED.values(), ids=REFUSED)
-def test_it_is_refused_with_field_and_cure(bench: Bench, pod: Json, field: str, cure: str) -> None:
-    status, answer = bench.create(pod)
+def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, pod: Json, field: str, cure: str) -> None:
+    status, answer = bench.post_pod(pod)
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert field in answer["message"]
     assert cure in answer["message"]
 
 
 ACCEPTED = {
-    "the largest": a_pod(a_container(units=1048576)),
-    "none": a_pod(a_container(units=0)),
-    "no cores": a_pod({**a_container(), "resources": {"limits": {CORES: "0"}}}),
+    "the largest": admission_pod(admission_container(units=1048576)),
+    "none": admission_pod(admission_container(units=0)),
+    "no cores": admission_pod({**admission_container(), "resources": {"limits": {CORES: "0"}}}),
     # The extender answers these: never fits, and why. The pod waits with that text.
-    "cards that do not divide": a_pod(a_container(units=3), labels={"aliyun.com/gpu-count": "2"}),
-    "a count that is none": a_pod(a_container(units=3), labels={"aliyun.com/gpu-count": "many"}),
+    "cards that do not divide": admission_pod(admission_container(units=3), labels={"aliyun.com/gpu-count": "2"}),
+    "a count that is none": admission_pod(admission_container(units=3), labels={"aliyun.com/gpu-count": "many"}),
 }
 
 
 @pytest.mark.parametrize("pod", ACCEPTED.values(), ids=ACCEPTED)
-def test_it_is_accepted(bench: Bench, pod: Json) -> None:
-    status, answer = bench.create(pod)
+def test_it_is_accepted(bench: AdmissionBench, pod: Json) -> None:
+    status, answer = bench.post_pod(pod)
     assert status == HTTPStatus.CREATED, answer

@@ -15,20 +15,20 @@ from tests.e2e.admission_attacks import (
     names_its_node_for_an_init_container,
     other_scheduler,
 )
-from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import a_container, a_pod, has_exact_environment
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.admission_pods import admission_container, admission_pod, has_exact_environment
 from tests.e2e.admission_policies import (
     SECOND_SCHEDULER,
     Edit,
-    switched_off,
-    weakened,
     with_text,
+    with_validation_switched_off,
     with_variable,
+    with_weakened_policies,
     without_resource,
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.cluster import ControlPlane, Json
 
 SET, GUARD = "vrampack-scheduler-set", "vrampack-scheduler-guard"
 ATTACKS: dict[str, Attack] = {
@@ -49,74 +49,80 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
         },
         names_its_node_for_an_init_container,
     ),
-    f"{SET}: switched off": ({SET: switched_off, GUARD: without_validation(0)}, default_scheduler),
+    f"{SET}: switched off": ({SET: with_validation_switched_off, GUARD: without_validation(0)}, default_scheduler),
 }
 
 
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
 @pytest.mark.parametrize("given", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str)
-def test_a_pod_that_chose_no_scheduler_gets_ours(bench: Bench, given: Json) -> None:
-    made = bench.read(bench.pod(a_pod(**given)))
+def test_a_pod_that_chose_no_scheduler_gets_ours(bench: AdmissionBench, given: Json) -> None:
+    made = bench.read_pod(bench.create_pod(admission_pod(**given)))
     assert made["spec"]["schedulerName"] == "vrampack"
     assert has_exact_environment(made)
 
 
-def test_a_pod_that_chose_ours_keeps_it(bench: Bench) -> None:
-    assert bench.read(bench.pod(a_pod(schedulerName="vrampack")))["spec"]["schedulerName"] == "vrampack"
+def test_a_pod_that_chose_ours_keeps_it(bench: AdmissionBench) -> None:
+    assert (
+        bench.read_pod(bench.create_pod(admission_pod(schedulerName="vrampack")))["spec"]["schedulerName"] == "vrampack"
+    )
 
 
-def test_an_init_container_that_asks_is_enough(bench: Bench) -> None:
-    made = bench.read(bench.pod(a_pod(a_container(), init=[a_container("init", units=2)])))
+def test_an_init_container_that_asks_is_enough(bench: AdmissionBench) -> None:
+    made = bench.read_pod(
+        bench.create_pod(admission_pod(admission_container(), init=[admission_container("init", units=2)]))
+    )
     assert made["spec"]["schedulerName"] == "vrampack"
 
 
 @pytest.mark.parametrize("name", ["default-scheduler", "someone-else"])
-def test_a_pod_without_gpu_memory_keeps_its_scheduler_and_node(bench: Bench, name: str) -> None:
-    made = bench.read(bench.pod(a_pod(a_container(), schedulerName=name, nodeName=bench.node)))
+def test_a_pod_without_gpu_memory_keeps_its_scheduler_and_node(bench: AdmissionBench, name: str) -> None:
+    made = bench.read_pod(
+        bench.create_pod(admission_pod(admission_container(), schedulerName=name, nodeName=bench.node))
+    )
     assert (made["spec"]["schedulerName"], made["spec"]["nodeName"]) == (name, bench.node)
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_no_way_around(bench: Bench, attack: Attack) -> None:
+def test_no_way_around(bench: AdmissionBench, attack: Attack) -> None:
     assert not attack(bench)
 
 
-def test_the_refusals_name_field_and_cure(bench: Bench) -> None:
-    status, answer = bench.create(a_pod(schedulerName="someone-else"))
+def test_the_refusals_name_field_and_cure(bench: AdmissionBench) -> None:
+    status, answer = bench.post_pod(admission_pod(schedulerName="someone-else"))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.schedulerName: 'someone-else'" in answer["message"]
     assert "use one of: vrampack" in answer["message"]
-    status, answer = bench.create(a_pod(nodeName=bench.node))
+    status, answer = bench.post_pod(admission_pod(nodeName=bench.node))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "spec.nodeName: " in answer["message"]
     assert "spec.nodeSelector" in answer["message"]
 
 
-def test_the_list_of_schedulers_is_the_operators(bench: Bench) -> None:
+def test_the_list_of_schedulers_is_the_operators(bench: AdmissionBench) -> None:
     """Another scheduler that asks the extender is added in one line."""
     longer = with_variable("schedulers", "['vrampack', 'someone-else']")
-    with weakened(bench.cluster, SECOND_SCHEDULER, {GUARD: longer}):
-        bench.cluster.wait(lambda: other_scheduler(bench), what="the longer list is in force")
-        status, answer = bench.create(a_pod(schedulerName="a-third"))
+    with with_weakened_policies(bench.cluster, SECOND_SCHEDULER, {GUARD: longer}):
+        bench.cluster.wait_until(lambda: other_scheduler(bench), what="the longer list is in force")
+        status, answer = bench.post_pod(admission_pod(schedulerName="a-third"))
         assert status == HTTPStatus.UNPROCESSABLE_ENTITY
         assert "use one of: vrampack, someone-else" in answer["message"]
-    bench.cluster.wait(lambda: not other_scheduler(bench), what="the shipped list is in force")
+    bench.cluster.wait_until(lambda: not other_scheduler(bench), what="the shipped list is in force")
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
 def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: Bench, edits: dict[str, Edit], attack: Attack
+    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
 ) -> None:
     assert not attack(bench)
-    with weakened(bench.cluster, SECOND_SCHEDULER, edits):
-        bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+    with with_weakened_policies(bench.cluster, SECOND_SCHEDULER, edits):
+        bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
     attacks = (attack, *ATTACKS.values())  # all of them: one policy may be back before the other
-    bench.cluster.wait(
+    bench.cluster.wait_until(
         lambda: not any(each(bench) for each in attacks), 20, what="the shipped policies are in force again"
     )
 

@@ -8,30 +8,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.admission_pods import a_container, a_pod, variable
-from tests.e2e.admission_policies import OPTIONAL, SECOND_SCHEDULER, SHIPPED, apply, delete, policies
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.second_scheduler import removed
-from tests.manifests.kustomization import objects
+from tests.e2e.admission_pods import admission_container, admission_pod, env_entry
+from tests.e2e.admission_policies import (
+    OPTIONAL,
+    SECOND_SCHEDULER,
+    SHIPPED,
+    apply_policies,
+    delete_policies,
+    load_policies,
+)
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.second_scheduler import without_second_scheduler
+from tests.manifests.kustomization import load_objects
 
 FOLDERS = (SHIPPED, SECOND_SCHEDULER, OPTIONAL)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture
-def everything(cluster: Cluster) -> Iterator[Cluster]:
+def everything(cluster: ControlPlane) -> Iterator[ControlPlane]:
     """What ships off by default is applied as well, and gone afterwards."""
     try:
-        apply(cluster, OPTIONAL)
+        apply_policies(cluster, OPTIONAL)
         yield cluster
     finally:
-        delete(cluster, OPTIONAL)
-        cluster.wait(lambda: _creates(cluster, a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")]))))
+        delete_policies(cluster, OPTIONAL)
+        cluster.wait_until(
+            lambda: _creates(cluster, admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
+        )
 
 
 def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
     """What depends on the shape, or on the user, is a folder of its own."""
-    assert set(policies(SHIPPED)) == {
+    assert set(load_policies(SHIPPED)) == {
         "vrampack-agent",
         "vrampack-environment-ephemeral",
         "vrampack-environment-guard",
@@ -43,43 +52,43 @@ def test_the_default_folder_leaves_out_what_is_a_choice() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_each_policy_fails_closed_and_is_bound_once(folder: Path) -> None:
-    bound = [made["spec"].get("policyName") for made in objects(folder)]
-    for name, policy in policies(folder).items():
+    bound = [made["spec"].get("policyName") for made in load_objects(folder)]
+    for name, policy in load_policies(folder).items():
         assert policy["spec"]["failurePolicy"] == "Fail", name
         assert bound.count(name) == 1, name
 
 
-def test_the_type_checker_of_the_control_plane_has_no_warning(everything: Cluster) -> None:
+def test_the_type_checker_of_the_control_plane_has_no_warning(everything: ControlPlane) -> None:
     """It writes what it finds into the status of every validating policy."""
-    for name, policy in {name: policy for folder in FOLDERS for name, policy in policies(folder).items()}.items():
+    for name, policy in {name: policy for folder in FOLDERS for name, policy in load_policies(folder).items()}.items():
         if policy["kind"] != "ValidatingAdmissionPolicy":
             continue
         path = f"{GROUP}/validatingadmissionpolicies/{name}"
 
         def checked(path: str = path) -> Json:
-            found = everything.must("GET", path)
+            found = everything.request_ok("GET", path)
             status = found.get("status", {})
             return status if status.get("observedGeneration") == found["metadata"]["generation"] else None
 
-        status = everything.wait(checked, what=f"{name} is checked")
+        status = everything.wait_until(checked, what=f"{name} is checked")
         assert status.get("typeChecking", {}).get("expressionWarnings", []) == [], name
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_no_policy_takes_parameters(folder: Path) -> None:
     """A missing ConfigMap stops every matching request of the cluster before any match condition is asked."""
-    assert [name for name, policy in policies(folder).items() if "paramKind" in policy["spec"]] == []
+    assert [name for name, policy in load_policies(folder).items() if "paramKind" in policy["spec"]] == []
 
 
-def test_removed_and_applied_again_they_work_as_before(cluster: Cluster) -> None:
+def test_removed_and_applied_again_they_work_as_before(cluster: ControlPlane) -> None:
     """An uninstall and a second install leave nothing behind in the API server."""
-    elsewhere = a_pod(schedulerName="someone-else")
+    elsewhere = admission_pod(schedulerName="someone-else")
     for _ in range(2):
         assert not _creates(cluster, elsewhere)
-        with removed(cluster):
+        with without_second_scheduler(cluster):
             assert _creates(cluster, elsewhere)
     assert not _creates(cluster, elsewhere)
 
 
-def _creates(cluster: Cluster, pod: Json) -> bool:
+def _creates(cluster: ControlPlane, pod: Json) -> bool:
     return cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", pod)[0] == HTTPStatus.CREATED

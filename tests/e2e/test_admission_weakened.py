@@ -35,32 +35,32 @@ from tests.e2e.admission_attacks import (
     sibling_with_variable,
     written_by_hand_with,
 )
-from tests.e2e.admission_bench import Bench
+from tests.e2e.admission_bench import AdmissionBench
 from tests.e2e.admission_pods import (
     FROZEN_LABELS,
     GPUSHARE_V3,
     GUARDED,
     VOID,
-    a_container,
-    a_pod,
+    admission_container,
+    admission_pod,
+    env_entry,
     has_exact_environment,
-    init_asks,
-    variable,
+    pod_with_asking_init_container,
 )
 from tests.e2e.admission_policies import (
     SHIPPED,
     Edit,
-    never_again,
-    switched_off,
-    weakened,
     with_text,
+    with_validation_switched_off,
+    with_weakened_policies,
     without_operation,
+    without_reinvocation,
     without_resource,
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import Cluster
-from tests.e2e.second_scheduler import removed
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.second_scheduler import without_second_scheduler
 
 RECORDS, INJECT, EPHEMERAL, GUARD, REQUESTS = (
     "vrampack-records",
@@ -139,7 +139,7 @@ OF_RECORDS: dict[str, tuple[Edit, Attack]] = {
 }
 
 CARDS, LIMIT, DEV = (
-    variable(name) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "ALIYUN_COM_GPU_MEM_DEV")
+    env_entry(name) for name in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "ALIYUN_COM_GPU_MEM_DEV")
 )
 
 OF_GUARD: dict[str, tuple[Edit, Attack]] = {
@@ -152,13 +152,16 @@ OF_GUARD: dict[str, tuple[Edit, Attack]] = {
     "any value": (with_text("e.?value.orValue('') == 'void'", "true"), debugged_with(CARDS)),
     "any name": (
         with_text("!(e.name == 'NVIDIA_VISIBLE_DEVICES' && e.?value", "!(e.?value"),
-        debugged_with(variable("CGPU_DISABLE", "void")),
+        debugged_with(env_entry("CGPU_DISABLE", "void")),
     ),
 }
 
 WITHOUT_ENTRY: dict[str, tuple[dict[str, Edit], Attack]] = {
     # What an ephemeral container is given, and what the guard asks for when it was not: both must be gone.
-    f"{GUARD}: validation 3": ({EPHEMERAL: switched_off, GUARD: without_validation(3)}, debugged_with()),
+    f"{GUARD}: validation 3": (
+        {EPHEMERAL: with_validation_switched_off, GUARD: without_validation(3)},
+        debugged_with(),
+    ),
     f"{EPHEMERAL}: init containers not looked at": (
         {
             EPHEMERAL: with_text(
@@ -166,10 +169,10 @@ WITHOUT_ENTRY: dict[str, tuple[dict[str, Edit], Attack]] = {
             ),
             GUARD: without_validation(3),
         },
-        debugged_with(of=init_asks()),
+        debugged_with(of=pod_with_asking_init_container()),
     ),
     f"{EPHEMERAL}: not run again": (
-        {EPHEMERAL: never_again, GUARD: without_validation(3)},
+        {EPHEMERAL: without_reinvocation, GUARD: without_validation(3)},
         debugged_and_stripped,
     ),
     f"{EPHEMERAL}: another value": (
@@ -222,7 +225,7 @@ WITHOUT_GUARD: dict[str, tuple[Edit, Attack]] = {
         with_text("e.name.startsWith('ALIYUN_COM_GPU_')", "false"),
         asks_with_variable("ALIYUN_COM_GPU_MEM_DEV"),
     ),
-    "not run again": (never_again, injected_in_front),
+    "not run again": (without_reinvocation, injected_in_front),
 }
 
 OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
@@ -239,7 +242,7 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
     **{f"{GUARD}: {what}": ({GUARD: edit}, attack) for what, (edit, attack) in OF_GUARD.items()},
     **WITHOUT_ENTRY,
     **{
-        f"{GUARD}: {what}": ({INJECT: switched_off, GUARD: edit}, attack)
+        f"{GUARD}: {what}": ({INJECT: with_validation_switched_off, GUARD: edit}, attack)
         for what, (edit, attack) in WITHOUT_INJECTION.items()
     },
     **{
@@ -252,61 +255,67 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 
 @pytest.fixture
-def bench(cluster: Cluster) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
-def is_normal(bench: Bench) -> bool:
+def is_normal(bench: AdmissionBench) -> bool:
     """Whether both mutations do their work: a hostile pod is made with the right environment, and debugged."""
-    hostile = [variable(name) for name in (*GUARDED, "ALIYUN_COM_GPU_ANYTHING")]
-    status, made = bench.create(a_pod(a_container(units=4, env=hostile)))
+    hostile = [env_entry(name) for name in (*GUARDED, "ALIYUN_COM_GPU_ANYTHING")]
+    status, made = bench.post_pod(admission_pod(admission_container(units=4, env=hostile)))
     if status != HTTPStatus.CREATED or not has_exact_environment(made):
         return False
     name = made["metadata"]["name"]
-    bench.debug(name, a_container("debugger"))
-    return [debugger.get("env") for debugger in bench.ephemeral(name)] == [VOID]
+    bench.add_debug_container(name, admission_container("debugger"))
+    return [debugger.get("env") for debugger in bench.add_ephemeral_container(name)] == [VOID]
 
 
 @pytest.mark.parametrize(("edits", "attack"), WEAKENINGS.values(), ids=WEAKENINGS)
 def test_an_attack_gets_through_where_the_policy_is_weaker(
-    bench: Bench, edits: dict[str, Edit], attack: Attack
+    bench: AdmissionBench, edits: dict[str, Edit], attack: Attack
 ) -> None:
     assert not attack(bench)
     mutations = {policy: edit for policy, edit in edits.items() if policy in {INJECT, EPHEMERAL}}
     validations = {policy: edit for policy, edit in edits.items() if policy not in mutations}
     # A mirror pod must name its node, which the second scheduler's guard refuses by itself.
     is_mirror = attack is says_it_is_a_mirror_pod
-    placed_freely: AbstractContextManager[None] = removed(bench.cluster) if is_mirror else nullcontext()
-    with placed_freely, weakened(bench.cluster, SHIPPED, mutations):
-        with weakened(bench.cluster, SHIPPED, validations):
-            bench.cluster.wait(lambda: attack(bench), 20, what="the attack gets through")
+    placed_freely: AbstractContextManager[None] = (
+        without_second_scheduler(bench.cluster) if is_mirror else nullcontext()
+    )
+    with placed_freely, with_weakened_policies(bench.cluster, SHIPPED, mutations):
+        with with_weakened_policies(bench.cluster, SHIPPED, validations):
+            bench.cluster.wait_until(lambda: attack(bench), 20, what="the attack gets through")
         # Before the mutations are back: they would hide a validation that is not yet in force for the next test.
-        bench.cluster.wait(lambda: not attack(bench), 20, what="the validations alone refuse it again")
-    bench.cluster.wait(
+        bench.cluster.wait_until(lambda: not attack(bench), 20, what="the validations alone refuse it again")
+    bench.cluster.wait_until(
         lambda: is_normal(bench) and not attack(bench), 20, what="the shipped policies are in force again"
     )
     bench.take_expected_refusals()
 
 
 @pytest.mark.parametrize("attack", [attack for _, attack in WITHOUT_INJECTION.values()], ids=[*WITHOUT_INJECTION])
-def test_the_guard_alone_refuses(bench: Bench, attack: Attack) -> None:
+def test_the_guard_alone_refuses(bench: AdmissionBench, attack: Attack) -> None:
     """The mutation absent altogether: the pod is refused, not let through as it is."""
-    with weakened(bench.cluster, SHIPPED, {INJECT: switched_off}):
-        bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
+    with with_weakened_policies(bench.cluster, SHIPPED, {INJECT: with_validation_switched_off}):
+        bench.cluster.wait_until(lambda: bench.post_pod(admission_pod())[0] == HTTPStatus.UNPROCESSABLE_ENTITY)
         assert not attack(bench)
-    bench.cluster.wait(lambda: is_normal(bench), what="the mutation is in force again")
+    bench.cluster.wait_until(lambda: is_normal(bench), what="the mutation is in force again")
 
 
-@pytest.mark.parametrize("edit", [switched_off, never_again], ids=["absent", "not run again"])
-def test_the_guard_alone_refuses_an_ephemeral_container(bench: Bench, edit: Edit) -> None:
+@pytest.mark.parametrize("edit", [with_validation_switched_off, without_reinvocation], ids=["absent", "not run again"])
+def test_the_guard_alone_refuses_an_ephemeral_container(bench: AdmissionBench, edit: Edit) -> None:
     """The entry was not given, or another plugin took it away: refused, not let through as it is."""
-    attack = debugged_with() if edit is switched_off else debugged_and_stripped
-    with weakened(bench.cluster, SHIPPED, {EPHEMERAL: edit}):
-        if edit is switched_off:
-            bench.cluster.wait(lambda: bench.debug(bench.pod(), a_container("debugger"))[0] != HTTPStatus.OK)
+    attack = debugged_with() if edit is with_validation_switched_off else debugged_and_stripped
+    with with_weakened_policies(bench.cluster, SHIPPED, {EPHEMERAL: edit}):
+        if edit is with_validation_switched_off:
+            bench.cluster.wait_until(
+                lambda: (
+                    bench.add_debug_container(bench.create_pod(), admission_container("debugger"))[0] != HTTPStatus.OK
+                )
+            )
         assert not attack(bench)
-    bench.cluster.wait(lambda: is_normal(bench), what="the mutation is in force again")
+    bench.cluster.wait_until(lambda: is_normal(bench), what="the mutation is in force again")
 
 
 def test_every_resource_and_validation_is_shown_to_matter() -> None:

@@ -12,34 +12,41 @@ from http.client import HTTPConnection
 import pytest
 
 from tests.e2e import admission_bench
-from tests.e2e.admission_bench import Bench
-from tests.e2e.admission_pods import VOID, a_container, a_pod, has_exact_environment, init_asks, variable
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.admission_pods import (
+    VOID,
+    admission_container,
+    admission_pod,
+    env_entry,
+    has_exact_environment,
+    pod_with_asking_init_container,
+)
+from tests.e2e.cluster import ControlPlane, Json
 from tests.e2e.processes import LOOPBACK
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.webhook import CONFIGURATION, PORT, Webhook, installed
+from tests.e2e.webhook import CONFIGURATION, PORT, WebhookInstallForm, with_installed_form
 from tests.manifests.kustomization import MANIFESTS
-from tests.wire.listener import connected
+from tests.wire.listener import open_connection
 from vrampack.cli.certificates.pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
 OTHERS = {
-    "nothing": a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")])),
-    "zero": a_pod(a_container(units=0), init=[a_container("init", units="0")]),
-    "whole cards": a_pod({**a_container(), "resources": {"limits": {"nvidia.com/gpu": "1"}}}),
+    "nothing": admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])),
+    "zero": admission_pod(admission_container(units=0), init=[admission_container("init", units="0")]),
+    "whole cards": admission_pod({**admission_container(), "resources": {"limits": {"nvidia.com/gpu": "1"}}}),
 }
 """Pods that do not ask for GPU memory."""
 
 
 @pytest.fixture(scope="module")
-def webhook(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    with installed(cluster, tmp_path_factory.mktemp("mounted")) as made:
+def webhook(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookInstallForm]:
+    with with_installed_form(cluster, tmp_path_factory.mktemp("mounted")) as made:
         yield made
 
 
 @pytest.fixture
-def bench(cluster: Cluster, webhook: Webhook) -> Iterator[Bench]:
-    with admission_bench.bench(cluster) as made:
+def bench(cluster: ControlPlane, webhook: WebhookInstallForm) -> Iterator[AdmissionBench]:
+    with admission_bench.open_admission_bench(cluster) as made:
         yield made
 
 
@@ -47,11 +54,11 @@ def shown(authorities: bytes) -> str:
     """The certificate of a new connection, checked as strictly as Python 3.13 does."""
     context = ssl.create_default_context(cadata=authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    with closing(context.wrap_socket(connected((LOOPBACK, PORT)), server_hostname=NAME)) as client:
+    with closing(context.wrap_socket(open_connection((LOOPBACK, PORT)), server_hostname=NAME)) as client:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
 
-def sample(webhook: Webhook, series: str) -> float:
+def sample(webhook: WebhookInstallForm, series: str) -> float:
     """One series of the extender's metrics page; 0 when it is not there."""
     address = webhook.extender.health_url.removeprefix("http://")
     with closing(HTTPConnection(address, timeout=10)) as client:
@@ -61,39 +68,44 @@ def sample(webhook: Webhook, series: str) -> float:
 
 
 @pytest.mark.parametrize("given", [{}, {"schedulerName": "default-scheduler"}, {"schedulerName": ""}], ids=str)
-def test_a_pod_that_chose_no_scheduler_gets_ours(bench: Bench, given: Json) -> None:
-    for pod in (a_pod(**given), {**init_asks(), "spec": {**init_asks()["spec"], **given}}):
-        made = bench.read(bench.pod(pod))
+def test_a_pod_that_chose_no_scheduler_gets_ours(bench: AdmissionBench, given: Json) -> None:
+    for pod in (
+        admission_pod(**given),
+        {**pod_with_asking_init_container(), "spec": {**pod_with_asking_init_container()["spec"], **given}},
+    ):
+        made = bench.read_pod(bench.create_pod(pod))
         assert made["spec"]["schedulerName"] == "vrampack"
         assert has_exact_environment(made)
 
 
-def test_only_pods_that_ask_are_sent(bench: Bench, webhook: Webhook) -> None:
+def test_only_pods_that_ask_are_sent(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
     """The API server's own match conditions: nobody waits for us who has no business with us."""
     count = "vrampack_admission_request_duration_seconds_count"
     before = {result: sample(webhook, f'{count}{{result="{result}"}}') for result in ("changed", "unchanged")}
     for what, pod in OTHERS.items():
-        name = bench.pod(pod)
-        status, answer = bench.debug(name, a_container("debugger"))
+        name = bench.create_pod(pod)
+        status, answer = bench.add_debug_container(name, admission_container("debugger"))
         assert status == HTTPStatus.OK, (what, answer)
     assert {result: sample(webhook, f'{count}{{result="{result}"}}') for result in before} == before
-    bench.pod()
+    bench.create_pod()
     assert sample(webhook, f'{count}{{result="changed"}}') > before["changed"]
 
 
-def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(bench: Bench, webhook: Webhook) -> None:
-    running = bench.bound_pod()
+def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(
+    bench: AdmissionBench, webhook: WebhookInstallForm
+) -> None:
+    running = bench.create_bound_pod()
     webhook.extender.process.kill()
     try:
-        status, answer = bench.create(a_pod())
+        status, answer = bench.post_pod(admission_pod())
         assert status == HTTPStatus.INTERNAL_SERVER_ERROR
         assert 'failed calling webhook "environment.vrampack.dev"' in answer["message"]
-        status, answer = bench.debug(running, a_container("debugger"))
+        status, answer = bench.add_debug_container(running, admission_container("debugger"))
         assert status == HTTPStatus.INTERNAL_SERVER_ERROR
-        assert bench.ephemeral(running) == []
+        assert bench.add_ephemeral_container(running) == []
         for pod in OTHERS.values():
-            bench.debug(bench.pod(pod), a_container("debugger"))
-        ours = a_pod(a_container(units=4))
+            bench.add_debug_container(bench.create_pod(pod), admission_container("debugger"))
+        ours = admission_pod(admission_container(units=4))
         path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
         status, answer = bench.cluster.request("POST", path, ours)
         assert "failed calling webhook" not in answer["message"], "our own namespace is never sent"
@@ -101,15 +113,15 @@ def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(bench
         assert status == HTTPStatus.OK, answer
     finally:
         webhook.start()
-    assert bench.debug(running, a_container("debugger"))[0] == HTTPStatus.OK
-    assert [made["env"] for made in bench.ephemeral(running)] == [VOID]
+    assert bench.add_debug_container(running, admission_container("debugger"))[0] == HTTPStatus.OK
+    assert [made["env"] for made in bench.add_ephemeral_container(running)] == [VOID]
 
 
 def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trust_it_anew(
-    bench: Bench, webhook: Webhook
+    bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     before, pid = webhook.secret(), webhook.extender.process.pid
-    trusted = bench.cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
+    trusted = bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
     assert shown(before["ca.crt"]) == before["tls.crt"].decode()
     assert "nothing to renew" in webhook.renew()
     assert webhook.secret() == before
@@ -117,14 +129,16 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trus
     after = webhook.secret()
     assert after["ca.crt"] == before["ca.crt"]
     assert after["tls.crt"] != before["tls.crt"]
-    assert bench.cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == trusted
+    assert bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == trusted
     webhook.mount()
-    bench.cluster.wait(lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown")
-    assert has_exact_environment(bench.read(bench.pod()))
+    bench.cluster.wait_until(
+        lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
+    )
+    assert has_exact_environment(bench.read_pod(bench.create_pod()))
     assert (webhook.extender.process.pid, webhook.extender.process.is_running) == (pid, True)
 
 
-def test_an_ended_certificate_is_refused_and_said(bench: Bench, webhook: Webhook) -> None:
+def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
     """By the API server to whoever creates a pod, and by the extender in its log and metrics. The next good one helps."""
     good = webhook.secret()
     now = datetime.now(UTC)
@@ -134,31 +148,33 @@ def test_an_ended_certificate_is_refused_and_said(bench: Bench, webhook: Webhook
     webhook.extender.process.kill()  # a connection that stands is not asked again
     webhook.start(wait=False)
     try:
-        status, answer = bench.create(a_pod())
+        status, answer = bench.post_pod(admission_pod())
         assert status == HTTPStatus.INTERNAL_SERVER_ERROR
         assert "certificate has expired" in answer["message"]
         expiry = "vrampack_admission_certificate_expiry_timestamp_seconds"
         assert sample(webhook, expiry) == int((now - timedelta(days=1)).timestamp())
-        bench.cluster.wait(lambda: "admission certificate expired" in webhook.extender.process.log_tail())
+        bench.cluster.wait_until(lambda: "admission certificate expired" in webhook.extender.process.log_tail())
     finally:
         webhook.mount(good)
-    bench.cluster.wait(lambda: bench.create(a_pod())[0] == HTTPStatus.CREATED, 20, what="the good one is shown")
+    bench.cluster.wait_until(
+        lambda: bench.post_pod(admission_pod())[0] == HTTPStatus.CREATED, 20, what="the good one is shown"
+    )
 
 
-def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(webhook: Webhook) -> None:
+def test_the_configuration_deleted_and_applied_again_is_trusted_by_the_next_run(webhook: WebhookInstallForm) -> None:
     """The authority is in the Secret, so nothing has to be made anew."""
     cluster, before = webhook.cluster, webhook.secret()
-    lost = cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
+    lost = cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
     patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
-    cluster.must("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
+    cluster.request_ok("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
     assert "nothing to renew" in webhook.renew()
-    assert cluster.must("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == lost
+    assert cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"] == lost
     assert webhook.secret() == before
-    cluster.wait(cluster.admits_as_shipped, what="the webhook answers")
+    cluster.wait_until(cluster.admits_as_shipped, what="the webhook answers")
 
 
 @pytest.mark.parametrize("shape", ["second-scheduler", "kubeadm"])
-def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: Webhook, shape: str) -> None:
+def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: WebhookInstallForm, shape: str) -> None:
     """Jobs and pods too, which no test runs: as whoever installs it sends them."""
     done = webhook.cluster.kubectl("apply", "--dry-run=server", "-k", MANIFESTS / "webhook" / shape)
     warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning")]
@@ -166,7 +182,7 @@ def test_the_api_server_takes_the_whole_shape_without_a_warning(webhook: Webhook
     assert [line for line in warnings if shape == "second-scheduler" or "hostNetwork=true" not in line] == []
 
 
-def test_the_account_may_do_what_it_does_and_no_more(webhook: Webhook) -> None:
+def test_the_account_may_do_what_it_does_and_no_more(webhook: WebhookInstallForm) -> None:
     """Asked of the API server itself."""
     user = webhook.cluster.kubeconfig(NAMESPACE, "vrampack-certificates")
 

@@ -10,331 +10,357 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.e2e.processes import LOOPBACK
-from tests.e2e.verb_calls import bind, inspect, metric, pending, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.verb_calls import count_pending_pods, get_inspect, post_bind, read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 BINDING = r"^/api/v1/namespaces/default/pods/[^/]+/binding$"
 POD = r"^/api/v1/namespaces/default/pods/[^/?]+$"
 
 
 @pytest.fixture
-def ours(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Extender]:
+def ours(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
+) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, and two nodes of one card of 15 units each."""
     for name in ("gpu-0", "gpu-1"):
-        cluster.add_node(name, cards=cards(a_card(0, uuid=f"GPU-of-{name}")))
+        cluster.add_node(name, cards=cards_annotation(published_card(0, uuid=f"GPU-of-{name}")))
     started = extender(api=(LOOPBACK, api_proxy.port))
     yield started
     api_proxy.clear()
 
 
-def made(cluster: Cluster, ours: Extender, name: str = "a", units: int = 4) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+def made(cluster: ControlPlane, ours: ExtenderProgram, name: str = "a", units: int = 4) -> Any:  # noqa: ANN401 - the pod as the API server holds it
     """A new pod that the extender has seen."""
-    before = pending(ours)
-    pod = cluster.must("POST", PODS, a_pod(name, units))
-    cluster.wait(lambda: pending(ours) == before + 1, what="the extender saw the pod")
+    before = count_pending_pods(ours)
+    pod = cluster.request_ok("POST", PODS, pod_manifest(name, units))
+    cluster.wait_until(lambda: count_pending_pods(ours) == before + 1, what="the extender saw the pod")
     return pod
 
 
-def now(cluster: Cluster, name: str = "a") -> Any:  # noqa: ANN401 - the pod as the API server holds it
-    return cluster.must("GET", f"{PODS}/{name}")
+def now(cluster: ControlPlane, name: str = "a") -> Any:  # noqa: ANN401 - the pod as the API server holds it
+    return cluster.request_ok("GET", f"{PODS}/{name}")
 
 
-def test_a_bind_is_one_api_call(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_bind_is_one_api_call(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
     pod = made(cluster, ours)
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
-    assert allocation(now(cluster))["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 4, "whole": False}]
+    assert read_allocation_record(now(cluster))["cards"] == [
+        {"uuid": "GPU-of-gpu-0", "index": 0, "units": 4, "whole": False}
+    ]
     assert api_proxy.count("POST", BINDING) == 1
     assert api_proxy.count("GET", POD) == 0
     assert api_proxy.count("PATCH", ".") + api_proxy.count("PUT", ".") + api_proxy.count("DELETE", ".") == 0
-    cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it")
+    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it")
 
 
-def test_a_refused_binding_gives_its_place_back(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_refused_binding_gives_its_place_back(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     pod = made(cluster, ours, units=15)
     api_proxy.when("POST", BINDING).answer(422, times=1)
 
-    answer = bind(ours, pod, "gpu-0")
+    answer = post_bind(ours, pod, "gpu-0")
 
     assert "422" in answer
     assert "nothing was bound" in answer
-    assert states(ours) == {}
-    assert bind(ours, pod, "gpu-0") == ""
+    assert read_ledger_states(ours) == {}
+    assert post_bind(ours, pod, "gpu-0") == ""
 
 
-def test_a_throttled_binding_is_a_definite_no(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_throttled_binding_is_a_definite_no(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).answer(429, headers={"Retry-After": "1"}, times=1)
 
-    assert "429" in bind(ours, pod, "gpu-0")
+    assert "429" in post_bind(ours, pod, "gpu-0")
 
-    assert states(ours) == {}
+    assert read_ledger_states(ours) == {}
     assert "nodeName" not in now(cluster)["spec"]
 
 
 def test_a_full_card_is_refused_without_asking_the_api(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     first, second = made(cluster, ours, "a", 12), made(cluster, ours, "b", 4)
-    assert bind(ours, first, "gpu-0") == ""
+    assert post_bind(ours, first, "gpu-0") == ""
 
-    answer = bind(ours, second, "gpu-0")
+    answer = post_bind(ours, second, "gpu-0")
 
     assert answer == "node gpu-0: no card with enough free memory; nothing was bound"
     assert api_proxy.count("POST", BINDING) == 1
-    assert metric(ours, 'vrampack_bind_total{result="no_capacity"}') == 1
-    assert metric(ours, "vrampack_bind_conflicts_total") == 1
+    assert read_metric(ours, 'vrampack_bind_total{result="no_capacity"}') == 1
+    assert read_metric(ours, "vrampack_bind_conflicts_total") == 1
 
 
-def test_a_pod_that_is_gone_is_refused(cluster: Cluster, ours: Extender) -> None:
+def test_a_pod_that_is_gone_is_refused(cluster: ControlPlane, ours: ExtenderProgram) -> None:
     pod = made(cluster, ours)
-    cluster.must("DELETE", f"{PODS}/a")
-    cluster.wait(lambda: pending(ours) == 0, what="the extender saw the pod go")
+    cluster.request_ok("DELETE", f"{PODS}/a")
+    cluster.wait_until(lambda: count_pending_pods(ours) == 0, what="the extender saw the pod go")
 
-    assert bind(ours, pod, "gpu-0") == "pod default/a does not exist; nothing was bound"
+    assert post_bind(ours, pod, "gpu-0") == "pod default/a does not exist; nothing was bound"
 
-    assert states(ours) == {}
+    assert read_ledger_states(ours) == {}
 
 
-def test_a_pod_that_went_unseen_is_refused(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_pod_that_went_unseen_is_refused(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The ledger still knows it; the uid in the Binding lets the API server refuse."""
     pod = made(cluster, ours)
     api_proxy.freeze_watches()
-    cluster.must("DELETE", f"{PODS}/a")
+    cluster.request_ok("DELETE", f"{PODS}/a")
 
-    assert "nothing was bound" in bind(ours, pod, "gpu-0")
+    assert "nothing was bound" in post_bind(ours, pod, "gpu-0")
 
-    assert states(ours) == {}
+    assert read_ledger_states(ours) == {}
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread, *, seen: bool
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     old = made(cluster, ours)
     if not seen:
         api_proxy.freeze_watches()
-    cluster.must("DELETE", f"{PODS}/a")
-    new = cluster.must("POST", PODS, a_pod("a", 4))
+    cluster.request_ok("DELETE", f"{PODS}/a")
+    new = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
     if seen:
-        cluster.wait(lambda: pending(ours) == 1, what="the extender saw the new pod")
+        cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the new pod")
 
-    answer = bind(ours, old, "gpu-0")
+    answer = post_bind(ours, old, "gpu-0")
 
     assert "nothing was bound" in answer
     assert now(cluster)["metadata"]["uid"] == new["metadata"]["uid"]
     assert "nodeName" not in now(cluster)["spec"]
-    assert states(ours) == {}
-    assert metric(ours, 'vrampack_bind_total{result="uid_mismatch"}') == 1
+    assert read_ledger_states(ours) == {}
+    assert read_metric(ours, 'vrampack_bind_total{result="uid_mismatch"}') == 1
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_pod_that_we_bound_to_this_node_is_a_success_again(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread, *, seen: bool
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     pod = made(cluster, ours)
     if not seen:
         api_proxy.freeze_watches()
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
     if seen:
-        cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it")
+        cluster.wait_until(
+            lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
+        )
     record = now(cluster)["metadata"]["annotations"]
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
     assert now(cluster)["metadata"]["annotations"] == record
-    assert list(states(ours)) == ["a on gpu-0/0"]
+    assert list(read_ledger_states(ours)) == ["a on gpu-0/0"]
     assert api_proxy.count("POST", BINDING) == (1 if seen else 2)
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_pod_that_is_bound_to_another_node_is_refused(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread, *, seen: bool
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     pod = made(cluster, ours)
     if not seen:
         api_proxy.freeze_watches()
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
     if seen:
-        cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it")
+        cluster.wait_until(
+            lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch confirms it"
+        )
 
-    answer = bind(ours, pod, "gpu-1")
+    answer = post_bind(ours, pod, "gpu-1")
 
     assert answer == "pod default/a is already bound to node gpu-0; nothing was bound"
-    assert list(states(ours)) == ["a on gpu-0/0"]
+    assert list(read_ledger_states(ours)) == ["a on gpu-0/0"]
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
     api_proxy.thaw_watches()
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
 def test_a_pod_that_somebody_else_bound_is_a_conflict(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread, *, seen: bool
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread, *, seen: bool
 ) -> None:
     """Bound without a record it counts on every card of its node, and no bind of ours pretends otherwise."""
     pod = made(cluster, ours)
     if not seen:
         api_proxy.freeze_watches()
-    cluster.must("POST", f"{PODS}/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "gpu-0"}})
+    cluster.request_ok(
+        "POST", f"{PODS}/a/binding", {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "gpu-0"}}
+    )
     if seen:
-        cluster.wait(lambda: states(ours), what="the extender saw the binding")
+        cluster.wait_until(lambda: read_ledger_states(ours), what="the extender saw the binding")
 
-    answer = bind(ours, pod, "gpu-0")
+    answer = post_bind(ours, pod, "gpu-0")
 
     assert answer == "pod default/a is already bound to node gpu-0 by somebody else; nothing was bound"
-    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 
 
-def test_a_node_that_vanished_gets_no_binding(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_node_that_vanished_gets_no_binding(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The API server would accept it and bind the pod to nothing."""
     pod = made(cluster, ours)
-    cluster.must("DELETE", "/api/v1/nodes/gpu-1")
-    cluster.wait(lambda: [node["name"] for node in inspect(ours)["nodes"]] == ["gpu-0"], what="the extender saw it go")
+    cluster.request_ok("DELETE", "/api/v1/nodes/gpu-1")
+    cluster.wait_until(
+        lambda: [node["name"] for node in get_inspect(ours)["nodes"]] == ["gpu-0"], what="the extender saw it go"
+    )
 
-    assert bind(ours, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound"
+    assert post_bind(ours, pod, "gpu-1") == "node gpu-1 does not exist; nothing was bound"
 
     assert api_proxy.count("POST", BINDING) == 0
     assert "nodeName" not in now(cluster)["spec"]
 
 
-def test_a_lost_reply_is_looked_up(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_lost_reply_is_looked_up(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
     """The Binding was written, its reply was not heard: the pod itself says so within the same call."""
     pod = made(cluster, ours)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).cut_after_write(times=1)
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 1)
-    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
     api_proxy.thaw_watches()
 
 
 def test_a_cut_line_keeps_the_place_and_the_next_bind_posts_the_same_cards(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """Nobody knows whether the first Binding will still land; if it does, it must be the same."""
     pod = made(cluster, ours, units=9)
     other = made(cluster, ours, "b", 9)
     api_proxy.when("POST", BINDING).cut(times=1)
 
-    assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 9"}
-    assert "no card with enough free memory" in bind(ours, other, "gpu-0")
+    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 9"}
+    assert "no card with enough free memory" in post_bind(ours, other, "gpu-0")
 
-    assert bind(ours, pod, "gpu-0") == ""
-    cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 9"}, what="the watch confirms it")
+    assert post_bind(ours, pod, "gpu-0") == ""
+    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 9"}, what="the watch confirms it")
 
 
 def test_a_time_out_is_explained_by_what_the_watch_showed_meanwhile(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The Binding was written at once; its reply takes longer than a bind may."""
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).hold_reply(times=1)
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
-    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 0)
 
 
 def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """The answer comes before the scheduler's 5 s, keeps the place, and the ledger ends with the truth."""
     pod = made(cluster, ours)
     api_proxy.freeze_watches()
     api_proxy.when("POST", BINDING).hold_reply(times=1)
 
-    assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 4"}
+    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 4"}
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
 
     api_proxy.thaw_watches()
-    cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
+    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
 
 
 def test_after_a_server_error_another_node_is_held_as_well(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """Either Binding may be the one that lands, so both places are held until the API shows one."""
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).answer(500, times=1)
     second = api_proxy.when("POST", BINDING).answer(503, times=1)
 
-    assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
-    assert bind(ours, pod, "gpu-1").startswith("bind outcome unknown")
+    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert post_bind(ours, pod, "gpu-1").startswith("bind outcome unknown")
     assert second.hits == 1
-    assert states(ours) == {"a on gpu-0/0": "unconfirmed, 4", "a on gpu-1/0": "unconfirmed, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 4", "a on gpu-1/0": "unconfirmed, 4"}
 
-    assert bind(ours, pod, "gpu-1") == ""
-    cluster.wait(lambda: states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the other place is free again")
+    assert post_bind(ours, pod, "gpu-1") == ""
+    cluster.wait_until(
+        lambda: read_ledger_states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the other place is free again"
+    )
 
 
-def test_an_unconfirmed_place_ends_with_its_pod(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_an_unconfirmed_place_ends_with_its_pod(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).answer(500, times=1)
-    assert bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
 
-    cluster.must("DELETE", f"{PODS}/a")
+    cluster.request_ok("DELETE", f"{PODS}/a")
 
-    cluster.wait(lambda: states(ours) == {}, what="the place is free again")
+    cluster.wait_until(lambda: read_ledger_states(ours) == {}, what="the place is free again")
 
 
-def test_no_binding_is_sent_after_the_deadline(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_no_binding_is_sent_after_the_deadline(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The pod is not in the ledger, and asking for it takes longer than a bind may."""
     api_proxy.freeze_watches()
-    pod = cluster.must("POST", PODS, a_pod("a", 4))
+    pod = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
     api_proxy.when("GET", POD).delay_reply(4, times=1)
 
-    answer = bind(ours, pod, "gpu-0")
+    answer = post_bind(ours, pod, "gpu-0")
 
     assert "nothing was bound" in answer
     assert api_proxy.count("POST", BINDING) == 0
-    assert states(ours) == {}
+    assert read_ledger_states(ours) == {}
     api_proxy.thaw_watches()
 
 
 def test_a_pod_the_ledger_does_not_know_is_asked_for_once(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     api_proxy.freeze_watches()
-    pod = cluster.must("POST", PODS, a_pod("a", 4))
+    pod = cluster.request_ok("POST", PODS, pod_manifest("a", 4))
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
     assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (1, 1)
     api_proxy.thaw_watches()
 
 
-def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: Cluster, ours: Extender) -> None:
-    pod = cluster.must("POST", PODS, a_pod("a", 0))
+def test_a_pod_that_asks_for_nothing_is_bound_plainly(cluster: ControlPlane, ours: ExtenderProgram) -> None:
+    pod = cluster.request_ok("POST", PODS, pod_manifest("a", 0))
 
-    assert bind(ours, pod, "gpu-0") == ""
+    assert post_bind(ours, pod, "gpu-0") == ""
 
     assert now(cluster)["spec"]["nodeName"] == "gpu-0"
     assert "vrampack.dev/allocation" not in now(cluster)["metadata"].get("annotations", {})
-    assert states(ours) == {}
+    assert read_ledger_states(ours) == {}
 
 
-def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: Cluster, ours: Extender) -> None:
+def test_a_pod_of_another_uid_cannot_be_freed_or_bound(cluster: ControlPlane, ours: ExtenderProgram) -> None:
     """A call that names somebody's uid under a name that does not exist changes nothing of that pod."""
     pod = made(cluster, ours)
-    assert bind(ours, pod, "gpu-0") == ""
-    cluster.wait(lambda: states(ours) == {"a on gpu-0/0": "bound, 4"})
+    assert post_bind(ours, pod, "gpu-0") == ""
+    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"})
     stranger = {"metadata": pod["metadata"] | {"name": "nobody"}}
 
-    assert "nothing was bound" in bind(ours, stranger, "gpu-1")
+    assert "nothing was bound" in post_bind(ours, stranger, "gpu-1")
 
-    assert states(ours) == {"a on gpu-0/0": "bound, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}

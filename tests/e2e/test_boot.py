@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.auditing import broken_promises
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_pod
-from tests.e2e.processes import LOOPBACK, REPOSITORY, Process
+from tests.e2e.auditing import audit_cluster
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, pod_manifest
+from tests.e2e.processes import LOOPBACK, REPOSITORY, ManagedProcess
 from tests.e2e.refusals import ACCOUNT, NAMESPACE
-from tests.e2e.waiting import until
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.waiting import wait_until
+from tests.fakes.proxy_thread import FaultProxyThread
 
 STARTS_AND_HANGS = """\
 import pathlib, signal, sys
@@ -29,14 +29,14 @@ signal.pause()
 
 
 def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
     extender()
     scheduler()
-    cluster.must("POST", PODS, a_pod("asks", 4))
+    cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
 
-    pod = cluster.wait(lambda: _bound(cluster, "asks"))
+    pod = cluster.wait_until(lambda: _bound(cluster, "asks"))
 
     assert pod["spec"]["nodeName"] == "gpu-0"
     assert (
@@ -45,10 +45,10 @@ def test_a_pod_is_bound_through_the_shipped_scheduler_configuration(
 
 
 def test_each_side_of_the_extender_can_be_watched_and_broken(
-    cluster: Cluster,
-    extender: Callable[..., Extender],
-    scheduler: Callable[..., Process],
-    api_proxy: ProxyThread,
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
+    api_proxy: FaultProxyThread,
     transcript: Path,
 ) -> None:
     """A proxy before the API server that can fail, another before the extender that writes down each call."""
@@ -56,9 +56,9 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
     front = extender(api=(LOOPBACK, api_proxy.port)).front
     scheduler()
     cut = api_proxy.when("POST", "/binding$").cut(times=1)
-    cluster.must("POST", PODS, a_pod("asks", 4))
+    cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
 
-    cluster.wait(lambda: _bound(cluster, "asks"))
+    cluster.wait_until(lambda: _bound(cluster, "asks"))
     assert front is not None
     front.settled()  # the pod is bound a moment before the scheduler hears so
 
@@ -68,15 +68,15 @@ def test_each_side_of_the_extender_can_be_watched_and_broken(
 
 
 def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_it(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """The refusal is worded by the scheduler's own filter; what is off is only named for scores."""
     cluster.add_node("gpu-0", allocatable={"aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1"})
     extender()
     running = scheduler(verbosity=4)
-    cluster.must("POST", PODS, a_pod("too-big", 16))
+    cluster.request_ok("POST", PODS, pod_manifest("too-big", 16))
 
-    message = cluster.wait(lambda: _refusal(cluster, "too-big"))
+    message = cluster.wait_until(lambda: _refusal(cluster, "too-big"))
 
     assert "1 Insufficient aliyun.com/gpu-mem" in message
     skipped = [line for line in running.log_path.read_text().splitlines() if "Skipped disabled plugin" in line]
@@ -88,24 +88,24 @@ def test_the_scheduler_still_counts_gpu_memory_although_it_no_longer_scores_by_i
     }
 
 
-def test_a_refused_request_of_our_account_is_noticed(cluster: Cluster) -> None:
+def test_a_refused_request_of_our_account_is_noticed(cluster: ControlPlane) -> None:
     """The check after each test is worth nothing if it cannot see."""
     status, _ = cluster.request("GET", "/api/v1/secrets", token=cluster.token(NAMESPACE, ACCOUNT))
 
-    (refusal,) = cluster.wait(cluster.refusals.take)
+    (refusal,) = cluster.wait_until(cluster.refusals.drain)
 
     assert status == 403
     assert (refusal.user, refusal.verb) == (f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "list")
 
 
-def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: Cluster, transcript: Path) -> None:
+def test_a_bind_that_said_yes_for_nothing_is_noticed(cluster: ControlPlane, transcript: Path) -> None:
     """The same for the auditor, which reads the calls that the proxy before the extender wrote down."""
-    uid = cluster.must("POST", PODS, a_pod("asks", 4))["metadata"]["uid"]
+    uid = cluster.request_ok("POST", PODS, pod_manifest("asks", 4))["metadata"]["uid"]
     asked = {"PodName": "asks", "PodNamespace": "default", "PodUID": uid, "Node": "gpu-0"}
     call = {"t": 0, "verb": "bind", "request": asked, "status": 200, "answer": {"Error": ""}, "error": None}
     transcript.write_text(json.dumps(call) + "\n")
 
-    report = broken_promises(cluster, transcript=transcript)
+    report = audit_cluster(cluster, transcript=transcript)
     transcript.unlink()  # the check after this test reads it too
 
     assert report.startswith("I4 pod default/asks")
@@ -116,29 +116,29 @@ def test_a_killed_suite_leaves_no_program_behind(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as suite:
         assert suite.stdout is not None
         program = Path("/proc", suite.stdout.readline().strip())
-        until(lambda: (program / "comm").read_text() == "sleep\n")  # asked by now to die with its parent
+        wait_until(lambda: (program / "comm").read_text() == "sleep\n")  # asked by now to die with its parent
         suite.kill()
 
-    until(lambda: not program.exists() or _is_zombie(program), what=f"{program} is gone")
+    wait_until(lambda: not program.exists() or _is_zombie(program), what=f"{program} is gone")
 
 
-def test_a_reset_leaves_nothing_of_a_test(cluster: Cluster) -> None:
+def test_a_reset_leaves_nothing_of_a_test(cluster: ControlPlane) -> None:
     cluster.add_node("gpu-0")
-    cluster.must("POST", "/api/v1/nodes", {"metadata": {"name": "held", "finalizers": ["example.com/held"]}})
+    cluster.request_ok("POST", "/api/v1/nodes", {"metadata": {"name": "held", "finalizers": ["example.com/held"]}})
     own = cluster.namespace()
-    template = {"metadata": {"labels": {"app": "a"}}, "spec": a_pod("unused", 1)["spec"]}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod_manifest("unused", 1)["spec"]}
     workload = {
         "metadata": {"name": "a"},
         "spec": {"serviceName": "a", "selector": {"matchLabels": {"app": "a"}}, "template": template},
     }
-    cluster.must("POST", f"/apis/apps/v1/namespaces/{own}/statefulsets", workload)
-    cluster.wait(lambda: cluster.must("GET", "/api/v1/pods")["items"])
+    cluster.request_ok("POST", f"/apis/apps/v1/namespaces/{own}/statefulsets", workload)
+    cluster.wait_until(lambda: cluster.request_ok("GET", "/api/v1/pods")["items"])
 
     cluster.reset()
 
     for path in ("/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/statefulsets"):
-        assert cluster.must("GET", path)["items"] == []
-    assert "deletionTimestamp" in cluster.must("GET", f"/api/v1/namespaces/{own}")["metadata"]
+        assert cluster.request_ok("GET", path)["items"] == []
+    assert "deletionTimestamp" in cluster.request_ok("GET", f"/api/v1/namespaces/{own}")["metadata"]
 
 
 def _is_zombie(process: Path) -> bool:
@@ -146,13 +146,13 @@ def _is_zombie(process: Path) -> bool:
     return "\nState:\tZ" in (process / "status").read_text()
 
 
-def _bound(cluster: Cluster, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
-    pod = cluster.must("GET", f"{PODS}/{name}")
+def _bound(cluster: ControlPlane, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+    pod = cluster.request_ok("GET", f"{PODS}/{name}")
     return pod if "nodeName" in pod["spec"] else None
 
 
-def _refusal(cluster: Cluster, name: str) -> str:
-    conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+def _refusal(cluster: ControlPlane, name: str) -> str:
+    conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
     return next((str(condition["message"]) for condition in conditions if condition["type"] == "PodScheduled"), "")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 
 PODS_AT_ONCE, NODES, CARDS, UNITS_OF_A_CARD, UNITS = 1000, 200, 8, 16, 4
 FULL_CARDS = PODS_AT_ONCE * UNITS // UNITS_OF_A_CARD
@@ -20,24 +20,26 @@ BOUND_SECONDS = 90
 
 @pytest.mark.timeout(240)
 def test_a_thousand_pods_fill_two_hundred_and_fifty_cards(
-    cluster: Cluster, extender: Callable[..., Any], scheduler: Callable[..., Any]
+    cluster: ControlPlane, extender: Callable[..., Any], scheduler: Callable[..., Any]
 ) -> None:
     for number in range(NODES):
         name = f"gpu-{number:03}"
         memory_mib = UNITS_OF_A_CARD * 1024
-        made = (a_card(at, units=UNITS_OF_A_CARD, memory_mib=memory_mib, uuid=f"{name}-{at}") for at in range(CARDS))
-        cluster.add_node(name, cards=cards(*made))
+        made = (
+            published_card(at, units=UNITS_OF_A_CARD, memory_mib=memory_mib, uuid=f"{name}-{at}") for at in range(CARDS)
+        )
+        cluster.add_node(name, cards=cards_annotation(*made))
     for number in range(PODS_AT_ONCE):
-        cluster.must("POST", PODS, a_pod(f"p{number}", UNITS))
+        cluster.request_ok("POST", PODS, pod_manifest(f"p{number}", UNITS))
     extender()
     started = time.monotonic()
     scheduler()
 
     def pods() -> list[dict[str, Any]]:  # Any: pods as the API server shows them
-        items: list[dict[str, Any]] = cluster.must("GET", PODS)["items"]
+        items: list[dict[str, Any]] = cluster.request_ok("GET", PODS)["items"]
         return items
 
-    cluster.wait(lambda: all("nodeName" in pod["spec"] for pod in pods()), BOUND_SECONDS, what="all are bound")
+    cluster.wait_until(lambda: all("nodeName" in pod["spec"] for pod in pods()), BOUND_SECONDS, what="all are bound")
     sys.stdout.write(f"{PODS_AT_ONCE} pods on {NODES} x {CARDS} cards bound in {time.monotonic() - started:.1f} s\n")
-    used = {(pod["spec"]["nodeName"], card["index"]) for pod in pods() for card in allocation(pod)["cards"]}
+    used = {(pod["spec"]["nodeName"], card["index"]) for pod in pods() for card in read_allocation_record(pod)["cards"]}
     assert len(used) == FULL_CARDS

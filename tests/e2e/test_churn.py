@@ -19,13 +19,13 @@ from random import Random
 
 import pytest
 
-from tests.auditor.places import placeable
-from tests.e2e.auditing import never_over, wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
-from tests.e2e.processes import Process
-from tests.e2e.verb_calls import metric
+from tests.auditor.places import find_placeable_pods
+from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
+from tests.e2e.processes import ManagedProcess
+from tests.e2e.verb_calls import read_metric
 
 SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "20"))
 NODES, CARDS, UNITS = 20, 8, 15
@@ -40,7 +40,7 @@ AT_ONCE = {"gracePeriodSeconds": 0}
 class Churn:
     """Pods that come and go as `random` says."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: ControlPlane, random: Random) -> None:
         self._cluster = cluster
         self._random = random
         self._numbers = itertools.count()
@@ -53,7 +53,7 @@ class Churn:
     def step(self) -> None:
         """One pod goes, wherever it is, and others come in its place."""
         name = self._random.choice(sorted(self._units))
-        self._cluster.must("DELETE", f"{PODS}/{name}", AT_ONCE)
+        self._cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE)
         del self._units[name]
         self.fill()
 
@@ -61,23 +61,25 @@ class Churn:
         units, count = self._random.choice(SIZES)
         name = f"p{next(self._numbers)}"
         labels = {"aliyun.com/gpu-count": str(count)} if count > 1 else {}
-        self._cluster.must("POST", PODS, a_pod(name, units, labels=labels))
+        self._cluster.request_ok("POST", PODS, pod_manifest(name, units, labels=labels))
         self._units[name] = units
 
 
 @pytest.mark.timeout(180 + SECONDS * 2)
 def test_no_card_is_ever_over_and_who_waits_has_no_place(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))
     sys.stdout.write(f"VRAMPACK_SEED={seed} VRAMPACK_CHURN_SECONDS={SECONDS:g}\n")
     for number in range(NODES):
         name = f"gpu-{number:02}"
-        cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+        cluster.add_node(
+            name, cards=cards_annotation(*(published_card(index, uuid=f"{name}-{index}") for index in range(CARDS)))
+        )
     ours = extender()
     scheduler()
     churn = Churn(cluster, Random(seed))
-    with never_over(cluster):
+    with assert_never_oversold(cluster):
         churn.fill()
         ends = time.monotonic() + SECONDS
         while time.monotonic() < ends:
@@ -87,38 +89,38 @@ def test_no_card_is_ever_over_and_who_waits_has_no_place(
     say(cluster, ours, waiting)
 
 
-def left_waiting(cluster: Cluster, ours: Extender) -> list[str]:
+def left_waiting(cluster: ControlPlane, ours: ExtenderProgram) -> list[str]:
     """Pods that the scheduler leaves alone although they fit; afterwards none does, by brute force."""
     with suppress(TimeoutError):
-        cluster.wait(lambda: fitting(ours) == 0, BACKOFF_SECONDS)
+        cluster.wait_until(lambda: fitting(ours) == 0, BACKOFF_SECONDS)
     waiting = with_a_place(cluster)
     for name in waiting:
         wake(cluster, name)
-    cluster.wait(lambda: fitting(ours) == 0, 60, what=lambda: f"bound: {with_a_place(cluster)}")
+    cluster.wait_until(lambda: fitting(ours) == 0, 60, what=lambda: f"bound: {with_a_place(cluster)}")
     assert with_a_place(cluster) == []
     return waiting
 
 
-def fitting(ours: Extender) -> float:
+def fitting(ours: ExtenderProgram) -> float:
     """What the extender itself says; cheap to ask often."""
-    return metric(ours, 'vrampack_pending_pods{reason="fits"}')
+    return read_metric(ours, 'vrampack_pending_pods{reason="fits"}')
 
 
-def with_a_place(cluster: Cluster) -> list[str]:
-    pods, nodes = (cluster.must("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
-    return [name.partition("/")[2] for name in placeable(pods, nodes)]
+def with_a_place(cluster: ControlPlane) -> list[str]:
+    pods, nodes = (cluster.request_ok("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
+    return [name.partition("/")[2] for name in find_placeable_pods(pods, nodes)]
 
 
-def wake(cluster: Cluster, name: str) -> None:
+def wake(cluster: ControlPlane, name: str) -> None:
     patch = {"metadata": {"annotations": {"example.com/woken": "yes"}}}
-    cluster.must("PATCH", f"{PODS}/{name}", patch, content_type="application/merge-patch+json")
+    cluster.request_ok("PATCH", f"{PODS}/{name}", patch, content_type="application/merge-patch+json")
 
 
-def say(cluster: Cluster, ours: Extender, waiting: list[str]) -> None:
-    pods = cluster.must("GET", PODS)["items"]
+def say(cluster: ControlPlane, ours: ExtenderProgram, waiting: list[str]) -> None:
+    pods = cluster.request_ok("GET", PODS)["items"]
     bound = sum("nodeName" in pod["spec"] for pod in pods)
-    done = metric(ours, 'vrampack_bind_total{result="ok"}')
-    refused = metric(ours, 'vrampack_bind_total{result="no_capacity"}')
+    done = read_metric(ours, 'vrampack_bind_total{result="ok"}')
+    refused = read_metric(ours, 'vrampack_bind_total{result="no_capacity"}')
     sys.stdout.write(
         f"bound {bound}, waiting {len(pods) - bound}; binds {done:.0f}, refused {refused:.0f}"
         f" ({100 * refused / (done + refused):.1f} %); waited for the flush: {len(waiting)} {waiting}\n"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import SCHEDULER, installed_configuration
-from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
 from tests.e2e.test_placements import bound
-from tests.e2e.transcripts import Call, calls
+from tests.e2e.transcripts import VerbCallLine, read_verb_calls
 
 Start = Callable[..., Any]
 Pod = dict[str, Any]  # Any: a pod as the API server takes it
@@ -37,19 +37,19 @@ SPREAD = {
 
 
 @pytest.fixture
-def nodes(cluster: Cluster) -> None:
+def nodes(cluster: ControlPlane) -> None:
     """For 4 units: the first is tighter than the second, and no card of the third takes them, which has 9 in all."""
     for name, sizes in ((BEST, [8]), (SECOND, [15]), (SPLIT, [3, 3, 3])):
         published = (
-            a_card(index, units=units, memory_mib=units * 1024, uuid=f"{name}-{index}")
+            published_card(index, units=units, memory_mib=units * 1024, uuid=f"{name}-{index}")
             for index, units in enumerate(sizes)
         )
-        cluster.add_node(name, cards=cards(*published))
+        cluster.add_node(name, cards=cards_annotation(*published))
 
 
 def preferring(name: str, *, much: bool) -> Pod:
     """A pod that would like the second node: in one way, or in three."""
-    pod = a_pod(name, 4, labels=APP)
+    pod = pod_manifest(name, 4, labels=APP)
     pod["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [ON_SECOND]}}
     if much:
         apart = {"preferredDuringSchedulingIgnoredDuringExecution": [BESIDE_NONE]}
@@ -58,23 +58,25 @@ def preferring(name: str, *, much: bool) -> Pod:
     return pod
 
 
-def called(cluster: Cluster, transcript: Path, name: str) -> list[Call]:
+def called(cluster: ControlPlane, transcript: Path, name: str) -> list[VerbCallLine]:
     """All calls about a pod that is bound; the bind is written down a moment after the API shows what it did."""
-    cluster.wait(lambda: verbs(calls(transcript)[name])[-1:] == ["bind"], what=f"the bind of {name} is written down")
-    return calls(transcript)[name]
+    cluster.wait_until(
+        lambda: verbs(read_verb_calls(transcript)[name])[-1:] == ["bind"], what=f"the bind of {name} is written down"
+    )
+    return read_verb_calls(transcript)[name]
 
 
-def verbs(made: list[Call]) -> list[str]:
+def verbs(made: list[VerbCallLine]) -> list[str]:
     return [call.verb for call in made]
 
 
 @pytest.mark.usefixtures("nodes")
 def test_a_plain_pod_costs_one_filter_call(
-    cluster: Cluster, extender: Start, scheduler: Start, transcript: Path
+    cluster: ControlPlane, extender: Start, scheduler: Start, transcript: Path
 ) -> None:
     extender(configuration=AUTO)
     scheduler()
-    cluster.must("POST", PODS, a_pod("plain", 4))
+    cluster.request_ok("POST", PODS, pod_manifest("plain", 4))
 
     assert bound(cluster, "plain")["spec"]["nodeName"] == BEST
     made = called(cluster, transcript, "plain")
@@ -86,7 +88,7 @@ def test_a_plain_pod_costs_one_filter_call(
 @pytest.mark.usefixtures("nodes")
 @pytest.mark.parametrize(("much", "node"), [(False, BEST), (True, SECOND)], ids=["once", "in three ways"])
 def test_a_pod_that_prefers_nodes_is_scored(
-    cluster: Cluster,
+    cluster: ControlPlane,
     extender: Start,
     scheduler: Start,
     transcript: Path,
@@ -96,9 +98,9 @@ def test_a_pod_that_prefers_nodes_is_scored(
     """Ours adds 1000 to the best node and 500 to the next; each preference adds 200 in the shipped profile."""
     extender(configuration=AUTO)
     scheduler()
-    cluster.must("POST", PODS, a_pod("first", 4, labels=APP))
+    cluster.request_ok("POST", PODS, pod_manifest("first", 4, labels=APP))
     assert bound(cluster, "first")["spec"]["nodeName"] == BEST
-    cluster.must("POST", PODS, preferring("prefers", much=much))
+    cluster.request_ok("POST", PODS, preferring("prefers", much=much))
 
     assert bound(cluster, "prefers")["spec"]["nodeName"] == node
     made = called(cluster, transcript, "prefers")
@@ -108,43 +110,45 @@ def test_a_pod_that_prefers_nodes_is_scored(
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_preference_decides_where_the_operator_lets_it(cluster: Cluster, extender: Start, scheduler: Start) -> None:
+def test_a_preference_decides_where_the_operator_lets_it(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
     """With weight 1 ours adds 100 and 50: a single preference of 200 wins."""
     extender(configuration=AUTO)
     scheduler(configuration=installed_configuration(cluster, SCHEDULER).replace("weight: 10\n", "weight: 1\n"))
-    cluster.must("POST", PODS, preferring("prefers", much=False))
+    cluster.request_ok("POST", PODS, preferring("prefers", much=False))
 
     assert bound(cluster, "prefers")["spec"]["nodeName"] == SECOND
 
 
 @pytest.mark.usefixtures("nodes")
 def test_a_nominated_node_is_answered_yes_or_no(
-    cluster: Cluster, extender: Start, scheduler: Start, transcript: Path
+    cluster: ControlPlane, extender: Start, scheduler: Start, transcript: Path
 ) -> None:
     """The scheduler asks about the nominated node alone. Yes is that node, be another one better; after no it asks about all."""
     for name, node in (("yes", SECOND), ("no", SPLIT)):
-        cluster.must("POST", PODS, a_pod(name, 4))
+        cluster.request_ok("POST", PODS, pod_manifest(name, 4))
         nominate(cluster, name, node)
     extender(configuration=AUTO)
     scheduler()
 
     assert [bound(cluster, name)["spec"]["nodeName"] for name in ("yes", "no")] == [SECOND, BEST]
-    asked = calls(transcript)
+    asked = read_verb_calls(transcript)
     assert [filtered(call) for call in asked["yes"] if call.verb == "filter"] == [([SECOND], [SECOND])]
     everywhere = ([BEST, SECOND, SPLIT], [BEST])
     assert [filtered(call) for call in asked["no"] if call.verb == "filter"] == [([SPLIT], []), everywhere]
 
 
-def nominate(cluster: Cluster, name: str, node: str) -> None:
+def nominate(cluster: ControlPlane, name: str, node: str) -> None:
     """As a scheduler that made room there, or another component that knows."""
     body = {"status": {"nominatedNodeName": node}}
-    cluster.must("PATCH", f"{PODS}/{name}/status", body, content_type="application/merge-patch+json")
+    cluster.request_ok("PATCH", f"{PODS}/{name}/status", body, content_type="application/merge-patch+json")
 
 
-def filtered(call: Call) -> tuple[list[str], list[str]]:
+def filtered(call: VerbCallLine) -> tuple[list[str], list[str]]:
     """The nodes asked about, and those that passed."""
     return sorted(call.request["NodeNames"]), call.answer["NodeNames"] or []
 
 
-def scores(call: Call) -> dict[str, int]:
+def scores(call: VerbCallLine) -> dict[str, int]:
     return {each["Host"]: each["Score"] for each in call.answer}

@@ -7,17 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.e2e.bench import BINDING, Bench, cards_of, standing
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import a_card, cards
-from tests.e2e.verb_calls import inspect, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.bench import BINDING, BindBench, bind_bench, read_cards_of
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import cards_annotation, published_card
+from tests.e2e.verb_calls import get_inspect, read_ledger_states
+from tests.fakes.proxy_thread import FaultProxyThread
 
 
 @pytest.fixture
-def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Bench]:
-    with standing(cluster, extender, api_proxy) as made:
+def bench(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
+) -> Iterator[BindBench]:
+    with bind_bench(cluster, extender, api_proxy) as made:
         yield made
 
 
@@ -29,9 +31,9 @@ def thread() -> Iterator[ThreadPoolExecutor]:
 
 
 def test_a_pod_deleted_during_its_bind_is_bound_nowhere_and_holds_nothing(
-    bench: Bench, thread: ThreadPoolExecutor
+    bench: BindBench, thread: ThreadPoolExecutor
 ) -> None:
-    pod = bench.pod()
+    pod = bench.create_pod()
     held = bench.api.when("POST", BINDING).hold(times=1)
     answer = thread.submit(bench.bind, pod)
     bench.api.reached(held)
@@ -42,9 +44,11 @@ def test_a_pod_deleted_during_its_bind_is_bound_nowhere_and_holds_nothing(
     bench.recounted()
 
 
-def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(bench: Bench, thread: ThreadPoolExecutor) -> None:
+def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(
+    bench: BindBench, thread: ThreadPoolExecutor
+) -> None:
     """The Binding was written, the pod is gone before the extender hears of either."""
-    pod = bench.pod()
+    pod = bench.create_pod()
     held = bench.api.when("POST", BINDING).hold_reply(times=1)
     answer = thread.submit(bench.bind, pod)
     bench.api.reached(held)
@@ -53,44 +57,48 @@ def test_a_pod_deleted_before_its_bind_is_answered_leaves_its_place(bench: Bench
 
     answer.result()
     bench.recounted()
-    assert bench.bind(bench.pod("b", 15)) == ""
+    assert bench.bind(bench.create_pod("b", 15)) == ""
 
 
 def test_a_node_deleted_during_a_bind_takes_the_place_with_it(
-    bench: Bench, thread: ThreadPoolExecutor, excused: list[str]
+    bench: BindBench, thread: ThreadPoolExecutor, excused: list[str]
 ) -> None:
     """The API server binds to a node that is gone. That is said truly, and counts if the node comes back."""
     excused.append("pod default/a")
-    pod = bench.pod(units=9)
+    pod = bench.create_pod(units=9)
     held = bench.api.when("POST", BINDING).hold(times=1)
     answer = thread.submit(bench.bind, pod)
     bench.api.reached(held)
-    bench.cluster.must("DELETE", "/api/v1/nodes/gpu-0")
-    bench.cluster.wait(lambda: [each["name"] for each in inspect(bench.extender)["nodes"]] == ["gpu-1"])
+    bench.cluster.request_ok("DELETE", "/api/v1/nodes/gpu-0")
+    bench.cluster.wait_until(lambda: [each["name"] for each in get_inspect(bench.extender)["nodes"]] == ["gpu-1"])
     held.release()
 
     assert answer.result() == ""
-    assert bench.node_of() == "gpu-0"
+    assert bench.read_node_of() == "gpu-0"
     bench.recounted()
-    bench.cluster.add_node("gpu-0", cards=cards_of("gpu-0"))
-    bench.cluster.wait(lambda: states(bench.extender) == {"a on gpu-0/0": "bound, 9"}, what="it counts again")
-    assert "no card with enough free memory" in bench.bind(bench.pod("b", 9))
+    bench.cluster.add_node("gpu-0", cards=read_cards_of("gpu-0"))
+    bench.cluster.wait_until(
+        lambda: read_ledger_states(bench.extender) == {"a on gpu-0/0": "bound, 9"}, what="it counts again"
+    )
+    assert "no card with enough free memory" in bench.bind(bench.create_pod("b", 9))
     bench.recounted()
 
 
 def test_a_node_that_comes_back_with_other_cards_gives_no_room_that_its_pods_may_have(
-    bench: Bench, excused: list[str]
+    bench: BindBench, excused: list[str]
 ) -> None:
     """Nobody knows where its old pod is now, so it counts on every card."""
     excused.append("pod default/a")
     bench.bound(units=9)
-    bench.cluster.must("DELETE", "/api/v1/nodes/gpu-0")
-    bench.cluster.add_node("gpu-0", cards=cards(a_card(0, uuid="GPU-new-0"), a_card(1, uuid="GPU-new-1")))
+    bench.cluster.request_ok("DELETE", "/api/v1/nodes/gpu-0")
+    bench.cluster.add_node(
+        "gpu-0", cards=cards_annotation(published_card(0, uuid="GPU-new-0"), published_card(1, uuid="GPU-new-1"))
+    )
 
-    bench.cluster.wait(
-        lambda: states(bench.extender) == {"a on gpu-0/0": "bound, 9", "a on gpu-0/1": "bound, 9"},
+    bench.cluster.wait_until(
+        lambda: read_ledger_states(bench.extender) == {"a on gpu-0/0": "bound, 9", "a on gpu-0/1": "bound, 9"},
         what="the pod counts on both new cards",
     )
-    assert "no card with enough free memory" in bench.bind(bench.pod("b", 9))
-    assert bench.bind(bench.pod("c", 6)) == ""
+    assert "no card with enough free memory" in bench.bind(bench.create_pod("b", 9))
+    assert bench.bind(bench.create_pod("c", 6)) == ""
     bench.recounted()

@@ -11,9 +11,9 @@ from typing import Protocol
 import pytest
 import yaml
 
-from tests.cli.demo.running import kept_up
-from tests.e2e.binaries import locate
-from tests.e2e.waiting import until
+from tests.cli.demo.running import demo_kept_running
+from tests.e2e.binaries import locate_programs
+from tests.e2e.waiting import wait_until
 
 POD = {
     "apiVersion": "v1",
@@ -32,11 +32,11 @@ class Kubectl(Protocol):
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
     """The real kubectl with the kubeconfig that the demo names; anything but success fails the test."""
-    with kept_up(folder=tmp_path) as (document, _):
+    with demo_kept_running(folder=tmp_path) as (document, _):
 
         def call(*arguments: str, stdin: object = None) -> str:
             done = subprocess.run(
-                [locate()["kubectl"], "--kubeconfig", document["kubeconfig"], *arguments],
+                [locate_programs()["kubectl"], "--kubeconfig", document["kubeconfig"], *arguments],
                 input=None if stdin is None else yaml.safe_dump(stdin),
                 capture_output=True,
                 text=True,
@@ -78,12 +78,12 @@ def test_describe_says_why_a_pod_waits(kubectl: Kubectl) -> None:
 def test_apply_places_a_pod_and_delete_makes_room_for_the_one_that_waits(kubectl: Kubectl) -> None:
     """3 of the 7 units that are left; then the app goes, and 8 of 15 - 3 are there for the pod of 8."""
     assert kubectl("apply", "-f", "-", stdin=POD) == "pod/mine created\n"
-    until(lambda: pods(kubectl)["mine"] == ("cn-hangzhou.192.168.2.167", "Running"), what="mine runs")
+    wait_until(lambda: pods(kubectl)["mine"] == ("cn-hangzhou.192.168.2.167", "Running"), what="mine runs")
     assert kubectl("apply", "-f", "-", stdin=POD) == "pod/mine unchanged\n"
 
     assert kubectl("delete", "statefulset", "app-3g-v1").startswith('statefulset.apps "app-3g-v1" deleted')
-    until(lambda: pods(kubectl).keys() == {"mine", "app-late"}, what="the app is gone")
-    until(lambda: pods(kubectl)["app-late"][1] == "Running", what="app-late runs")
+    wait_until(lambda: pods(kubectl).keys() == {"mine", "app-late"}, what="the app is gone")
+    wait_until(lambda: pods(kubectl)["app-late"][1] == "Running", what="app-late runs")
 
     assert kubectl("delete", "pod", "mine", "app-late").startswith('pod "mine" deleted')
     assert pods(kubectl) == {}

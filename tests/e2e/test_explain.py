@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
 from tests.e2e.processes import REPOSITORY
-from tests.e2e.verb_calls import states
+from tests.e2e.verb_calls import read_ledger_states
 
 Start = Callable[..., Any]
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -25,17 +25,19 @@ RULES = (
 
 
 @pytest.fixture
-def reader(cluster: Cluster) -> Iterator[Path]:
+def reader(cluster: ControlPlane) -> Iterator[Path]:
     """The kubeconfig of somebody who may read pods and nodes, and nothing else."""
     namespace = cluster.namespace("reader")
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": namespace}
     metadata = {"name": namespace}
-    cluster.must("POST", f"{ROLES}/clusterroles", {"metadata": metadata, "rules": RULES})
-    cluster.must("POST", f"{ROLES}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]})
+    cluster.request_ok("POST", f"{ROLES}/clusterroles", {"metadata": metadata, "rules": RULES})
+    cluster.request_ok(
+        "POST", f"{ROLES}/clusterrolebindings", {"metadata": metadata, "roleRef": role, "subjects": [subject]}
+    )
     yield cluster.kubeconfig(namespace, "default")
     for kind in ("clusterrolebindings", "clusterroles"):
-        cluster.must("DELETE", f"{ROLES}/{kind}/{namespace}")
+        cluster.request_ok("DELETE", f"{ROLES}/{kind}/{namespace}")
 
 
 def explain(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -49,29 +51,29 @@ def explained(kubeconfig: Path, name: str) -> Any:  # noqa: ANN401 - a JSON docu
     return json.loads(done.stdout)
 
 
-def create(cluster: Cluster, name: str, units: int) -> None:
-    cluster.must("POST", PODS, a_pod(name, units))
+def create(cluster: ControlPlane, name: str, units: int) -> None:
+    cluster.request_ok("POST", PODS, pod_manifest(name, units))
 
 
-def until_bound(cluster: Cluster, name: str) -> None:
-    cluster.wait(lambda: "nodeName" in cluster.must("GET", f"{PODS}/{name}")["spec"], what=f"{name} bound")
+def until_bound(cluster: ControlPlane, name: str) -> None:
+    cluster.wait_until(lambda: "nodeName" in cluster.request_ok("GET", f"{PODS}/{name}")["spec"], what=f"{name} bound")
 
 
-def until_refused(cluster: Cluster, name: str) -> str:
+def until_refused(cluster: ControlPlane, name: str) -> str:
     """The scheduler's message."""
 
     def look() -> str:
-        conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+        conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
         return next((str(each.get("message", "")) for each in conditions if each["type"] == "PodScheduled"), "")
 
-    return cluster.wait(look, what=f"{name} refused")
+    return cluster.wait_until(look, what=f"{name} refused")
 
 
 def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(
-    cluster: Cluster, extender: Start, scheduler: Start, reader: Path
+    cluster: ControlPlane, extender: Start, scheduler: Start, reader: Path
 ) -> None:
     """Two pods of 4 share a card of 15 and 7 stay free; the other card has 3. The scheduler's own sum, 10, would do for 8."""
-    cluster.add_node("gpu-1", cards=cards(a_card(0), a_card(1)))
+    cluster.add_node("gpu-1", cards=cards_annotation(published_card(0), published_card(1)))
     service = extender()
     scheduler()
     for name, units in (("app-0", 4), ("app-1", 4), ("large", 12)):
@@ -87,11 +89,11 @@ def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(
     assert f"0/1 nodes are available: {count} {reason}." in message
     assert [(card["freeUnits"], card["missingUnits"]) for card in told["nodes"][0]["cards"]] == [(7, 1), (3, 5)]
     assert told["next"] == ("free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card")
-    cluster.must("DELETE", f"{PODS}/app-0")
-    cluster.wait(lambda: "app-0" not in str(states(service)), what="the extender has seen it go")
+    cluster.request_ok("DELETE", f"{PODS}/app-0")
+    cluster.wait_until(lambda: "app-0" not in str(read_ledger_states(service)), what="the extender has seen it go")
     # The scheduler may have asked a moment before; a write to the pod has it ask again.
     annotation = {"metadata": {"annotations": {"example.com/ask": "again"}}}
-    cluster.must("PATCH", f"{PODS}/waits", annotation, content_type="application/merge-patch+json")
+    cluster.request_ok("PATCH", f"{PODS}/waits", annotation, content_type="application/merge-patch+json")
     until_bound(cluster, "waits")
     bound = explained(reader, "waits")
     assert (bound["pod"]["state"], bound["placement"]["node"]) == ("bound", "gpu-1")
@@ -100,10 +102,10 @@ def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(
 
 
 def test_the_founding_node_is_full_by_the_schedulers_own_sum(
-    cluster: Cluster, extender: Start, scheduler: Start, reader: Path
+    cluster: ControlPlane, extender: Start, scheduler: Start, reader: Path
 ) -> None:
     """4 + 4 + 8 are more than 15: the scheduler does not even ask the extender. The card lacks 1 all the same."""
-    cluster.add_node("gpu-1", cards=cards(a_card(0)))
+    cluster.add_node("gpu-1", cards=cards_annotation(published_card(0)))
     extender()
     scheduler()
     for name in ("app-0", "app-1"):
@@ -124,7 +126,7 @@ def test_the_founding_node_is_full_by_the_schedulers_own_sum(
     )
 
 
-def test_who_may_not_read_is_told_what_is_needed(cluster: Cluster) -> None:
+def test_who_may_not_read_is_told_what_is_needed(cluster: ControlPlane) -> None:
     namespace = cluster.namespace("nobody")
     done = explain(cluster.kubeconfig(namespace, "default"), "waits")
     assert (done.returncode, done.stdout) == (1, "")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
-from tests.e2e.processes import REPOSITORY, Process
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
+from tests.e2e.processes import REPOSITORY, ManagedProcess
 from vrampack.cli import plugin
 from vrampack.cli.inspect import kubectl
 
@@ -26,23 +26,23 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
-def inspector(cluster: Cluster) -> Iterator[Path]:
+def inspector(cluster: ControlPlane) -> Iterator[Path]:
     """A kubeconfig whose account has the role that docs/cli.md asks for."""
     rules = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}]
     account = {"kind": "ServiceAccount", "namespace": "default", "name": ROLE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE}
     made = {"metadata": {"name": ROLE}}
-    cluster.must("POST", "/api/v1/namespaces/default/serviceaccounts", made)
-    cluster.must("POST", f"{RBAC}/clusterroles", made | {"rules": rules})
-    cluster.must("POST", f"{RBAC}/clusterrolebindings", made | {"roleRef": role, "subjects": [account]})
+    cluster.request_ok("POST", "/api/v1/namespaces/default/serviceaccounts", made)
+    cluster.request_ok("POST", f"{RBAC}/clusterroles", made | {"rules": rules})
+    cluster.request_ok("POST", f"{RBAC}/clusterrolebindings", made | {"roleRef": role, "subjects": [account]})
     yield cluster.kubeconfig("default", ROLE)
-    cluster.must("DELETE", f"{RBAC}/clusterrolebindings/{ROLE}")
-    cluster.must("DELETE", f"{RBAC}/clusterroles/{ROLE}")
-    cluster.must("DELETE", f"/api/v1/namespaces/default/serviceaccounts/{ROLE}")
+    cluster.request_ok("DELETE", f"{RBAC}/clusterrolebindings/{ROLE}")
+    cluster.request_ok("DELETE", f"{RBAC}/clusterroles/{ROLE}")
+    cluster.request_ok("DELETE", f"/api/v1/namespaces/default/serviceaccounts/{ROLE}")
 
 
 @pytest.fixture
-def inspect(cluster: Cluster, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def inspect(cluster: ControlPlane, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `kubectl inspect cgpu` with the built plugin on PATH."""
     plugin.build_plugin(tmp_path / "bin" / "kubectl-inspect-cgpu")
     folders = (tmp_path / "bin", cluster.binaries["kubectl"].parent, Path(sys.executable).parent)
@@ -61,16 +61,16 @@ def inspect(cluster: Cluster, tmp_path: Path) -> Callable[..., subprocess.Comple
     return run
 
 
-def a_node_with_an_address(cluster: Cluster) -> None:
-    cluster.add_node(NODE, cards=cards(a_card(0)))
+def a_node_with_an_address(cluster: ControlPlane) -> None:
+    cluster.add_node(NODE, cards=cards_annotation(published_card(0)))
     address = {"addresses": [{"type": "InternalIP", "address": "192.168.2.167"}]}
-    cluster.must("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": address}, content_type=MERGE)
+    cluster.request_ok("PATCH", f"/api/v1/nodes/{NODE}/status", {"status": address}, content_type=MERGE)
 
 
 def test_the_founding_scenario_is_shown_while_no_extender_runs(
-    cluster: Cluster,
-    extender: Callable[..., Extender],
-    scheduler: Callable[..., Process],
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
     inspector: Path,
     inspect: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
@@ -80,8 +80,8 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
     assert (before.returncode, before.stdout, before.stderr) == (0, golden("recorded-empty.summary"), "")
     service, scheduling = extender(), scheduler()
     for at in (0, 1):
-        cluster.must("POST", PODS, a_pod(f"app-3g-v1-{at}", 4))
-    cluster.wait(lambda: len(bound_pods(cluster)) == 2, what="both pods bound")
+        cluster.request_ok("POST", PODS, pod_manifest(f"app-3g-v1-{at}", 4))
+    cluster.wait_until(lambda: len(bound_pods(cluster)) == 2, what="both pods bound")
     scheduling.stop()
     service.process.stop()
     for form, flags in (("summary", ()), ("details", ("-d",))):
@@ -96,7 +96,7 @@ def test_the_founding_scenario_is_shown_while_no_extender_runs(
 
 
 def test_who_has_no_right_is_told_which_one(
-    cluster: Cluster, inspect: Callable[..., subprocess.CompletedProcess[str]]
+    cluster: ControlPlane, inspect: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """As itself, and as somebody whom the administrator impersonates: kubectl's flags choose who asks."""
     somebody = "system:serviceaccount:default:default"
@@ -118,15 +118,15 @@ def test_a_server_that_is_not_there_is_a_no(inspect: Callable[..., subprocess.Co
 
 
 def test_pages_and_selectors_of_the_real_server_lose_nothing(
-    cluster: Cluster, inspector: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: ControlPlane, inspector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seven pods on the node come in pages of two; one that has finished and one that waits are not sent."""
     a_node_with_an_address(cluster)
     for at in range(8):
-        cluster.must("POST", PODS, a_plain_pod(f"p{at}", node=NODE))
-    cluster.must("POST", PODS, a_plain_pod("waiting", node=None))
+        cluster.request_ok("POST", PODS, a_plain_pod(f"p{at}", node=NODE))
+    cluster.request_ok("POST", PODS, a_plain_pod("waiting", node=None))
     finished = {"status": {"phase": "Succeeded"}}
-    cluster.must("PATCH", f"{PODS}/p3/status", finished, content_type=MERGE)
+    cluster.request_ok("PATCH", f"{PODS}/p3/status", finished, content_type=MERGE)
     monkeypatch.setattr(kubectl, "PAGE_SIZE", 2)
     monkeypatch.setenv("HOME", str(cluster.directory))
     reader = kubectl.KubectlReader([f"--kubeconfig={inspector}"], str(cluster.binaries["kubectl"]))
@@ -142,8 +142,8 @@ def a_plain_pod(name: str, *, node: str | None) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec | ({"nodeName": node} if node else {})}
 
 
-def bound_pods(cluster: Cluster) -> list[dict[str, Any]]:
-    return [pod for pod in cluster.must("GET", PODS)["items"] if "nodeName" in pod["spec"]]
+def bound_pods(cluster: ControlPlane) -> list[dict[str, Any]]:
+    return [pod for pod in cluster.request_ok("GET", PODS)["items"] if "nodeName" in pod["spec"]]
 
 
 def golden(name: str) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster import WORKLOADS, Cluster, Json
-from tests.e2e.objects import PODS, a_pod
-from tests.e2e.processes import Process
+from tests.e2e.cluster import WORKLOADS, ControlPlane, Json
+from tests.e2e.objects import PODS, pod_manifest
+from tests.e2e.processes import ManagedProcess
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.render import render
-from tests.manifests.kustomization import MANIFESTS, rendered, template, workload
+from tests.e2e.render import render_manifests
+from tests.manifests.kustomization import MANIFESTS, find_pod_template, find_workload, load_rendered
 
 SHAPE = MANIFESTS / "second-scheduler"
 DOCS = MANIFESTS.parent / "docs"
@@ -27,21 +27,23 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/vrampack-schedul
 
 
 @pytest.fixture
-def installed(cluster: Cluster) -> Iterator[Cluster]:
+def installed(cluster: ControlPlane) -> Iterator[ControlPlane]:
     cluster.kubectl("apply", "--warnings-as-errors", "-k", SHAPE)
     yield cluster
-    for item in rendered("second-scheduler"):
+    for item in load_rendered("second-scheduler"):
         if item["kind"] in WORKLOADS:
             name = item["metadata"]["name"]
             cluster.kubectl("delete", "--ignore-not-found", "-n", NAMESPACE, item["kind"], name)
 
 
-def test_both_replicas_are_admitted_and_left_as_they_are(installed: Cluster) -> None:
+def test_both_replicas_are_admitted_and_left_as_they_are(installed: ControlPlane) -> None:
     """By the namespace's profile, the quota for critical pods, and our own policies."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    pods = installed.wait(lambda: _exactly(2, installed.must("GET", path)["items"]), what="two pods are made")
+    pods = installed.wait_until(
+        lambda: _exactly(2, installed.request_ok("GET", path)["items"]), what="two pods are made"
+    )
 
-    template = installed.must("GET", DEPLOYMENT)["spec"]["template"]["spec"]
+    template = installed.request_ok("GET", DEPLOYMENT)["spec"]["template"]["spec"]
     for pod in pods or ():
         assert pod["spec"]["schedulerName"] == "default-scheduler"
         assert pod["spec"]["priority"] == 2_000_000_000
@@ -49,7 +51,7 @@ def test_both_replicas_are_admitted_and_left_as_they_are(installed: Cluster) -> 
             assert [made.get("env") for made in pod["spec"][kind]] == [made.get("env") for made in template[kind]]
 
 
-def test_a_second_apply_changes_nothing(installed: Cluster) -> None:
+def test_a_second_apply_changes_nothing(installed: ControlPlane) -> None:
     """Kubectl says `configured` of some kinds even then; the generation tells whether anything was."""
 
     def generations() -> dict[tuple[str, str], int]:
@@ -58,29 +60,31 @@ def test_a_second_apply_changes_nothing(installed: Cluster) -> None:
 
     before = generations()
     installed.kubectl("apply", "--warnings-as-errors", "-k", SHAPE)
-    assert len(before) == len(rendered("second-scheduler"))
+    assert len(before) == len(load_rendered("second-scheduler"))
     assert generations() == before
 
 
 @pytest.mark.parametrize(("workload_name", "quota"), QUOTAS.items(), ids=QUOTAS)
 def test_a_cluster_that_limits_critical_pods_lets_ours_in_by_the_quota_that_ships(
-    cluster: Cluster, workload_name: str, quota: str
+    cluster: ControlPlane, workload_name: str, quota: str
 ) -> None:
     """The API server of this suite limits them, as some managed ones do."""
-    made = template(workload("second-scheduler", workload_name))
+    made = find_pod_template(find_workload("second-scheduler", workload_name))
     pod = {"metadata": {"name": "replica"}, "spec": made["spec"]}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
     assert cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED
     try:
         cluster.kubectl("delete", "-n", NAMESPACE, "resourcequota", quota)
-        refused = cluster.wait(lambda: _refused(cluster.request("POST", path, pod)), what="the quota is gone")
+        refused = cluster.wait_until(lambda: _refused(cluster.request("POST", path, pod)), what="the quota is gone")
     finally:
         cluster.install_manifests()
     assert "insufficient quota to match these scopes" in str(refused)
-    cluster.wait(lambda: cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED, what="the quota counts again")
+    cluster.wait_until(
+        lambda: cluster.request("POST", path, pod)[0] == HTTPStatus.CREATED, what="the quota counts again"
+    )
 
 
-def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: Cluster) -> None:
+def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: ControlPlane) -> None:
     """The very command of docs/install.md."""
     text = (DOCS / "install.md").read_text().replace("\\\n", " ")
     (command,) = re.findall(r"^kubectl (run probe .*)$", text, re.MULTILINE)
@@ -90,21 +94,23 @@ def test_the_check_of_the_manual_says_that_pods_are_wired(cluster: Cluster) -> N
     assert len(said) == 7
 
 
-def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: Cluster) -> None:
+def test_an_uninstall_leaves_nothing_and_takes_no_pod_along(cluster: ControlPlane) -> None:
     """A namespace takes its time to go; whatever stands in it may be gone before kubectl asks."""
-    cluster.must("POST", PODS, a_pod("asks", 4))
+    cluster.request_ok("POST", PODS, pod_manifest("asks", 4))
     try:
         cluster.kubectl("delete", "--ignore-not-found", "-k", SHAPE)
-        kinds = {item["kind"].lower() for item in rendered("second-scheduler")}
+        kinds = {item["kind"].lower() for item in load_rendered("second-scheduler")}
         left = cluster.kubectl("get", ",".join(sorted(kinds)), "-A", "-l", "app.kubernetes.io/part-of=vrampack")
-        cluster.wait(lambda: not _is_wired(cluster), what="new pods are left alone")
+        cluster.wait_until(lambda: not _is_wired(cluster), what="new pods are left alone")
     finally:
         cluster.install_manifests()
     assert left.stdout == ""
-    assert cluster.must("GET", f"{PODS}/asks")["spec"]["schedulerName"] == "vrampack"
+    assert cluster.request_ok("GET", f"{PODS}/asks")["spec"]["schedulerName"] == "vrampack"
 
 
-def test_two_schedulers_are_ready_although_one_leads(cluster: Cluster, scheduler: Callable[..., Process]) -> None:
+def test_two_schedulers_are_ready_although_one_leads(
+    cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
+) -> None:
     """Readiness is that its caches are filled: a rollout and a disruption budget count the one that waits."""
     for _ in range(2):
         scheduler()
@@ -114,7 +120,7 @@ def test_two_schedulers_are_ready_although_one_leads(cluster: Cluster, scheduler
         _, lease = cluster.request("GET", path)
         return str(lease.get("spec", {}).get("holderIdentity", ""))
 
-    assert cluster.wait(holder, what="one of them leads")
+    assert cluster.wait_until(holder, what="one of them leads")
 
 
 def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: Path) -> None:
@@ -162,15 +168,15 @@ def test_an_overlay_of_your_own_takes_your_registry_and_your_settings(tmp_path: 
     }
 
 
-def test_an_agent_for_the_kernel_module_is_taken_by_an_api_server(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_agent_for_the_kernel_module_is_taken_by_an_api_server(cluster: ControlPlane, tmp_path: Path) -> None:
     """One refuses CAP_SYS_ADMIN beside `allowPrivilegeEscalation: false` when it is spelled with its prefix."""
     _overlay(tmp_path, {"resources": [SHAPE], "components": [MANIFESTS / "agent" / "kmod"]})
     cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", tmp_path)
 
 
-def _is_wired(cluster: Cluster) -> bool:
+def _is_wired(cluster: ControlPlane) -> bool:
     """Whether admission still does something to a pod that asks."""
-    made = cluster.must("POST", f"{PODS}?dryRun=All", a_pod("later", 4, scheduler="default-scheduler"))
+    made = cluster.request_ok("POST", f"{PODS}?dryRun=All", pod_manifest("later", 4, scheduler="default-scheduler"))
     return made["spec"]["schedulerName"] == "vrampack" or "env" in made["spec"]["containers"][0]
 
 
@@ -184,7 +190,7 @@ def _overlay(folder: Path, wanted: dict[str, list[Json]]) -> dict[tuple[str, str
     for kind in ("resources", "components"):
         wanted[kind] = [os.path.relpath(path, folder) for path in wanted[kind]]
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(wanted))
-    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(render(folder))}
+    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(render_manifests(folder))}
 
 
 def _exactly(count: int, found: list[Json]) -> list[Json] | None:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
 from tests.e2e.processes import LOOPBACK
-from tests.e2e.verb_calls import metric, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.verb_calls import read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 ROUNDS = int(os.environ.get("VRAMPACK_KICK_ROUNDS", "10"))
 """Set the variable to 1000 for a figure that means something (20 minutes); ten show whether it works at all."""
@@ -37,9 +37,11 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def ours(cluster: Cluster, extender: Start, scheduler: Start, api_proxy: ProxyThread) -> Iterator[Extender]:
+def ours(
+    cluster: ControlPlane, extender: Start, scheduler: Start, api_proxy: FaultProxyThread
+) -> Iterator[ExtenderProgram]:
     """An extender behind the failing proxy, the real scheduler, and one node of one card of 15 units."""
-    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     started = extender(api=(LOOPBACK, api_proxy.port))
     scheduler()
     yield started
@@ -48,7 +50,7 @@ def ours(cluster: Cluster, extender: Start, scheduler: Start, api_proxy: ProxyTh
 
 @pytest.mark.timeout(120 + 5 * ROUNDS)
 def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     chance = random.Random(4)
     took: list[float] = []
@@ -67,84 +69,95 @@ def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
     assert took[len(took) // 2] <= GOAL_SECONDS
     assert took[-1] <= LONGEST_SECONDS
     assert ROUNDS // 2 <= kicked <= ROUNDS + 1
-    assert metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
-def test_a_bind_that_came_to_nothing_lets_the_next_in(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_bind_that_came_to_nothing_lets_the_next_in(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
     """The Binding is lost, so its place is held; that a pod without a node is gone makes no room for the scheduler."""
     lost = api_proxy.when("POST", BINDING).cut()
     created(cluster, "first")
-    cluster.wait(lambda: states(ours) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held")
+    cluster.wait_until(
+        lambda: read_ledger_states(ours) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held"
+    )
     waiting = refused(cluster, created(cluster, "second"))
     lost.stop()
     delete(cluster, "first")
     bound(cluster, waiting)
     assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
-    assert metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
-def test_a_healed_card_is_used(cluster: Cluster, ours: Extender, api_proxy: ProxyThread) -> None:
+def test_a_healed_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
     """The node's annotation wakes the pod; it is asked about while our watch still shows the sick card."""
-    publish(cluster, a_card(0, healthy=False))
-    cluster.wait(lambda: metric(ours, 'vrampack_pending_pods{reason="fits"}') == 0)
+    publish(cluster, published_card(0, healthy=False))
+    cluster.wait_until(lambda: read_metric(ours, 'vrampack_pending_pods{reason="fits"}') == 0)
     waiting = refused(cluster, created(cluster, "a"))
     api_proxy.freeze_watches()
     before = asked(ours)
-    publish(cluster, a_card(0))
-    cluster.wait(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    publish(cluster, published_card(0))
+    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
     api_proxy.thaw_watches()
     bound(cluster, waiting)
     assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
-    assert metric(ours, "vrampack_bound_after_flush_total") == 0
+    assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
 def seconds_to_follow(
-    cluster: Cluster, ours: Extender, api_proxy: ProxyThread, held: str, waiting: str, late_seconds: float
+    cluster: ControlPlane,
+    ours: ExtenderProgram,
+    api_proxy: FaultProxyThread,
+    held: str,
+    waiting: str,
+    late_seconds: float,
 ) -> float:
     """`held` is deleted while the watch says nothing; how long after it speaks `waiting` is bound."""
-    cluster.wait(lambda: f"{held} on gpu-0/0" in states(ours), what="the watch is on time again")
+    cluster.wait_until(lambda: f"{held} on gpu-0/0" in read_ledger_states(ours), what="the watch is on time again")
     api_proxy.freeze_watches()
     before = asked(ours)
     delete(cluster, held)
-    cluster.wait(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
     due = time.monotonic() + late_seconds
-    cluster.wait(lambda: time.monotonic() > due, what="the watch is as late as it shall be")
+    cluster.wait_until(lambda: time.monotonic() > due, what="the watch is as late as it shall be")
     api_proxy.thaw_watches()
     started = time.monotonic()
     bound(cluster, waiting)
     return time.monotonic() - started
 
 
-def created(cluster: Cluster, name: str, units: int = 15) -> str:
-    return str(cluster.must("POST", PODS, a_pod(name, units))["metadata"]["name"])
+def created(cluster: ControlPlane, name: str, units: int = 15) -> str:
+    return str(cluster.request_ok("POST", PODS, pod_manifest(name, units))["metadata"]["name"])
 
 
-def delete(cluster: Cluster, name: str) -> None:
-    cluster.must("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+def delete(cluster: ControlPlane, name: str) -> None:
+    cluster.request_ok("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
 
-def publish(cluster: Cluster, card: dict[str, object]) -> None:
-    patch = {"metadata": {"annotations": {"vrampack.dev/cards": cards(card)}}}
-    cluster.must("PATCH", "/api/v1/nodes/gpu-0", patch, content_type="application/merge-patch+json")
+def publish(cluster: ControlPlane, card: dict[str, object]) -> None:
+    patch = {"metadata": {"annotations": {"vrampack.dev/cards": cards_annotation(card)}}}
+    cluster.request_ok("PATCH", "/api/v1/nodes/gpu-0", patch, content_type="application/merge-patch+json")
 
 
-def bound(cluster: Cluster, name: str) -> str:
-    cluster.wait(lambda: "nodeName" in cluster.must("GET", f"{PODS}/{name}")["spec"], what=f"{name} is bound")
+def bound(cluster: ControlPlane, name: str) -> str:
+    cluster.wait_until(
+        lambda: "nodeName" in cluster.request_ok("GET", f"{PODS}/{name}")["spec"], what=f"{name} is bound"
+    )
     return name
 
 
-def refused(cluster: Cluster, name: str) -> str:
+def refused(cluster: ControlPlane, name: str) -> str:
     """The scheduler has said of it that it fits nowhere."""
 
     def is_refused() -> bool:
-        conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+        conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
         return any(each.get("reason") == "Unschedulable" for each in conditions)
 
-    cluster.wait(is_refused, what=f"{name} is refused")
+    cluster.wait_until(is_refused, what=f"{name} is refused")
     return name
 
 
-def asked(ours: Extender) -> int:
+def asked(ours: ExtenderProgram) -> int:
     """How often filter was called."""
     if ours.front is None:
         raise ValueError("nobody counts the calls of an extender without a front")

@@ -14,45 +14,45 @@ from random import Random
 
 import pytest
 
-from tests.e2e.auditing import broken_promises, never_over, wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.kills import KILLS, Scene, kill_and_start
-from tests.e2e.processes import LOOPBACK, Process
-from tests.e2e.stream import Stream
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_recounted
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.kills import KILLS, KillScene, kill_and_start
+from tests.e2e.processes import LOOPBACK, ManagedProcess
+from tests.e2e.stream import PodStream
+from tests.fakes.proxy_thread import FaultProxyThread
 
 DEATHS = int(os.environ.get("VRAMPACK_KILLS", "12"))
 
 
 @pytest.mark.timeout(90 + 20 * DEATHS)
 def test_nothing_is_lost_in_a_kill(
-    cluster: Cluster,
-    extender: Callable[..., Extender],
-    scheduler: Callable[..., Process],
-    api_proxy: ProxyThread,
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
+    api_proxy: FaultProxyThread,
     transcript: Path,
 ) -> None:
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))
     sys.stdout.write(f"VRAMPACK_SEED={seed} VRAMPACK_KILLS={DEATHS}\n")
     random = Random(seed)
-    stream = Stream(cluster, random)
+    stream = PodStream(cluster, random)
     ours = extender(api=(LOOPBACK, api_proxy.port))
     assert ours.front
-    scene = Scene(ours, ours.front, api_proxy, stream, random)
+    scene = KillScene(ours, ours.front, api_proxy, stream, random)
     scheduler()
-    with never_over(cluster):
+    with assert_never_oversold(cluster):
         for deaths in in_batches(DEATHS, random):
             for kill in deaths:
                 sys.stdout.write(f"{kill.__name__}\n")
                 kill_and_start(scene, kill)
             stream.wait_bound()
             scene.front.settled()
-            assert broken_promises(cluster, transcript=transcript) == ""
+            assert audit_cluster(cluster, transcript=transcript) == ""
             wait_until_recounted(cluster, ours)
 
 
-def in_batches(count: int, random: Random) -> list[list[Callable[[Scene], None]]]:
+def in_batches(count: int, random: Random) -> list[list[Callable[[KillScene], None]]]:
     """So many deaths in all, each kind as often as any other, in an order of chance."""
     deaths = [KILLS[number % len(KILLS)] for number in range(count)]
     batches = [deaths[at : at + len(KILLS)] for at in range(0, count, len(KILLS))]

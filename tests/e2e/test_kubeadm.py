@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e import kubeadm
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
-from tests.e2e.processes import Process
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.e2e.processes import ManagedProcess
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.verb_calls import metric
+from tests.e2e.verb_calls import read_metric
 from tests.manifests.kustomization import MANIFESTS
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _shape(cluster: Cluster) -> Iterator[None]:
-    with kubeadm.shape(cluster):
+def _shape(cluster: ControlPlane) -> Iterator[None]:
+    with kubeadm.with_kubeadm_shape(cluster):
         yield
 
 
-def test_the_patch_adds_the_configuration_and_where_it_lies(cluster: Cluster) -> None:
+def test_the_patch_adds_the_configuration_and_where_it_lies(cluster: ControlPlane) -> None:
     before, after = kubeadm.STATIC_POD["spec"], kubeadm.patched_static_pod(cluster)["spec"]
     (was,), (now,) = before["containers"], after["containers"]
     folder = "/etc/kubernetes/vrampack"
@@ -39,41 +39,43 @@ def test_the_patch_adds_the_configuration_and_where_it_lies(cluster: Cluster) ->
 
 
 def test_the_clusters_own_scheduler_binds_with_a_record(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
-    cluster.add_node("gpu-0", cards=cards(a_card(0), a_card(1)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     extender()
     scheduler(**kubeadm.scheduler_options(cluster))
     for name in ("a", "b"):
-        cluster.must("POST", PODS, a_pod(name, 4, scheduler="default-scheduler"))
+        cluster.request_ok("POST", PODS, pod_manifest(name, 4, scheduler="default-scheduler"))
     plain = {"name": "main", "image": "example.com/plain:1"}
-    cluster.must("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
+    cluster.request_ok("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
 
     def bound() -> list[Json] | None:
-        pods = cluster.must("GET", PODS)["items"]
+        pods = cluster.request_ok("GET", PODS)["items"]
         return pods if len(pods) == 3 and all("nodeName" in pod["spec"] for pod in pods) else None
 
-    pods = {pod["metadata"]["name"]: pod for pod in cluster.wait(bound, what="three pods are bound") or ()}
-    records = {name: allocation(pod) for name, pod in pods.items()}
+    pods = {pod["metadata"]["name"]: pod for pod in cluster.wait_until(bound, what="three pods are bound") or ()}
+    records = {name: read_allocation_record(pod) for name, pod in pods.items()}
     assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"default-scheduler"}
     assert records["plain"] is None
     assert [card["index"] for name in ("a", "b") for card in records[name]["cards"]] == [0, 0]
 
 
-def test_its_own_role_lets_the_extender_look_around(cluster: Cluster, extender: Callable[..., Extender]) -> None:
+def test_its_own_role_lets_the_extender_look_around(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
+) -> None:
     """In the other shape the scheduler's role would let it anyway. Nobody hands it that scheduler's configuration here."""
     running = extender()
-    cluster.wait(lambda: metric(running, "vrampack_device_class_conflicts") == 0, what="it has looked")
-    assert metric(running, "vrampack_scheduler_config_findings") == -1
+    cluster.wait_until(lambda: read_metric(running, "vrampack_device_class_conflicts") == 0, what="it has looked")
+    assert read_metric(running, "vrampack_scheduler_config_findings") == -1
 
 
-def test_control_plane_hosts_and_no_others_get_an_extender(cluster: Cluster) -> None:
+def test_control_plane_hosts_and_no_others_get_an_extender(cluster: ControlPlane) -> None:
     """Made by the real controller, admitted under the namespace's profile and quota."""
     cluster.kubectl("apply", "-k", MANIFESTS / "kubeadm")  # the cleaning after a test takes workloads away
     cluster.add_node("control-plane", labels={"node-role.kubernetes.io/control-plane": ""})
     cluster.add_node("worker")
 
-    pods = cluster.wait(lambda: cluster.must("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
+    pods = cluster.wait_until(lambda: cluster.request_ok("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"])
 
     (pod,) = pods
     assert '"control-plane"' in json.dumps(pod["spec"]["affinity"])
@@ -81,18 +83,22 @@ def test_control_plane_hosts_and_no_others_get_an_extender(cluster: Cluster) -> 
     assert "vrampack" not in pod["spec"].get("schedulerName", "")
 
 
-def test_without_its_extender_only_pods_that_ask_wait(cluster: Cluster, scheduler: Callable[..., Process]) -> None:
+def test_without_its_extender_only_pods_that_ask_wait(
+    cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]
+) -> None:
     """What a rollback, or an extender that is down, costs meanwhile."""
-    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     scheduler(**kubeadm.scheduler_options(cluster))
-    cluster.must("POST", PODS, a_pod("asks", 4, scheduler="default-scheduler"))
+    cluster.request_ok("POST", PODS, pod_manifest("asks", 4, scheduler="default-scheduler"))
     plain = {"name": "main", "image": "example.com/plain:1"}
-    cluster.must("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
+    cluster.request_ok("POST", PODS, {"metadata": {"name": "plain"}, "spec": {"containers": [plain]}})
 
     def refusal() -> str:
-        conditions = cluster.must("GET", f"{PODS}/asks")["status"].get("conditions", [])
+        conditions = cluster.request_ok("GET", f"{PODS}/asks")["status"].get("conditions", [])
         return next((str(found["message"]) for found in conditions if found["type"] == "PodScheduled"), "")
 
-    cluster.wait(lambda: "nodeName" in cluster.must("GET", f"{PODS}/plain")["spec"], what="the plain pod is bound")
-    assert "connection refused" in cluster.wait(refusal, what="the pod that asks is told why")
-    assert "nodeName" not in cluster.must("GET", f"{PODS}/asks")["spec"]
+    cluster.wait_until(
+        lambda: "nodeName" in cluster.request_ok("GET", f"{PODS}/plain")["spec"], what="the plain pod is bound"
+    )
+    assert "connection refused" in cluster.wait_until(refusal, what="the pod that asks is told why")
+    assert "nodeName" not in cluster.request_ok("GET", f"{PODS}/asks")["spec"]

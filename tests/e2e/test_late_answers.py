@@ -6,22 +6,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.bench import BINDING, Bench, standing
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
+from tests.e2e.bench import BINDING, BindBench, bind_bench
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.objects import PODS
-from tests.e2e.processes import Process
-from tests.e2e.verb_calls import states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.processes import ManagedProcess
+from tests.e2e.verb_calls import read_ledger_states
+from tests.fakes.proxy_thread import FaultProxyThread
 
 
 @pytest.fixture
-def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Bench]:
-    with standing(cluster, extender, api_proxy) as made:
+def bench(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
+) -> Iterator[BindBench]:
+    with bind_bench(cluster, extender, api_proxy) as made:
         yield made
 
 
-def test_whatever_happens_to_bindings_every_pod_is_bound_once(bench: Bench, scheduler: Callable[..., Process]) -> None:
+def test_whatever_happens_to_bindings_every_pod_is_bound_once(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
     """Throttled, failed, cut before and after the write, and slower than a bind may be: one each, then all is well."""
     bindings = bench.api.when("POST", BINDING)
     bindings.answer(429, headers={"Retry-After": "1"}, times=1)
@@ -34,9 +38,9 @@ def test_whatever_happens_to_bindings_every_pod_is_bound_once(bench: Bench, sche
     names = [f"p{number}" for number in range(8)]
 
     for name in names:
-        bench.unseen_pod(name, 3)
+        bench.create_unseen_pod(name, 3)
 
-    bench.cluster.wait(lambda: all(bench.node_of(name) for name in names), 60, what="all are bound")
+    bench.cluster.wait_until(lambda: all(bench.read_node_of(name) for name in names), 60, what="all are bound")
     assert bench.extender.front
     bench.extender.front.settled()
     bench.recounted()
@@ -45,65 +49,67 @@ def test_whatever_happens_to_bindings_every_pod_is_bound_once(bench: Bench, sche
 
 
 def test_a_bind_that_ends_after_the_scheduler_gave_up_is_done_once(
-    bench: Bench, scheduler: Callable[..., Process]
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """The extender sleeps for the scheduler's five seconds, while its Binding is on its way."""
     scheduler()
     held = bench.api.when("POST", BINDING).hold(times=1)
-    bench.unseen_pod("a")
+    bench.create_unseen_pod("a")
     bench.api.reached(held)
-    with bench.extender.process.stopped():
+    with bench.extender.process.paused():
         held.release()
         assert bench.extender.front
         (call_given_up,) = bench.extender.front.finished("POST", "/bind$")
     assert call_given_up.outcome == "caller left"
 
-    bench.cluster.wait(bench.node_of, 60, what="the pod is bound")
+    bench.cluster.wait_until(bench.read_node_of, 60, what="the pod is bound")
     bench.recounted()
-    assert len(states(bench.extender)) == 1
+    assert len(read_ledger_states(bench.extender)) == 1
 
 
-def test_a_bind_that_the_extender_reads_too_late_does_no_harm(bench: Bench, scheduler: Callable[..., Process]) -> None:
+def test_a_bind_that_the_extender_reads_too_late_does_no_harm(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
     """The call lies in the sleeping extender's socket until the scheduler has given up."""
     front = bench.extender.front
     assert front
     scheduler()
     held = front.when("POST", "/bind$").hold(times=1)
-    bench.unseen_pod("a")
+    bench.create_unseen_pod("a")
     front.reached(held)
-    with bench.extender.process.stopped():
+    with bench.extender.process.paused():
         held.release()
         front.finished("POST", "/bind$")
 
-    bench.cluster.wait(bench.node_of, 60, what="the pod is bound")
+    bench.cluster.wait_until(bench.read_node_of, 60, what="the pod is bound")
     front.settled()
     bench.recounted()
-    assert len(states(bench.extender)) == 1
+    assert len(read_ledger_states(bench.extender)) == 1
 
 
 def test_the_scheduler_gets_on_without_the_extender_but_for_its_pods(
-    bench: Bench, scheduler: Callable[..., Process]
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
 ) -> None:
     """No way between scheduler and extender: GPU pods wait and say why, others are bound; then all are."""
     front = bench.extender.front
     assert front
     scheduler()
     front.close()
-    bench.unseen_pod("gpu", 4)
+    bench.create_unseen_pod("gpu", 4)
     plain = {"schedulerName": "vrampack", "containers": [{"name": "main", "image": "example.com/plain:1"}]}
-    bench.cluster.must("POST", PODS, {"metadata": {"name": "plain"}, "spec": plain})
+    bench.cluster.request_ok("POST", PODS, {"metadata": {"name": "plain"}, "spec": plain})
 
-    bench.cluster.wait(lambda: bench.node_of("plain"), what="a pod that asks for no GPU memory is bound")
-    bench.cluster.wait(
+    bench.cluster.wait_until(lambda: bench.read_node_of("plain"), what="a pod that asks for no GPU memory is bound")
+    bench.cluster.wait_until(
         lambda: "gpushare-scheduler/filter" in waiting_for(bench.cluster, "gpu"), what="the other says why"
     )
-    assert not bench.node_of("gpu")
+    assert not bench.read_node_of("gpu")
     front.start()
 
-    bench.cluster.wait(lambda: bench.node_of("gpu"), 60, what="it is bound as well")
+    bench.cluster.wait_until(lambda: bench.read_node_of("gpu"), 60, what="it is bound as well")
     bench.recounted()
 
 
-def waiting_for(cluster: Cluster, name: str) -> str:
-    conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+def waiting_for(cluster: ControlPlane, name: str) -> str:
+    conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
     return next((str(each.get("message", "")) for each in conditions if each["type"] == "PodScheduled"), "")

@@ -14,11 +14,11 @@ from http import HTTPStatus
 import pytest
 
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
-from tests.e2e.processes import LOOPBACK, Process
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
+from tests.e2e.processes import LOOPBACK, ManagedProcess
+from tests.fakes.proxy_thread import FaultProxyThread
 
 COUNT = 100
 UNITS, CARDS = 4, 8
@@ -31,10 +31,10 @@ LEAST_SHARE = 0.99
 @pytest.mark.parametrize("status", [HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR])
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
 def test_pods_leave_a_node_on_which_every_bind_fails(
-    cluster: Cluster,
-    extender: Callable[..., Extender],
-    scheduler: Callable[..., Process],
-    api_proxy: ProxyThread,
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
+    api_proxy: FaultProxyThread,
     decide: str,
     status: HTTPStatus,
 ) -> None:
@@ -45,8 +45,8 @@ def test_pods_leave_a_node_on_which_every_bind_fails(
     scheduler()
     names = [f"p{number}" for number in range(COUNT)]
     for name in names:
-        cluster.must("POST", PODS, a_pod(name, UNITS))
-    cluster.wait(lambda: not unbound(cluster), 60, what=lambda: f"bound: {unbound(cluster)}")
+        cluster.request_ok("POST", PODS, pod_manifest(name, UNITS))
+    cluster.wait_until(lambda: not unbound(cluster), 60, what=lambda: f"bound: {unbound(cluster)}")
     assert ours.front
     ours.front.settled()
 
@@ -62,14 +62,20 @@ def test_pods_leave_a_node_on_which_every_bind_fails(
     wait_until_recounted(cluster, ours)
 
 
-def add_nodes(cluster: Cluster) -> None:
+def add_nodes(cluster: ControlPlane) -> None:
     """The failing one, whose cards 4 units fill, and others with room for all pods: three on a card, and 3 units free."""
-    tight = (a_card(index, units=UNITS, memory_mib=UNITS * 1024, uuid=f"{FAILING}-{index}") for index in range(CARDS))
-    cluster.add_node(FAILING, cards=cards(*tight))
+    tight = (
+        published_card(index, units=UNITS, memory_mib=UNITS * 1024, uuid=f"{FAILING}-{index}") for index in range(CARDS)
+    )
+    cluster.add_node(FAILING, cards=cards_annotation(*tight))
     for number in range(-(-COUNT // HELD_BY_A_NODE) + 1):
         name = f"gpu-{number:02}"
-        cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+        cluster.add_node(
+            name, cards=cards_annotation(*(published_card(index, uuid=f"{name}-{index}") for index in range(CARDS)))
+        )
 
 
-def unbound(cluster: Cluster) -> list[str]:
-    return [pod["metadata"]["name"] for pod in cluster.must("GET", PODS)["items"] if "nodeName" not in pod["spec"]]
+def unbound(cluster: ControlPlane) -> list[str]:
+    return [
+        pod["metadata"]["name"] for pod in cluster.request_ok("GET", PODS)["items"] if "nodeName" not in pod["spec"]
+    ]

@@ -18,14 +18,14 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
-from tests.e2e.auditing import broken_promises, never_over, wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import EXTENDER_PORT, SCHEDULER, Extender, installed_configuration
-from tests.e2e.pairs import two_extenders
-from tests.e2e.processes import LOOPBACK, Process
+from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_recounted
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import EXTENDER_PORT, SCHEDULER, ExtenderProgram, installed_configuration
+from tests.e2e.pairs import start_two_extenders
+from tests.e2e.processes import LOOPBACK, ManagedProcess
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.stream import Stream
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.stream import PodStream
+from tests.fakes.proxy_thread import FaultProxyThread
 
 CHANGES = int(os.environ.get("VRAMPACK_LEADER_CHANGES", "2"))
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vrampack-scheduler"
@@ -35,20 +35,20 @@ TAKEN_OVER_SECONDS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ExtenderPair:
     """One replica: a scheduler and the extender that it calls."""
 
-    scheduler: Process
-    extender: Extender
+    scheduler: ManagedProcess
+    extender: ExtenderProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class LeaderChangeScene:
     """Two replicas on one cluster under load."""
 
-    cluster: Cluster
-    api: ProxyThread
-    stream: Stream
+    cluster: ControlPlane
+    api: FaultProxyThread
+    stream: PodStream
 
     def leader(self) -> str:
         """Who holds the lease; empty while nobody does."""
@@ -56,23 +56,23 @@ class Scene:
         return str(lease["spec"].get("holderIdentity") or "") if status < 400 else ""
 
     def wait_for_another(self, old: str) -> None:
-        self.cluster.wait(lambda: self.leader() not in {"", old}, TAKEN_OVER_SECONDS, what="the other one leads")
+        self.cluster.wait_until(lambda: self.leader() not in {"", old}, TAKEN_OVER_SECONDS, what="the other one leads")
 
 
-def stopped_in_order(scene: Scene, leading: Pair) -> None:
+def stopped_in_order(scene: LeaderChangeScene, leading: ExtenderPair) -> None:
     """As a rolling update does it: the lease is given back at once."""
     old = scene.leader()
-    scene.stream.more(5)
+    scene.stream.create_more(5)
     leading.scheduler.stop()
     assert leading.extender.process.stop() == 0
     scene.wait_for_another(old)
 
 
-def killed_while_binding(scene: Scene, leading: Pair) -> None:
+def killed_while_binding(scene: LeaderChangeScene, leading: ExtenderPair) -> None:
     """The Binding was written, and both who knew are dead."""
     old = scene.leader()
     held = scene.api.when("POST", BINDING).hold_reply(times=1)
-    scene.stream.more(5)
+    scene.stream.create_more(5)
     scene.api.reached(held, within=30)
     leading.scheduler.stop(SIGKILL)
     leading.extender.process.stop(SIGKILL)
@@ -80,11 +80,11 @@ def killed_while_binding(scene: Scene, leading: Pair) -> None:
     scene.wait_for_another(old)
 
 
-def paused_while_binding(scene: Scene, leading: Pair) -> None:
+def paused_while_binding(scene: LeaderChangeScene, leading: ExtenderPair) -> None:
     """It sleeps with a Binding on its way until another one leads and has placed everything; then both go on."""
     old = scene.leader()
     held = scene.api.when("POST", BINDING).hold(times=1)
-    scene.stream.more(5)
+    scene.stream.create_more(5)
     scene.api.reached(held, within=30)
     for process in (leading.scheduler, leading.extender.process):
         process.signal(SIGSTOP)
@@ -102,26 +102,29 @@ HOW = (stopped_in_order, killed_while_binding, paused_while_binding)
 
 @pytest.mark.timeout(90 + 60 * CHANGES)
 def test_the_lead_changes_under_load_and_nothing_is_lost(
-    cluster: Cluster,
-    extender: Callable[..., Extender],
-    scheduler: Callable[..., Process],
-    api_proxy: ProxyThread,
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
+    api_proxy: FaultProxyThread,
     transcript: Path,
 ) -> None:
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))
     sys.stdout.write(f"VRAMPACK_SEED={seed} VRAMPACK_LEADER_CHANGES={CHANGES}\n")
-    scene = Scene(cluster, api_proxy, Stream(cluster, Random(seed)))
-    with two_extenders(extender, transcript, api=(LOOPBACK, api_proxy.port)) as extenders, never_over(cluster):
-        pairs = [Pair(scheduler(**calling(cluster, each)), each) for each in extenders]
+    scene = LeaderChangeScene(cluster, api_proxy, PodStream(cluster, Random(seed)))
+    with (
+        start_two_extenders(extender, transcript, api=(LOOPBACK, api_proxy.port)) as extenders,
+        assert_never_oversold(cluster),
+    ):
+        pairs = [ExtenderPair(scheduler(**calling(cluster, each)), each) for each in extenders]
         for number in range(CHANGES):
             leading, following = pairs
             HOW[number % len(HOW)](scene, leading)
-            scene.stream.more(5)
+            scene.stream.create_more(5)
             scene.stream.wait_bound()
             for pair in pairs:
                 assert pair.extender.front
                 pair.extender.front.settled()
-            assert broken_promises(cluster, transcript=transcript) == ""
+            assert audit_cluster(cluster, transcript=transcript) == ""
             wait_until_recounted(cluster, following.extender)
             leading.extender.process.start()
             leading.extender.wait_ready()
@@ -130,7 +133,7 @@ def test_the_lead_changes_under_load_and_nothing_is_lost(
             pairs = [following, leading]
 
 
-def calling(cluster: Cluster, extender: Extender) -> dict[str, str]:
+def calling(cluster: ControlPlane, extender: ExtenderProgram) -> dict[str, str]:
     """The shipped configuration; with another port where this extender has another."""
     assert extender.front
     shipped = installed_configuration(cluster, SCHEDULER)

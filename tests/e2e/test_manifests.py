@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.render import RENDERED, render
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.render import RENDERED, render_manifests
 from tests.manifests.kustomization import MANIFESTS, SHAPES
 
 FOLDERS = ("second-scheduler", "examples", "admission", "admission/second-scheduler", "admission/optional")
@@ -15,10 +15,10 @@ FOLDERS = ("second-scheduler", "examples", "admission", "admission/second-schedu
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_committed_is_what_kubectl_renders(shape: str) -> None:
     """Byte by byte; `make render` writes it."""
-    assert (RENDERED / f"{shape}.yaml").read_text() == render(MANIFESTS / shape)
+    assert (RENDERED / f"{shape}.yaml").read_text() == render_manifests(MANIFESTS / shape)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_every_object_applies_without_a_warning(cluster: Cluster, folder: str) -> None:
+def test_every_object_applies_without_a_warning(cluster: ControlPlane, folder: str) -> None:
     """Server side and strict: an unknown field is an error there, a deprecated one a warning."""
     cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", MANIFESTS / folder)

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.auditing import never_over, wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
+from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.e2e.processes import LOOPBACK
-from tests.fakes.proxy_thread import ProxyThread
+from tests.fakes.proxy_thread import FaultProxyThread
 
 TRIALS = int(os.environ.get("VRAMPACK_NOMINEE_TRIALS", "20"))
 """200 for a figure that means something (6 minutes)."""
@@ -70,7 +70,9 @@ class Lane:
 class Race:
     """Rounds of `LANES` trials."""
 
-    def __init__(self, cluster: Cluster, ours: ProxyThread, scheduler: ProxyThread, random: Random) -> None:
+    def __init__(
+        self, cluster: ControlPlane, ours: FaultProxyThread, scheduler: FaultProxyThread, random: Random
+    ) -> None:
         self._cluster = cluster
         self._ours = ours
         self._scheduler = scheduler
@@ -116,7 +118,9 @@ class Race:
         )
 
     def _fill(self, lane: Lane) -> None:
-        self._cluster.add_node(lane.node, cards=cards(*(a_card(at, uuid=f"{lane.node}-{at}") for at in range(3))))
+        self._cluster.add_node(
+            lane.node, cards=cards_annotation(*(published_card(at, uuid=f"{lane.node}-{at}") for at in range(3)))
+        )
         for at in range(2):
             self._create(a_ranked(f"staying-{lane.node}-{at}", 12, "staying", lane.node))
         for name in (f"staying-{lane.node}-{at}" for at in range(2)):
@@ -127,7 +131,9 @@ class Race:
         for victim in victims:
             victim["spec"]["terminationGracePeriodSeconds"] = lane.grace_seconds
         self._create(*victims)
-        indices = {allocation(self._bound(each["metadata"]["name"]))["cards"][0]["index"] for each in victims}
+        indices = {
+            read_allocation_record(self._bound(each["metadata"]["name"]))["cards"][0]["index"] for each in victims
+        }
         (lane.card,) = indices
 
     def _a_small(self, name: str) -> dict[str, Any]:
@@ -140,16 +146,16 @@ class Race:
         def is_over() -> bool:
             if time.monotonic() >= thaws_at:
                 self._ours.thaw_watches()
-            pods = {pod["metadata"]["name"]: pod for pod in self._cluster.must("GET", PODS)["items"]}
+            pods = {pod["metadata"]["name"]: pod for pod in self._cluster.request_ok("GET", PODS)["items"]}
             self._stop_containers(lanes, pods)
             for name in [name for name in racing if "nodeName" in pods[name]["spec"]]:
-                assert allocation(pods[name])["cards"][0]["index"] == racing.pop(name).card
+                assert read_allocation_record(pods[name])["cards"][0]["index"] == racing.pop(name).card
                 self.took.append(time.monotonic() - started)
             faster = [name for name, pod in pods.items() if "small" in name and "nodeName" in pod["spec"]]
             assert not faster, f"{faster} took the room of {sorted(racing)}"
             return not racing
 
-        self._cluster.wait(is_over, LANDS_SECONDS, what=lambda: f"bound: {self._shown(racing)}")
+        self._cluster.wait_until(is_over, LANDS_SECONDS, what=lambda: f"bound: {self._shown(racing)}")
 
     def _stop_containers(self, lanes: list[Lane], pods: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -162,30 +168,30 @@ class Race:
 
     def _away(self, lanes: list[Lane]) -> None:
         """The small pods first: nothing may be free while they are there."""
-        self._cluster.must("DELETE", f"{PODS}?labelSelector=role%3Dsmall", AT_ONCE)
-        self._cluster.must("DELETE", PODS, AT_ONCE)
-        self._cluster.wait(lambda: not self._cluster.must("GET", PODS)["items"], what="no pod is left")
+        self._cluster.request_ok("DELETE", f"{PODS}?labelSelector=role%3Dsmall", AT_ONCE)
+        self._cluster.request_ok("DELETE", PODS, AT_ONCE)
+        self._cluster.wait_until(lambda: not self._cluster.request_ok("GET", PODS)["items"], what="no pod is left")
         for lane in lanes:
-            self._cluster.must("DELETE", f"/api/v1/nodes/{lane.node}")
+            self._cluster.request_ok("DELETE", f"/api/v1/nodes/{lane.node}")
 
     def _create(self, *pods: dict[str, Any]) -> None:
         for pod in pods:
-            self._cluster.must("POST", PODS, pod)
+            self._cluster.request_ok("POST", PODS, pod)
 
     def _bound(self, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
         def look() -> Any:  # noqa: ANN401 - as above
-            pod = self._cluster.must("GET", f"{PODS}/{name}")
+            pod = self._cluster.request_ok("GET", f"{PODS}/{name}")
             return pod if "nodeName" in pod["spec"] else None
 
-        return self._cluster.wait(look, what=f"{name} is bound")
+        return self._cluster.wait_until(look, what=f"{name} is bound")
 
     def _shown(self, racing: dict[str, Lane]) -> str:
-        pods = [self._cluster.must("GET", f"{PODS}/{name}") for name in racing]
+        pods = [self._cluster.request_ok("GET", f"{PODS}/{name}") for name in racing]
         return "\n".join(f"{racing[pod['metadata']['name']]}: {pod['status']}" for pod in pods)
 
 
 def a_ranked(name: str, units: int, priority: str, node: str = "") -> dict[str, Any]:
-    pod = a_pod(name, units, labels={"role": name.partition("-")[0]})
+    pod = pod_manifest(name, units, labels={"role": name.partition("-")[0]})
     pod["spec"]["priorityClassName"] = priority
     if node:
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
@@ -194,10 +200,16 @@ def a_ranked(name: str, units: int, priority: str, node: str = "") -> dict[str, 
 
 @pytest.fixture
 def race(
-    cluster: Cluster, extender: Start, scheduler: Start, api_proxy: ProxyThread, scheduler_proxy: ProxyThread
-) -> Iterator[tuple[Race, Extender]]:
+    cluster: ControlPlane,
+    extender: Start,
+    scheduler: Start,
+    api_proxy: FaultProxyThread,
+    scheduler_proxy: FaultProxyThread,
+) -> Iterator[tuple[Race, ExtenderProgram]]:
     for name, value in PRIORITIES.items():
-        cluster.must("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
+        cluster.request_ok(
+            "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value}
+        )
     ours = extender(api=(LOOPBACK, api_proxy.port))
     scheduler(api=(LOOPBACK, scheduler_proxy.port))
     seed = int(os.environ.get("VRAMPACK_SEED", secrets.randbits(32)))
@@ -208,9 +220,11 @@ def race(
 
 
 @pytest.mark.timeout(180 + 10 * TRIALS)
-def test_a_preemptor_lands_on_the_card_that_was_freed_for_it(cluster: Cluster, race: tuple[Race, Extender]) -> None:
+def test_a_preemptor_lands_on_the_card_that_was_freed_for_it(
+    cluster: ControlPlane, race: tuple[Race, ExtenderProgram]
+) -> None:
     racing, ours = race
-    with never_over(cluster):
+    with assert_never_oversold(cluster):
         for number in range(-(-TRIALS // LANES)):
             racing.run(number)
     took = sorted(racing.took)

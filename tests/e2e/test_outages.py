@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.bench import NODES, Bench, Pod, cards_of, start_again
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.processes import Process
-from tests.e2e.verb_calls import metric, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.bench import NODES, BindBench, Pod, read_cards_of, restart_extender
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.processes import ManagedProcess
+from tests.e2e.verb_calls import read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 ANSWER_SECONDS = 4
 """A bind has 3 s, the scheduler waits 5."""
@@ -25,34 +25,36 @@ BACK_SECONDS = 10
 
 
 @pytest.fixture
-def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Bench:
+def bench(cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread) -> BindBench:
     """The proxy stands aside: these calls go to the API server itself."""
     for name in NODES:
-        cluster.add_node(name, cards=cards_of(name))
-    return Bench(cluster, extender(), api_proxy)
+        cluster.add_node(name, cards=read_cards_of(name))
+    return BindBench(cluster, extender(), api_proxy)
 
 
-def test_an_api_server_that_is_away_costs_nothing_but_time(bench: Bench, scheduler: Callable[..., Process]) -> None:
+def test_an_api_server_that_is_away_costs_nothing_but_time(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
     bench.bound("old", 9)
-    waits = bench.pod("waits", 9)
+    waits = bench.create_pod("waits", 9)
     bench.cluster.apiserver.kill()
 
     assert bench.filter(waits)["NodeNames"] == ["gpu-1"], "what it knew a moment ago is still trusted"
     unknown_in_time(bench, waits, "gpu-1")
     assert bench.extender.process.is_running
-    start_again(bench.cluster)
+    restart_extender(bench.cluster)
 
-    bench.cluster.wait(lambda: bench.bind(waits, "gpu-1") == "", BACK_SECONDS, what="binds succeed again")
+    bench.cluster.wait_until(lambda: bench.bind(waits, "gpu-1") == "", BACK_SECONDS, what="binds succeed again")
     bench.recounted()
-    bench.unseen_pod("new", 6)
+    bench.create_unseen_pod("new", 6)
     scheduler()
-    bench.cluster.wait(lambda: bench.node_of("new"), 60, what="the new pod is bound")
+    bench.cluster.wait_until(lambda: bench.read_node_of("new"), 60, what="the new pod is bound")
     bench.recounted()
 
 
-def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: Bench) -> None:
+def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: BindBench) -> None:
     bench.bound("old", 9)
-    waits = bench.pod("waits", 9)
+    waits = bench.create_pod("waits", 9)
     bench.extender.process.kill()
     bench.cluster.apiserver.kill()
     bench.extender.process.start()
@@ -60,30 +62,36 @@ def test_an_extender_that_starts_before_the_api_server_waits_for_it(bench: Bench
 
     assert bench.filter(waits)["Error"].startswith("not ready: the list of nodes is not complete yet")
     assert bench.bind(waits).endswith("nothing was bound")
-    start_again(bench.cluster)
+    restart_extender(bench.cluster)
 
     bench.extender.wait_ready()
     bench.recounted()
     assert bench.filter(waits)["NodeNames"] == ["gpu-1"]
 
 
-def test_a_store_that_hangs_keeps_places_until_it_has_spoken(bench: Bench, scheduler: Callable[..., Process]) -> None:
+def test_a_store_that_hangs_keeps_places_until_it_has_spoken(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
     """The API server takes the Binding and cannot say what became of it."""
-    waits, other = bench.pod("waits", 9), bench.pod("other", 9)
-    with bench.cluster.etcd.stopped():
+    waits, other = bench.create_pod("waits", 9), bench.create_pod("other", 9)
+    with bench.cluster.etcd.paused():
         unknown_in_time(bench, waits, "gpu-0")
-        assert states(bench.extender) == {"waits on gpu-0/0": "unconfirmed, 9"}
+        assert read_ledger_states(bench.extender) == {"waits on gpu-0/0": "unconfirmed, 9"}
         assert bench.filter(other)["NodeNames"] == ["gpu-1"], "its place is not given away"
-        assert metric(bench.extender, "vrampack_reservations") == 1
+        assert read_metric(bench.extender, "vrampack_reservations") == 1
 
     scheduler()
-    bench.cluster.wait(lambda: bench.node_of("waits") and bench.node_of("other"), 60, what="both are bound")
+    bench.cluster.wait_until(
+        lambda: bench.read_node_of("waits") and bench.read_node_of("other"), 60, what="both are bound"
+    )
     bench.recounted()
 
 
-def test_a_store_that_dies_and_comes_back_is_followed_again(bench: Bench, scheduler: Callable[..., Process]) -> None:
+def test_a_store_that_dies_and_comes_back_is_followed_again(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
     bench.bound("old", 9)
-    waits = bench.pod("waits", 9)
+    waits = bench.create_pod("waits", 9)
     bench.cluster.etcd.kill()
 
     unknown_in_time(bench, waits, "gpu-1")
@@ -91,11 +99,11 @@ def test_a_store_that_dies_and_comes_back_is_followed_again(bench: Bench, schedu
     bench.cluster.apiserver.wait_ready(f"{bench.cluster.api_url}/readyz", ca_file=bench.cluster.ca_file)
 
     scheduler()
-    bench.cluster.wait(lambda: bench.node_of("waits"), 60, what="the pod is bound")
+    bench.cluster.wait_until(lambda: bench.read_node_of("waits"), 60, what="the pod is bound")
     bench.recounted()
 
 
-def unknown_in_time(bench: Bench, pod: Pod, node: str) -> None:
+def unknown_in_time(bench: BindBench, pod: Pod, node: str) -> None:
     started = time.monotonic()
     answer = bench.bind(pod, node)
     assert time.monotonic() - started < ANSWER_SECONDS

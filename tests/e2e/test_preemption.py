@@ -7,41 +7,41 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.metrics import PREEMPT_RESULTS
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, RESOURCE, a_card, a_pod, allocation, cards
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, RESOURCE, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.e2e.test_placements import bound, places, refusal, run
-from tests.e2e.verb_calls import metric
+from tests.e2e.verb_calls import read_metric
 
 Start = Callable[..., Any]
 PRIORITIES = {"low": 1, "middle": 10, "high": 1000, "patient": 1000}
 """All but the last may preempt."""
 
 
-def priority_classes(cluster: Cluster) -> None:
+def priority_classes(cluster: ControlPlane) -> None:
     for name, value in PRIORITIES.items():
         policy = "Never" if name == "patient" else "PreemptLowerPriority"
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy}
-        cluster.must("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+        cluster.request_ok("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
 
 
 def ranked(name: str, units: int, priority: str) -> dict[str, Any]:
-    pod = a_pod(name, units)
+    pod = pod_manifest(name, units)
     pod["spec"]["priorityClassName"] = priority
     return pod
 
 
-def answers(running: Extender) -> dict[str, float]:
+def answers(running: ExtenderProgram) -> dict[str, float]:
     """Preempt calls so far, by result."""
-    counts = {each: metric(running, f'vrampack_preempt_total{{result="{each}"}}') for each in PREEMPT_RESULTS}
+    counts = {each: read_metric(running, f'vrampack_preempt_total{{result="{each}"}}') for each in PREEMPT_RESULTS}
     return {each: count for each, count in counts.items() if count}
 
 
-def names(cluster: Cluster) -> list[str]:
-    return sorted(pod["metadata"]["name"] for pod in cluster.must("GET", PODS)["items"])
+def names(cluster: ControlPlane) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in cluster.request_ok("GET", PODS)["items"])
 
 
-def nominations(cluster: Cluster, name: str, since: str) -> set[str]:
+def nominations(cluster: ControlPlane, name: str, since: str) -> set[str]:
     """Every `nominatedNodeName` that the pod has had."""
     path = f"{PODS}?watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name={name}"
     events = [json.loads(line) for line in cluster.kubectl("get", "--raw", path).stdout.splitlines()]
@@ -52,19 +52,19 @@ def _is_nominated(pod: dict[str, Any]) -> bool:
     return bool(pod["status"].get("nominatedNodeName"))
 
 
-def preempted(cluster: Cluster, urgent: dict[str, Any]) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+def preempted(cluster: ControlPlane, urgent: dict[str, Any]) -> Any:  # noqa: ANN401 - the pod as the API server holds it
     """Create it and wait until it is bound to the node that it was nominated to."""
     name = urgent["metadata"]["name"]
-    since = cluster.must("POST", PODS, urgent)["metadata"]["resourceVersion"]
+    since = cluster.request_ok("POST", PODS, urgent)["metadata"]["resourceVersion"]
     pod = bound(cluster, name)
     assert nominations(cluster, name, since) == {pod["spec"]["nodeName"]}
     return pod
 
 
 def test_a_pod_of_high_priority_takes_the_card_of_lower_ones(
-    cluster: Cluster, extender: Start, scheduler: Start
+    cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
-    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     priority_classes(cluster)
     running = extender()
     scheduler()
@@ -73,16 +73,16 @@ def test_a_pod_of_high_priority_takes_the_card_of_lower_ones(
     urgent = preempted(cluster, ranked("urgent", 12, "high"))
 
     assert places([urgent]) == [("gpu-0", [0])]
-    assert allocation(urgent)["cards"][0]["units"] == 12
+    assert read_allocation_record(urgent)["cards"][0]["units"] == 12
     assert names(cluster) == ["urgent"]  # 15 - 12 leave 3: neither 4 nor 11 could stay
     assert answers(running) == {"ok": 1}
 
 
 def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
-    cluster: Cluster, extender: Start, scheduler: Start
+    cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """Both cards hold 8 + 7 of 15. For 14 the scheduler takes the two of lower priority, 7 from each card."""
-    cluster.add_node("gpu-0", cards=cards(a_card(0), a_card(1)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)
     running = extender()
     scheduler()
@@ -96,56 +96,58 @@ def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
     assert len(spared) == 1  # b, d, and one of a and c: no more than one card needs
     (kept,) = [pod for pod in made if pod["metadata"]["name"] == spared[0]]
     assert spared[0] in {"a", "c"}
-    assert allocation(urgent)["cards"][0]["index"] != allocation(kept)["cards"][0]["index"]
+    assert read_allocation_record(urgent)["cards"][0]["index"] != read_allocation_record(kept)["cards"][0]["index"]
     assert answers(running) == {"added": 1}
 
 
-def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: Cluster, extender: Start, scheduler: Start) -> None:
+def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
     """4 units are free on each of two cards, 8 in all: the totals fit, so the scheduler has nobody to evict."""
-    cluster.add_node("gpu-0", cards=cards(a_card(0), a_card(1)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)
     running = extender()
     scheduler()
     run(cluster, ranked("a", 11, "low"), ranked("b", 11, "low"))
-    cluster.must("POST", PODS, ranked("urgent", 8, "high"))
+    cluster.request_ok("POST", PODS, ranked("urgent", 8, "high"))
 
-    cluster.wait(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
+    cluster.wait_until(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
 
     assert "no card with enough free memory" in refusal(cluster, "urgent")
     assert names(cluster) == ["a", "b", "urgent"]
-    assert not _is_nominated(cluster.must("GET", f"{PODS}/urgent"))
+    assert not _is_nominated(cluster.request_ok("GET", f"{PODS}/urgent"))
     assert answers(running) == {}
 
 
-def test_a_node_whose_cards_are_too_small_loses_nobody(cluster: Cluster, extender: Start, scheduler: Start) -> None:
+def test_a_node_whose_cards_are_too_small_loses_nobody(
+    cluster: ControlPlane, extender: Start, scheduler: Start
+) -> None:
     """Evicting both would free 30 units of a node and 15 of a card: the totals for 16 would be there, the card not."""
-    cluster.add_node("gpu-0", cards=cards(a_card(0), a_card(1)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     priority_classes(cluster)
     running = extender()
     scheduler()
     run(cluster, ranked("a", 15, "low"), ranked("b", 15, "low"))
-    cluster.must("POST", PODS, ranked("urgent", 16, "high"))
+    cluster.request_ok("POST", PODS, ranked("urgent", 16, "high"))
 
-    cluster.wait(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
+    cluster.wait_until(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
 
     assert names(cluster) == ["a", "b", "urgent"]
-    assert not _is_nominated(cluster.must("GET", f"{PODS}/urgent"))
+    assert not _is_nominated(cluster.request_ok("GET", f"{PODS}/urgent"))
     assert answers(running) == {"no": 1}
 
 
 def test_equal_priorities_and_pods_that_may_not_preempt_evict_nobody(
-    cluster: Cluster, extender: Start, scheduler: Start
+    cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
-    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     priority_classes(cluster)
     extender()
     scheduler()
     run(cluster, ranked("a", 15, "middle"))
     for pod in (ranked("equal", 8, "middle"), ranked("never", 8, "patient")):
-        cluster.must("POST", PODS, pod)
+        cluster.request_ok("POST", PODS, pod)
 
     def are_refused() -> bool:
         return all(f"Insufficient {RESOURCE}" in refusal(cluster, name) for name in ("equal", "never"))
 
-    cluster.wait(are_refused, what="both are refused")
+    cluster.wait_until(are_refused, what="both are refused")
     assert names(cluster) == ["a", "equal", "never"]

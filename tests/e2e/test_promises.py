@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from tests.auditor.places import placeable
-from tests.e2e.auditing import never_over, wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, allocation, cards
-from tests.e2e.processes import free_ports
-from tests.e2e.verb_calls import bind, inspect, metric, pending, states
+from tests.auditor.places import find_placeable_pods
+from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.e2e.processes import choose_free_ports
+from tests.e2e.verb_calls import count_pending_pods, get_inspect, post_bind, read_ledger_states, read_metric
 
 ROUNDS = int(os.environ.get("VRAMPACK_PROMISE_ROUNDS", "5"))
 GANG_ROUNDS = int(os.environ.get("VRAMPACK_GANG_ROUNDS", "20"))
@@ -63,15 +63,15 @@ class Count:
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
 def test_in_a_full_cluster_promises_spare_refused_binds(
-    cluster: Cluster, extender: Start, scheduler: Start, decide: str
+    cluster: ControlPlane, extender: Start, scheduler: Start, decide: str
 ) -> None:
-    port = free_ports(1)[0]
+    port = choose_free_ports(1)[0]
     before = started(extender, "forget", decide, port=port)
     assert before.front
     fill(cluster, before)
     before.front.when("POST", BIND).delay(BIND_DELAY_SECONDS)
     scheduler()
-    with never_over(cluster):
+    with assert_never_oversold(cluster):
         without = measured(cluster, before)
         before.process.stop()
         after = replace(started(extender, "remember", decide, port=port, fronted=False), front=before.front)
@@ -87,21 +87,23 @@ def test_in_a_full_cluster_promises_spare_refused_binds(
 
 @pytest.mark.timeout(60 + 3 * GANG_ROUNDS)
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
-def test_a_gang_gets_as_many_cards_as_members(cluster: Cluster, extender: Start, scheduler: Start, decide: str) -> None:
+def test_a_gang_gets_as_many_cards_as_members(
+    cluster: ControlPlane, extender: Start, scheduler: Start, decide: str
+) -> None:
     """All members are filtered before the first is bound, as by a scheduler that knows gangs."""
     ours = started(extender, "remember", decide)
     fragment(cluster, ours)
     scheduler()
-    before = metric(ours, BOUND)
+    before = read_metric(ours, BOUND)
     for number in range(GANG_ROUNDS):
         with a_gang(cluster, ours, f"gang-{number}") as members:
             assert len({place(member) for member in members}) == GANG
     assert refused(ours) == 0
-    assert metric(ours, BOUND) - before == GANG_ROUNDS * GANG
+    assert read_metric(ours, BOUND) - before == GANG_ROUNDS * GANG
 
 
 def test_without_promises_members_of_a_gang_are_sent_to_the_same_cards(
-    cluster: Cluster, extender: Start, scheduler: Start
+    cluster: ControlPlane, extender: Start, scheduler: Start
 ) -> None:
     """What the test before this one would see if promises did nothing."""
     ours = started(extender, "forget", "filter")
@@ -111,14 +113,14 @@ def test_without_promises_members_of_a_gang_are_sent_to_the_same_cards(
         assert refused(ours) > 0
 
 
-def started(extender: Start, promises: str, decide: str, **options: Any) -> Extender:  # noqa: ANN401 - passed on
+def started(extender: Start, promises: str, decide: str, **options: Any) -> ExtenderProgram:  # noqa: ANN401 - passed on
     configuration = f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ndecide: {decide}\n"
     command = (sys.executable, "-m", "tests.e2e.naming", promises, "serve")
-    made: Extender = extender(command=command, configuration=configuration, **options)
+    made: ExtenderProgram = extender(command=command, configuration=configuration, **options)
     return made
 
 
-def fill(cluster: Cluster, ours: Extender) -> None:
+def fill(cluster: ControlPlane, ours: ExtenderProgram) -> None:
     """95 % of the units are held; what is free lies in pieces of 1 to 3 all over the nodes. No scheduler runs yet."""
     free = [*FREE, *[0] * (NODES * CARDS - len(FREE))]
     Random(95).shuffle(free)
@@ -129,28 +131,30 @@ def fill(cluster: Cluster, ours: Extender) -> None:
         bind_directly(cluster, ours, f"gpu-{number}", held)
 
 
-def add_node(cluster: Cluster, name: str) -> None:
-    cluster.add_node(name, cards=cards(*(a_card(index, uuid=f"{name}-{index}") for index in range(CARDS))))
+def add_node(cluster: ControlPlane, name: str) -> None:
+    cluster.add_node(
+        name, cards=cards_annotation(*(published_card(index, uuid=f"{name}-{index}") for index in range(CARDS)))
+    )
 
 
-def bind_directly(cluster: Cluster, ours: Extender, node: str, units: Sequence[int]) -> None:
+def bind_directly(cluster: ControlPlane, ours: ExtenderProgram, node: str, units: Sequence[int]) -> None:
     """One pod after the other; no two of them fit on one card."""
-    cluster.wait(lambda: node in {each["name"] for each in inspect(ours)["nodes"]}, what=f"{node} seen")
+    cluster.wait_until(lambda: node in {each["name"] for each in get_inspect(ours)["nodes"]}, what=f"{node} seen")
     for number, each in enumerate(units):
-        pod = cluster.must("POST", PODS, a_pod(f"held-{node}-{number}", each))
-        assert bind(ours, pod, node) == ""
+        pod = cluster.request_ok("POST", PODS, pod_manifest(f"held-{node}-{number}", each))
+        assert post_bind(ours, pod, node) == ""
 
 
-def measured(cluster: Cluster, ours: Extender) -> Count:
+def measured(cluster: ControlPlane, ours: ExtenderProgram) -> Count:
     """Bursts of pods, each of which has a place: what became of them, and of their binds."""
     count, random = Count(), Random(5)
     before = refused(ours)
     for number in range(ROUNDS):
         names = [f"burst-{number}-{index}" for index in range(len(FREE))]
         sizes = random.sample(FREE, len(FREE))
-        create(cluster, [a_pod(name, units) for name, units in zip(names, sizes, strict=True)])
-        cluster.wait(lambda: not with_a_place(cluster), 30, what=lambda: f"bound: {with_a_place(cluster)}")
-        pods = [cluster.must("GET", f"{PODS}/{name}") for name in names]
+        create(cluster, [pod_manifest(name, units) for name, units in zip(names, sizes, strict=True)])
+        cluster.wait_until(lambda: not with_a_place(cluster), 30, what=lambda: f"bound: {with_a_place(cluster)}")
+        pods = [cluster.request_ok("GET", f"{PODS}/{name}") for name in names]
         bound = [pod for pod in pods if "nodeName" in pod["spec"]]
         count.bound += len(bound)
         count.moved += moved(ours, bound)
@@ -160,25 +164,25 @@ def measured(cluster: Cluster, ours: Extender) -> Count:
     return count
 
 
-def create(cluster: Cluster, pods: Sequence[Made]) -> None:
+def create(cluster: ControlPlane, pods: Sequence[Made]) -> None:
     """Several at a time, as by a controller."""
     with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
-        list(pool.map(lambda pod: cluster.must("POST", PODS, pod), pods))
+        list(pool.map(lambda pod: cluster.request_ok("POST", PODS, pod), pods))
 
 
-def refused(ours: Extender) -> float:
+def refused(ours: ExtenderProgram) -> float:
     """Binds that found no card."""
-    conflicts = metric(ours, "vrampack_bind_conflicts_total")
-    assert conflicts == metric(ours, 'vrampack_bind_total{result="no_capacity"}')
+    conflicts = read_metric(ours, "vrampack_bind_conflicts_total")
+    assert conflicts == read_metric(ours, 'vrampack_bind_total{result="no_capacity"}')
     return conflicts
 
 
-def with_a_place(cluster: Cluster) -> list[str]:
-    pods, nodes = (cluster.must("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
-    return placeable(pods, nodes)
+def with_a_place(cluster: ControlPlane) -> list[str]:
+    pods, nodes = (cluster.request_ok("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
+    return find_placeable_pods(pods, nodes)
 
 
-def moved(ours: Extender, bound: Iterable[Made]) -> int:
+def moved(ours: ExtenderProgram, bound: Iterable[Made]) -> int:
     """How many have other cards than those that were named last."""
     lines = NAMED.findall(ours.process.log_path.read_text())
     named = {uid: (node, tuple(map(int, indices.split(",")))) for uid, node, indices in lines}
@@ -186,21 +190,21 @@ def moved(ours: Extender, bound: Iterable[Made]) -> int:
 
 
 def place(pod: Made) -> tuple[str, tuple[int, ...]]:
-    return pod["spec"]["nodeName"], tuple(card["index"] for card in allocation(pod)["cards"])
+    return pod["spec"]["nodeName"], tuple(card["index"] for card in read_allocation_record(pod)["cards"])
 
 
-def away(cluster: Cluster, ours: Extender, names: Sequence[str]) -> None:
+def away(cluster: ControlPlane, ours: ExtenderProgram, names: Sequence[str]) -> None:
     """Delete the pods, and wait until the extender knows."""
     with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
-        list(pool.map(lambda name: cluster.must("DELETE", f"{PODS}/{name}", AT_ONCE), names))
+        list(pool.map(lambda name: cluster.request_ok("DELETE", f"{PODS}/{name}", AT_ONCE), names))
 
     def left() -> list[str]:
-        return [where for where in states(ours) if where.partition(" ")[0] in names]
+        return [where for where in read_ledger_states(ours) if where.partition(" ")[0] in names]
 
-    cluster.wait(lambda: not left() and pending(ours) == 0, what=lambda: f"away: {left()}")
+    cluster.wait_until(lambda: not left() and count_pending_pods(ours) == 0, what=lambda: f"away: {left()}")
 
 
-def fragment(cluster: Cluster, ours: Extender) -> None:
+def fragment(cluster: ControlPlane, ours: ExtenderProgram) -> None:
     """Nodes with just enough empty cards for one gang."""
     for number, free in enumerate(FREE_CARDS):
         add_node(cluster, f"gpu-{number}")
@@ -208,19 +212,19 @@ def fragment(cluster: Cluster, ours: Extender) -> None:
 
 
 @contextmanager
-def a_gang(cluster: Cluster, ours: Extender, gang: str) -> Iterator[list[Made]]:
+def a_gang(cluster: ControlPlane, ours: ExtenderProgram, gang: str) -> Iterator[list[Made]]:
     """Its members, bound; no bind is let through before there is one of each. They are gone afterwards."""
     names = [f"{gang}-{member}" for member in range(GANG)]
     front = ours.front
     assert front
     held = front.when("POST", BIND).hold()
-    create(cluster, [a_pod(name, UNITS) for name in names])
+    create(cluster, [pod_manifest(name, UNITS) for name in names])
     front.reached(held, GANG)
     front.clear()
 
     def bound() -> list[Made]:
-        pods = [cluster.must("GET", f"{PODS}/{name}") for name in names]
+        pods = [cluster.request_ok("GET", f"{PODS}/{name}") for name in names]
         return pods if all("nodeName" in pod["spec"] for pod in pods) else []
 
-    yield cluster.wait(bound, 30, what="the gang is bound")
+    yield cluster.wait_until(bound, 30, what="the gang is bound")
     away(cluster, ours, names)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import ControlPlane
 from tests.e2e.objects import PODS
-from tests.e2e.processes import Process
+from tests.e2e.processes import ManagedProcess
 from tests.fakes.scripted_extender import ScriptedExtender
-from tests.simulator.scheduler_player import Player
-from tests.simulator.scheduler_recorded import record, recorded, without_ports
+from tests.simulator.scheduler_player import ScenarioPlayer
+from tests.simulator.scheduler_recorded import read_recording_of, without_ports, write_recording_of
 from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
 
 RECORD = "VRAMPACK_RECORD_SCHEDULER"
@@ -29,27 +29,27 @@ MERGE = "application/merge-patch+json"
 class RealWorld:
     """The real cluster, as the player wants it. Its calls block the loop for milliseconds, which hurts nobody here."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
 
     def create(self, kind: str, name: str, body: dict[str, Any]) -> None:
         body = {**body, "metadata": {**body.get("metadata", {}), "name": name}}
         if kind == "Pod":
             body["spec"] = self._with_class(body["spec"])
-        self._cluster.must("POST", PODS if kind == "Pod" else "/api/v1/nodes", body)
+        self._cluster.request_ok("POST", PODS if kind == "Pod" else "/api/v1/nodes", body)
 
     def patch(self, plural: str, name: str, patch: dict[str, Any], *, is_status: bool = False) -> None:
         path = f"{PODS}/{name}" if plural == "pods" else f"/api/v1/{plural}/{name}"
-        self._cluster.must("PATCH", path + ("/status" if is_status else ""), patch, content_type=MERGE)
+        self._cluster.request_ok("PATCH", path + ("/status" if is_status else ""), patch, content_type=MERGE)
 
     def delete(self, pod: str) -> None:
-        self._cluster.must("DELETE", f"{PODS}/{pod}", {"gracePeriodSeconds": 0})
+        self._cluster.request_ok("DELETE", f"{PODS}/{pod}", {"gracePeriodSeconds": 0})
 
     def pods(self) -> list[dict[str, Any]]:
-        return list(self._cluster.must("GET", PODS)["items"])
+        return list(self._cluster.request_ok("GET", PODS)["items"])
 
     def events(self) -> list[dict[str, Any]]:
-        found = self._cluster.must("GET", "/api/v1/namespaces/default/events")["items"]
+        found = self._cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]
         return [event for event in found if event["involvedObject"].get("kind") == "Pod"]
 
     def _with_class(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -57,22 +57,22 @@ class RealWorld:
         if "priority" not in spec:
             return spec
         name = f"priority-{spec['priority']}"
-        self._cluster.must("POST", PRIORITIES, {"metadata": {"name": name}, "value": spec["priority"]})
+        self._cluster.request_ok("POST", PRIORITIES, {"metadata": {"name": name}, "value": spec["priority"]})
         return {key: value for key, value in spec.items() if key != "priority"} | {"priorityClassName": name}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_does_as_recorded(name: str, cluster: Cluster, scheduler: Callable[..., Process]) -> None:
+async def test_does_as_recorded(name: str, cluster: ControlPlane, scheduler: Callable[..., ManagedProcess]) -> None:
     headers = {"Authorization": f"Bearer {cluster.admin_token}"}
     async with ScriptedExtender(cluster.api_url, headers=headers, tls=cluster.tls) as extender:
-        player = Player(RealWorld(cluster), extender)
+        player = ScenarioPlayer(RealWorld(cluster), extender)
         player.prepare(SCENARIOS[name])
         scheduler(configuration=CONFIGURATION.format(url=extender.url))
         seen = without_ports(await player.play(SCENARIOS[name]))
     if os.environ.get(RECORD):
-        record(name, seen, version=_version(cluster))
-    assert seen == recorded(name)
+        write_recording_of(name, seen, version=_version(cluster))
+    assert seen == read_recording_of(name)
 
 
-def _version(cluster: Cluster) -> str:
-    return str(cluster.must("GET", "/version")["gitVersion"])
+def _version(cluster: ControlPlane) -> str:
+    return str(cluster.request_ok("GET", "/version")["gitVersion"])

@@ -10,11 +10,11 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, RESOURCE, a_card, a_pod, allocation, cards
-from tests.e2e.processes import Process
-from tests.e2e.verb_calls import metric
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, RESOURCE, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.e2e.processes import ManagedProcess
+from tests.e2e.verb_calls import read_metric
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CONFLICTS = "vrampack_device_class_conflicts"
@@ -25,31 +25,31 @@ FILTERED = 'vrampack_extender_request_duration_seconds_count{result="ok",verb="f
 
 
 @pytest.fixture
-def device_class(cluster: Cluster) -> Iterator[str]:
+def device_class(cluster: ControlPlane) -> Iterator[str]:
     """A class that names our resource."""
     spec = {"extendedResourceName": RESOURCE}
     made = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": NAME}, "spec": spec}
-    cluster.must("POST", CLASSES, made)
+    cluster.request_ok("POST", CLASSES, made)
     yield NAME
     cluster.request("DELETE", f"{CLASSES}/{NAME}")
 
 
 def test_the_shipped_configuration_has_no_finding_and_a_bare_cluster_no_class(
-    cluster: Cluster, extender: Callable[..., Extender]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram]
 ) -> None:
     running = extender()
-    cluster.wait(lambda: metric(running, LOOKED) == 1, what="it has looked")
+    cluster.wait_until(lambda: read_metric(running, LOOKED) == 1, what="it has looked")
     log = running.process.log_path.read_text()
-    assert [metric(running, FINDINGS), metric(running, CONFLICTS)] == [0, 0]
+    assert [read_metric(running, FINDINGS), read_metric(running, CONFLICTS)] == [0, 0]
     assert "scheduler configuration" not in log
     assert "device class" not in log
 
 
 def test_a_device_class_with_our_resource_is_counted_and_named(
-    cluster: Cluster, extender: Callable[..., Extender], device_class: str
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], device_class: str
 ) -> None:
     running = extender()
-    cluster.wait(lambda: metric(running, CONFLICTS) == 1, what="the class is counted")
+    cluster.wait_until(lambda: read_metric(running, CONFLICTS) == 1, what="the class is counted")
     (line,) = [line for line in running.process.log_path.read_text().splitlines() if "device class" in line]
     assert (
         f" ERROR extender.surroundings device class claims our resource class={device_class} resource={RESOURCE}: "
@@ -58,34 +58,37 @@ def test_a_device_class_with_our_resource_is_counted_and_named(
 
     assert cluster.request("DELETE", f"{CLASSES}/{device_class}")[0] == HTTPStatus.OK
     again = extender(fronted=False)
-    cluster.wait(lambda: metric(again, CONFLICTS) == 0, what="none is counted any more")
+    cluster.wait_until(lambda: read_metric(again, CONFLICTS) == 0, what="none is counted any more")
 
 
 def test_why_such_a_class_is_a_fault(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process], device_class: str
+    cluster: ControlPlane,
+    extender: Callable[..., ExtenderProgram],
+    scheduler: Callable[..., ManagedProcess],
+    device_class: str,
 ) -> None:
     """A node that advertises the resource is filled as ever; a pod that only another could take waits, and nobody asks us."""
-    cluster.add_node("full", cards=cards(a_card(0, units=4)))
-    cluster.add_node("agent-is-down", annotations={"vrampack.dev/cards": cards(a_card(0))})
+    cluster.add_node("full", cards=cards_annotation(published_card(0, units=4)))
+    cluster.add_node("agent-is-down", annotations={"vrampack.dev/cards": cards_annotation(published_card(0))})
     running = extender()
     scheduler()
 
-    cluster.must("POST", PODS, a_pod("first", 4))
-    pod = cluster.wait(lambda: _bound(cluster, "first"), what="it is bound")
-    calls = metric(running, FILTERED)
-    cluster.must("POST", PODS, a_pod("second", 4))
-    refusal = cluster.wait(lambda: _refusal(cluster, "second"), what="the scheduler says why it waits")
+    cluster.request_ok("POST", PODS, pod_manifest("first", 4))
+    pod = cluster.wait_until(lambda: _bound(cluster, "first"), what="it is bound")
+    calls = read_metric(running, FILTERED)
+    cluster.request_ok("POST", PODS, pod_manifest("second", 4))
+    refusal = cluster.wait_until(lambda: _refusal(cluster, "second"), what="the scheduler says why it waits")
 
-    assert allocation(pod)["cards"][0]["index"] == 0
+    assert read_allocation_record(pod)["cards"][0]["index"] == 0
     assert "cannot allocate all claims" in refusal
-    assert (calls, metric(running, FILTERED)) == (1, 1)
+    assert (calls, read_metric(running, FILTERED)) == (1, 1)
 
 
-def _bound(cluster: Cluster, name: str) -> Json:
-    pod = cluster.must("GET", f"{PODS}/{name}")
+def _bound(cluster: ControlPlane, name: str) -> Json:
+    pod = cluster.request_ok("GET", f"{PODS}/{name}")
     return pod if "nodeName" in pod["spec"] else None
 
 
-def _refusal(cluster: Cluster, name: str) -> str:
-    conditions = cluster.must("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+def _refusal(cluster: ControlPlane, name: str) -> str:
+    conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
     return next((str(found.get("message", "")) for found in conditions if found["type"] == "PodScheduled"), "")

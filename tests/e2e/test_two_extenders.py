@@ -15,90 +15,92 @@ from typing import Any
 
 import pytest
 
-from tests.auditor.audit import audit
+from tests.auditor.audit import audit_objects
 from tests.auditor.terms import Violation
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_card, a_pod, cards
-from tests.e2e.pairs import two_extenders
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
+from tests.e2e.pairs import start_two_extenders
 from tests.e2e.processes import LOOPBACK
-from tests.e2e.verb_calls import bind, metric, pending, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.verb_calls import count_pending_pods, post_bind, read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 FLAGGED_SECONDS = 5
 PODS_AT_ONCE = 64
 CARDS = 4
 
-Both = tuple[Extender, Extender]
+Both = tuple[ExtenderProgram, ExtenderProgram]
 
 
 @pytest.fixture
 def both(
-    cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread, transcript: Path
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread, transcript: Path
 ) -> Iterator[Both]:
-    with two_extenders(extender, transcript, api=(LOOPBACK, api_proxy.port)) as pair:
+    with start_two_extenders(extender, transcript, api=(LOOPBACK, api_proxy.port)) as pair:
         yield pair
         api_proxy.clear()
 
 
-def made(cluster: Cluster, both: Both, *names: str, units: int) -> list[Any]:
+def made(cluster: ControlPlane, both: Both, *names: str, units: int) -> list[Any]:
     """New pods that both have seen."""
-    before = pending(both[0])
-    pods = [cluster.must("POST", PODS, a_pod(name, units)) for name in names]
+    before = count_pending_pods(both[0])
+    pods = [cluster.request_ok("POST", PODS, pod_manifest(name, units)) for name in names]
     for each in both:
-        cluster.wait(lambda each=each: pending(each) == before + len(names), what="seen")  # type: ignore[misc]
+        cluster.wait_until(lambda each=each: count_pending_pods(each) == before + len(names), what="seen")  # type: ignore[misc]
     return pods
 
 
-def over(cluster: Cluster) -> list[Violation]:
+def over(cluster: ControlPlane) -> list[Violation]:
     """The cards that hold more than they have and who holds them, as the auditor counts."""
-    pods, nodes = (cluster.must("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
-    return [each for each in audit(pods, nodes) if each.invariant == "I1"]
+    pods, nodes = (cluster.request_ok("GET", f"/api/v1/{kind}")["items"] for kind in ("pods", "nodes"))
+    return [each for each in audit_objects(pods, nodes) if each.invariant == "I1"]
 
 
-def wait_flagged(cluster: Cluster, both: Both, count: int) -> None:
+def wait_flagged(cluster: ControlPlane, both: Both, count: int) -> None:
     """Both count so many cards over, and the node carries the event if there is any."""
 
     def reasons() -> set[str]:
-        events = cluster.must("GET", "/api/v1/namespaces/default/events")["items"]
+        events = cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]
         return {each["reason"] for each in events if each["involvedObject"]["kind"] == "Node"}
 
     def flagged() -> bool:
-        counted = {metric(each, "vrampack_overcommitted_cards") for each in both}
+        counted = {read_metric(each, "vrampack_overcommitted_cards") for each in both}
         return counted == {count} and (not count or "GPUMemoryOvercommitDetected" in reasons())
 
-    cluster.wait(flagged, FLAGGED_SECONDS, what=f"{count} cards are flagged")
+    cluster.wait_until(flagged, FLAGGED_SECONDS, what=f"{count} cards are flagged")
 
 
 def test_a_card_that_both_sold_is_flagged_and_gets_no_further_pod(
-    cluster: Cluster, both: Both, api_proxy: ProxyThread, excused: list[str]
+    cluster: ControlPlane, both: Both, api_proxy: FaultProxyThread, excused: list[str]
 ) -> None:
     """Neither hears of the other's bind, until both do."""
     excused.append("node gpu-0 card 0")
-    cluster.add_node("gpu-0", cards=cards(a_card(0)))
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     a, b, small, more = made(cluster, both, "a", "b", "small", "more", units=8)
     api_proxy.freeze_watches()
-    assert [bind(both[0], a, "gpu-0"), bind(both[1], b, "gpu-0")] == ["", ""]
+    assert [post_bind(both[0], a, "gpu-0"), post_bind(both[1], b, "gpu-0")] == ["", ""]
     api_proxy.thaw_watches()
 
     wait_flagged(cluster, both, 1)
 
     assert [each.object for each in over(cluster)] == ["node gpu-0 card 0"]
     for each, pod in zip(both, (small, more), strict=True):
-        assert "no card with enough free memory" in bind(each, pod, "gpu-0")
-        assert states(each) == {"a on gpu-0/0": "bound, 8", "b on gpu-0/0": "bound, 8"}
+        assert "no card with enough free memory" in post_bind(each, pod, "gpu-0")
+        assert read_ledger_states(each) == {"a on gpu-0/0": "bound, 8", "b on gpu-0/0": "bound, 8"}
         wait_until_recounted(cluster, each)
 
 
-def test_of_sixty_four_binds_at_once_each_is_answered_truly(cluster: Cluster, both: Both, excused: list[str]) -> None:
+def test_of_sixty_four_binds_at_once_each_is_answered_truly(
+    cluster: ControlPlane, both: Both, excused: list[str]
+) -> None:
     """4 cards of 15 hold 12 pods of 4; what goes beyond is a card that both sold."""
-    cluster.add_node("gpu-0", cards=cards(*(a_card(index) for index in range(CARDS))))
+    cluster.add_node("gpu-0", cards=cards_annotation(*(published_card(index) for index in range(CARDS))))
     random = Random(64)
     pods = made(cluster, both, *(f"p{number}" for number in range(PODS_AT_ONCE)), units=4)
 
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda pod: bind(random.choice(both), pod, "gpu-0"), pods))
+        answers = list(pool.map(lambda pod: post_bind(random.choice(both), pod, "gpu-0"), pods))
 
     sold_twice = over(cluster)
     excused += [each.object for each in sold_twice]
@@ -109,10 +111,10 @@ def test_of_sixty_four_binds_at_once_each_is_answered_truly(cluster: Cluster, bo
         wait_until_recounted(cluster, each)
     # whoever of the small ones finds a place finds it on a card that is not over
     for number, pod in enumerate(made_small(cluster, both)):
-        bind(both[number % 2], pod, "gpu-0")
-        cluster.wait(lambda: states(both[0]) == states(both[1]), what="both have seen it")
+        post_bind(both[number % 2], pod, "gpu-0")
+        cluster.wait_until(lambda: read_ledger_states(both[0]) == read_ledger_states(both[1]), what="both have seen it")
     assert over(cluster) == sold_twice
 
 
-def made_small(cluster: Cluster, both: Both) -> list[Any]:
+def made_small(cluster: ControlPlane, both: Both) -> list[Any]:
     return made(cluster, both, *(f"small{number}" for number in range(6)), units=1)

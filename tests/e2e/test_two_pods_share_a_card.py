@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.processes import Process
-from tests.manifests.kustomization import MANIFESTS, objects
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.processes import ManagedProcess
+from tests.manifests.kustomization import MANIFESTS, load_objects
 
 PODS = "/api/v1/namespaces/default/pods"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -38,16 +38,16 @@ V100 = {
 
 
 def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
-    cluster: Cluster, extender: Callable[..., Extender], scheduler: Callable[..., Process]
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], scheduler: Callable[..., ManagedProcess]
 ) -> None:
     cluster.add_node("cn-hangzhou.192.168.2.167", cards=json.dumps(V100))
     extender()
     scheduler()
-    since = cluster.must("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
-    (example,) = [made for made in objects(MANIFESTS / "examples") if made["kind"] == "StatefulSet"]
-    cluster.must("POST", "/apis/apps/v1/namespaces/default/statefulsets", example)
+    since = cluster.request_ok("GET", "/api/v1/pods")["metadata"]["resourceVersion"]
+    (example,) = [made for made in load_objects(MANIFESTS / "examples") if made["kind"] == "StatefulSet"]
+    cluster.request_ok("POST", "/apis/apps/v1/namespaces/default/statefulsets", example)
 
-    pods = cluster.wait(lambda: _all_bound(cluster, 2), what="both pods bound")
+    pods = cluster.wait_until(lambda: _all_bound(cluster, 2), what="both pods bound")
 
     for pod in pods:
         annotations = pod["metadata"]["annotations"]
@@ -69,12 +69,12 @@ def test_a_stateful_set_of_two_lands_on_one_card_in_one_step_each(
         _assert_one_step(cluster, pod["metadata"]["name"], since)
 
 
-def _all_bound(cluster: Cluster, count: int) -> Any:  # noqa: ANN401 - the pods as the API server holds them
-    pods = cluster.must("GET", PODS)["items"]
+def _all_bound(cluster: ControlPlane, count: int) -> Any:  # noqa: ANN401 - the pods as the API server holds them
+    pods = cluster.request_ok("GET", PODS)["items"]
     return pods if len(pods) == count and all("nodeName" in pod["spec"] for pod in pods) else None
 
 
-def _assert_one_step(cluster: Cluster, name: str, since: str) -> None:
+def _assert_one_step(cluster: ControlPlane, name: str, since: str) -> None:
     """No version of the pod shows the node without the record, or the record without the node."""
     path = f"{PODS}?watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name={name}"
     events = [json.loads(line) for line in cluster.kubectl("get", "--raw", path).stdout.splitlines()]

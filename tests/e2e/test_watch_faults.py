@@ -13,61 +13,63 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.bench import BINDING, LIST, NODES, Bench, standing
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import EXTENDER, Extender, installed_configuration
-from tests.e2e.verb_calls import metric
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.bench import BINDING, LIST, NODES, BindBench, bind_bench
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
+from tests.e2e.verb_calls import read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
 
 STALE_SECONDS = 5
 """Instead of the shipped 120: long enough to prepare a test in, and longer than anything else in it."""
 
 
 @pytest.fixture
-def bench(cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread) -> Iterator[Bench]:
-    with standing(cluster, extender, api_proxy) as made:
+def bench(
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
+) -> Iterator[BindBench]:
+    with bind_bench(cluster, extender, api_proxy) as made:
         yield made
 
 
-def test_a_watch_that_is_cut_goes_on_with_what_it_missed(bench: Bench) -> None:
+def test_a_watch_that_is_cut_goes_on_with_what_it_missed(bench: BindBench) -> None:
     bench.bound("old", 6)
     bench.api.freeze_watches()
     bench.delete("old")
-    new = bench.unseen_pod("new", 12)
+    new = bench.create_unseen_pod("new", 12)
 
     assert bench.api.cut_watches() == 2
     bench.api.thaw_watches()
 
     bench.recounted()
     assert bench.bind(new) == ""
-    assert metric(bench.extender, 'vrampack_relists_total{reason="restart",resource="pods"}') == 0
+    assert read_metric(bench.extender, 'vrampack_relists_total{reason="restart",resource="pods"}') == 0
 
 
-def expired_watch(bench: Bench) -> None:
+def expired_watch(bench: BindBench) -> None:
     """410 as an event on a watch that stands."""
     assert bench.api.expire_watches() == 2
 
 
-def expired_request(bench: Bench) -> None:
+def expired_request(bench: BindBench) -> None:
     """410 as the answer to a request to watch."""
     bench.api.when("GET", "watch=true").gone(times=2)
     bench.api.cut_watches()
 
 
-def expired_list(bench: Bench) -> None:
+def expired_list(bench: BindBench) -> None:
     """410 on a watch, and twice on the list that follows."""
     bench.api.when("GET", LIST).gone(times=4)
     bench.api.expire_watches()
 
 
-def refused_lists(bench: Bench) -> None:
+def refused_lists(bench: BindBench) -> None:
     """The list that follows is throttled, then fails."""
     bench.api.when("GET", LIST).answer(429, headers={"Retry-After": "1"}, times=2)
     bench.api.when("GET", LIST).answer(500, times=2)
     bench.api.expire_watches()
 
 
-def slow_lists(bench: Bench) -> None:
+def slow_lists(bench: BindBench) -> None:
     bench.api.when("GET", LIST).delay_reply(4, times=2)
     bench.api.expire_watches()
 
@@ -76,13 +78,13 @@ EXPIRIES = (expired_watch, expired_request, expired_list, refused_lists, slow_li
 
 
 @pytest.mark.parametrize("expire", EXPIRIES, ids=lambda expire: expire.__name__)
-def test_after_410_everything_is_listed_anew(bench: Bench, expire: Callable[[Bench], None]) -> None:
+def test_after_410_everything_is_listed_anew(bench: BindBench, expire: Callable[[BindBench], None]) -> None:
     """What happened while the watch said nothing is in the list; the process goes on, and asks a few times, not hundreds."""
     bench.bound("old", 6)
     bench.bound("stays", 3)
     bench.api.freeze_watches()
     bench.delete("old")
-    new = bench.unseen_pod("new", 12)
+    new = bench.create_unseen_pod("new", 12)
     before = bench.api.count("GET", LIST)
 
     expire(bench)
@@ -90,7 +92,7 @@ def test_after_410_everything_is_listed_anew(bench: Bench, expire: Callable[[Ben
     bench.api.thaw_watches()
 
     bench.api.finished("GET", LIST, before + 2)
-    bench.cluster.wait(lambda: bench.filter(new)["NodeNames"] == ["gpu-0", "gpu-1"], what="it sees the room")
+    bench.cluster.wait_until(lambda: bench.filter(new)["NodeNames"] == ["gpu-0", "gpu-1"], what="it sees the room")
     bench.recounted()
     assert bench.bind(new) == ""
     assert bench.api.count("GET", LIST) - before <= 8
@@ -98,23 +100,23 @@ def test_after_410_everything_is_listed_anew(bench: Bench, expire: Callable[[Ben
 
 
 def test_a_stale_extender_refuses_rather_than_guess(
-    cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread
 ) -> None:
     """The watches stand and say nothing, as behind a line that is half open."""
     deadlines = f"deadlines: {{stale_seconds: {STALE_SECONDS}}}"
     written = f"{installed_configuration(cluster, EXTENDER)}\n{deadlines}\n"
-    with standing(cluster, extender, api_proxy, configuration=written) as bench:
+    with bind_bench(cluster, extender, api_proxy, configuration=written) as bench:
         refuses_until_it_hears(bench)
 
 
-def refuses_until_it_hears(bench: Bench) -> None:
+def refuses_until_it_hears(bench: BindBench) -> None:
     bench.bound("old", 6)
     bench.api.freeze_watches()
     bench.delete("old")
-    new = bench.unseen_pod("new", 12)
+    new = bench.create_unseen_pod("new", 12)
     sent = bench.api.count("POST", BINDING)
 
-    bench.cluster.wait(lambda: bench.filter(new).get("Error"), what="filter answers an error")
+    bench.cluster.wait_until(lambda: bench.filter(new).get("Error"), what="filter answers an error")
 
     assert "no word from the API server about" in bench.filter(new)["Error"]
     assert bench.bind(new).startswith("not ready: no word from the API server")
@@ -127,12 +129,12 @@ def refuses_until_it_hears(bench: Bench) -> None:
     assert bench.bind(new) == ""
 
 
-def prioritize_status(extender: Extender, pod: object) -> int:
+def prioritize_status(extender: ExtenderProgram, pod: object) -> int:
     body = json.dumps({"Pod": pod, "NodeNames": list(NODES)}).encode()
     return status_of(urllib.request.Request(f"{extender.url}/prioritize", body, {"Content-Type": "application/json"}))  # noqa: S310 - our own http address
 
 
-def readiness(extender: Extender) -> int:
+def readiness(extender: ExtenderProgram) -> int:
     return status_of(urllib.request.Request(f"{extender.health_url}/readyz"))  # noqa: S310 - our own http address
 
 
@@ -145,6 +147,6 @@ def status_of(request: urllib.request.Request) -> int:
             return error.code
 
 
-def touch(cluster: Cluster, node: str) -> None:
+def touch(cluster: ControlPlane, node: str) -> None:
     patch = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
-    cluster.must("PATCH", f"/api/v1/nodes/{node}", patch, content_type="application/merge-patch+json")
+    cluster.request_ok("PATCH", f"/api/v1/nodes/{node}", patch, content_type="application/merge-patch+json")

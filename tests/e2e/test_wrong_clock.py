@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.bench import NODES, standing
-from tests.e2e.cluster import Cluster
-from tests.e2e.in_cluster import Extender
-from tests.e2e.objects import PODS, a_pod, allocation
-from tests.e2e.verb_calls import call, states
-from tests.fakes.proxy_thread import ProxyThread
+from tests.e2e.bench import NODES, bind_bench
+from tests.e2e.cluster import ControlPlane
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.objects import PODS, pod_manifest, read_allocation_record
+from tests.e2e.verb_calls import post_verb, read_ledger_states
+from tests.fakes.proxy_thread import FaultProxyThread
 
 OTHER_CLOCK = """\
 import sys, time
@@ -27,21 +27,23 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.parametrize("seconds", [-600, 600])
 def test_a_wrong_clock_changes_no_placement(
-    cluster: Cluster, extender: Callable[..., Extender], api_proxy: ProxyThread, seconds: int
+    cluster: ControlPlane, extender: Callable[..., ExtenderProgram], api_proxy: FaultProxyThread, seconds: int
 ) -> None:
     """Only the time that gpushare's readers are told is wrong, and a successor with a right clock makes nothing of it."""
     wrong = (sys.executable, "-c", OTHER_CLOCK, str(seconds), "serve")
-    with standing(cluster, extender, api_proxy, command=wrong) as bench:
+    with bind_bench(cluster, extender, api_proxy, command=wrong) as bench:
         bench.bound("first", 6)
         bench.extender.process.kill()
     right = extender(fronted=False)
 
-    assert states(right) == {"first on gpu-0/0": "bound, 6"}
-    said = call(
-        right, "filter", {"Pod": a_pod("b", 9) | {"metadata": {"name": "b", "uid": "b"}}, "NodeNames": list(NODES)}
+    assert read_ledger_states(right) == {"first on gpu-0/0": "bound, 6"}
+    said = post_verb(
+        right,
+        "filter",
+        {"Pod": pod_manifest("b", 9) | {"metadata": {"name": "b", "uid": "b"}}, "NodeNames": list(NODES)},
     )
     assert said["NodeNames"] == list(NODES)
-    found = cluster.must("GET", f"{PODS}/first")
-    assert allocation(found)["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "whole": False}]
+    found = cluster.request_ok("GET", f"{PODS}/first")
+    assert read_allocation_record(found)["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "whole": False}]
     told = int(found["metadata"]["annotations"]["ALIYUN_COM_GPU_MEM_ASSUME_TIME"]) / 1e9
     assert abs(told - seconds - time.time()) < 60

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class VerbCallLine:
     """One verb call."""
 
     verb: str
@@ -23,10 +23,10 @@ class Call:
         return str(self.request["PodName"] if self.verb == "bind" else self.request["Pod"]["metadata"]["name"])
 
 
-def calls(transcript: Path) -> dict[str, list[Call]]:
+def read_verb_calls(transcript: Path) -> dict[str, list[VerbCallLine]]:
     """All calls so far by pod, each pod's in the order in which they were answered."""
-    found: defaultdict[str, list[Call]] = defaultdict(list)
+    found: defaultdict[str, list[VerbCallLine]] = defaultdict(list)
     for line in map(json.loads, transcript.read_text().splitlines()):
-        call = Call(line["verb"], line["request"], line["answer"])
+        call = VerbCallLine(line["verb"], line["request"], line["answer"])
         found[call.pod].append(call)
     return found

@@ -8,13 +8,13 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.e2e.in_cluster import Extender
+from tests.e2e.in_cluster import ExtenderProgram
 
 TIMEOUT_SECONDS = 15
 """More than the scheduler's 5: a test wants to see the late answer too."""
 
 
-def call(extender: Extender, verb: str, body: object) -> Any:  # noqa: ANN401 - the answer as JSON, asserted where it is read
+def post_verb(extender: ExtenderProgram, verb: str, body: object) -> Any:  # noqa: ANN401 - the answer as JSON, asserted where it is read
     """One verb call that must be answered with 200."""
     where = urlsplit(extender.url)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=TIMEOUT_SECONDS)
@@ -28,38 +28,38 @@ def call(extender: Extender, verb: str, body: object) -> Any:  # noqa: ANN401 - 
         connection.close()
 
 
-def bind(extender: Extender, pod: dict[str, Any], node: str) -> str:
+def post_bind(extender: ExtenderProgram, pod: dict[str, Any], node: str) -> str:
     """The `Error` of a bind of this very pod, empty for success."""
     metadata = pod["metadata"]
     body = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"], "Node": node}
-    return str(call(extender, "bind", body)["Error"])
+    return str(post_verb(extender, "bind", body)["Error"])
 
 
-def inspect(extender: Extender) -> Any:  # noqa: ANN401 - the answer as JSON, asserted where it is read
+def get_inspect(extender: ExtenderProgram) -> Any:  # noqa: ANN401 - the answer as JSON, asserted where it is read
     with urllib.request.urlopen(f"{extender.url}/inspect", timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - our own http address
         return json.load(answer)
 
 
-def metric(extender: Extender, line: str) -> float:
+def read_metric(extender: ExtenderProgram, line: str) -> float:
     """The value of the series written exactly so, 0 without it."""
     with urllib.request.urlopen(f"{extender.health_url}/metrics", timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 - our own http address
         text = answer.read().decode()
     return next((float(each.rsplit(" ", 1)[1]) for each in text.splitlines() if each.rsplit(" ", 1)[0] == line), 0.0)
 
 
-def pending(extender: Extender) -> int:
+def count_pending_pods(extender: ExtenderProgram) -> int:
     """Unbound pods that the ledger knows."""
     return sum(
-        int(metric(extender, f'vrampack_pending_pods{{reason="{why}"}}'))
+        int(read_metric(extender, f'vrampack_pending_pods{{reason="{why}"}}'))
         for why in ("fits", "fragmented", "full", "never")
     )
 
 
-def states(extender: Extender) -> dict[str, str]:
+def read_ledger_states(extender: ExtenderProgram) -> dict[str, str]:
     """Where the ledger holds something, as `pod on node/card: state, units`."""
     return {
         f"{pod['name']} on {node['name']}/{card['id']}": f"{pod['state']}, {pod['usedGPU']}"
-        for node in inspect(extender)["nodes"]
+        for node in get_inspect(extender)["nodes"]
         for card in node["devs"]
         for pod in card["pods"]
     }

@@ -12,7 +12,7 @@ INTERVAL_SECONDS = 0.02
 T = TypeVar("T")
 
 
-def until(predicate: Callable[[], T], *, timeout_seconds: float = 10, what: str | Callable[[], str] = "") -> T:
+def wait_until(predicate: Callable[[], T], *, timeout_seconds: float = 10, what: str | Callable[[], str] = "") -> T:
     """Return the first true answer of `predicate`; raise `TimeoutError` naming `what` when none came in time.
 
     `what` may be a function: it is called at the deadline, to show the state that was there instead.

@@ -20,14 +20,20 @@ from typing import Protocol
 import yaml
 
 from tests.e2e import in_cluster
-from tests.e2e.admission_pods import a_pod
-from tests.e2e.admission_policies import SECOND_SCHEDULER, SHIPPED, Edit, switched_off, weakened
-from tests.e2e.cluster import Cluster, Json
-from tests.e2e.in_cluster import Extender
-from tests.e2e.processes import LOOPBACK, REPOSITORY, free_ports
+from tests.e2e.admission_pods import admission_pod
+from tests.e2e.admission_policies import (
+    SECOND_SCHEDULER,
+    SHIPPED,
+    Edit,
+    with_validation_switched_off,
+    with_weakened_policies,
+)
+from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.processes import LOOPBACK, REPOSITORY, choose_free_ports
 from tests.e2e.refusals import NAMESPACE
-from tests.e2e.render import render
-from tests.manifests.kustomization import MANIFESTS, rendered
+from tests.e2e.render import render_manifests
+from tests.manifests.kustomization import MANIFESTS, load_rendered
 
 SHAPE = MANIFESTS / "webhook" / "second-scheduler"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vrampack-environment"
@@ -40,7 +46,7 @@ WORKLOADS = {"Deployment", "PodDisruptionBudget", "Job", "CronJob"}
 """Nothing runs pods here."""
 
 
-class Form(Protocol):
+class WebhookForm(Protocol):
     """What makes the environment of containers."""
 
     def without(self, *names: str) -> AbstractContextManager[None]:
@@ -48,46 +54,51 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Policies:
+class PolicyForm:
     """As shipped for 1.36: nothing to do."""
 
-    cluster: Cluster
+    cluster: ControlPlane
 
     def without(self, *names: str) -> AbstractContextManager[None]:
-        return weakened(self.cluster, SHIPPED, dict.fromkeys(names, switched_off))
+        return with_weakened_policies(self.cluster, SHIPPED, dict.fromkeys(names, with_validation_switched_off))
 
 
 @dataclass(slots=True)
-class Webhook:
+class WebhookInstallForm:
     """The webhook in force. `folder` is what kubelet would mount of the Secret."""
 
-    cluster: Cluster
+    cluster: ControlPlane
     folder: Path
     configuration: str
     """Of the extender."""
-    extender: Extender = field(init=False)
+    extender: ExtenderProgram = field(init=False)
 
     @contextmanager
     def without(self, *names: str) -> Iterator[None]:
-        guards: dict[str, Edit] = dict.fromkeys((name for name in names if name not in MUTATING), switched_off)
+        guards: dict[str, Edit] = dict.fromkeys(
+            (name for name in names if name not in MUTATING), with_validation_switched_off
+        )
         # A pod that nobody wires is given no scheduler either: the webhook does both.
         schedulers: dict[str, Edit] = (
-            {"vrampack-scheduler-guard": switched_off} if "vrampack-environment-inject" in names else {}
+            {"vrampack-scheduler-guard": with_validation_switched_off} if "vrampack-environment-inject" in names else {}
         )
-        shipped = self.cluster.must("GET", CONFIGURATION)["webhooks"][0]["rules"]
+        shipped = self.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["rules"]
         self._look_at([rule for rule, policy in zip(shipped, MUTATING, strict=False) if policy not in names])
         try:
-            with weakened(self.cluster, SECOND_SCHEDULER, schedulers), weakened(self.cluster, SHIPPED, guards):
+            with (
+                with_weakened_policies(self.cluster, SECOND_SCHEDULER, schedulers),
+                with_weakened_policies(self.cluster, SHIPPED, guards),
+            ):
                 yield
         finally:
             self._look_at(shipped)
 
     def start(self, *, wait: bool = True) -> None:
         """An extender with what is mounted now; `wait` until it answers the API server."""
-        (port,) = free_ports(1)
+        (port,) = choose_free_ports(1)
         self.extender = in_cluster.start_extender(self.cluster, port=port, configuration=self.configuration)
         if wait:
-            self.cluster.wait(self.cluster.admits_as_shipped, what="the webhook answers")
+            self.cluster.wait_until(self.cluster.admits_as_shipped, what="the webhook answers")
 
     def renew(self, *flags: str) -> str:
         """`vrampack certificates` once, under the shipped account; what it says."""
@@ -99,7 +110,7 @@ class Webhook:
         return done.stdout
 
     def secret(self) -> dict[str, bytes]:
-        data = self.cluster.must("GET", SECRET)["data"]
+        data = self.cluster.request_ok("GET", SECRET)["data"]
         return {name: base64.b64decode(text) for name, text in data.items()}
 
     def mount(self, files: dict[str, bytes] | None = None) -> None:
@@ -117,19 +128,21 @@ class Webhook:
 
     def _look_at(self, rules: list[Json]) -> None:
         patch = [{"op": "replace", "path": "/webhooks/0/rules", "value": rules}]
-        self.cluster.must("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
+        self.cluster.request_ok("PATCH", CONFIGURATION, patch, content_type="application/json-patch+json")
 
 
 @contextmanager
-def installed(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
+def with_installed_form(cluster: ControlPlane, folder: Path) -> Iterator[WebhookInstallForm]:
     """The webhook instead of the mutating policies; afterwards those are in force again."""
     try:
         cluster.kubectl("delete", "mutatingadmissionpolicies,mutatingadmissionpolicybindings", *MUTATING)
-        cluster.wait(lambda: _creates(cluster) == HTTPStatus.UNPROCESSABLE_ENTITY, what="the mutating policies are off")
-        with applied(cluster, folder) as made:
+        cluster.wait_until(
+            lambda: _creates(cluster) == HTTPStatus.UNPROCESSABLE_ENTITY, what="the mutating policies are off"
+        )
+        with with_applied_objects(cluster, folder) as made:
             yield made
     finally:
-        ours = {_identity(item) for item in rendered("second-scheduler")}
+        ours = {_identity(item) for item in load_rendered("second-scheduler")}
         extra = [item for item in _objects() if _identity(item) not in ours]
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", input=_list(extra))
         cluster.request("DELETE", SECRET)
@@ -137,12 +150,12 @@ def installed(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
 
 
 @contextmanager
-def applied(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
+def with_applied_objects(cluster: ControlPlane, folder: Path) -> Iterator[WebhookInstallForm]:
     """The shape applied as it ships, its certificate made and an extender started; it ends with the block."""
     cluster.kubectl("apply", "--warnings-as-errors", "-f", "-", input=_list(_objects()))
     (text,) = [item["data"]["extender.yaml"] for item in _objects() if "extender.yaml" in item.get("data", {})]
     text = text.replace(MOUNTED, str(folder)).replace(f"0.0.0.0:{PORT}", f"{LOOPBACK}:{PORT}")
-    made = Webhook(cluster, folder, text)
+    made = WebhookInstallForm(cluster, folder, text)
     made.renew()
     made.mount()
     try:
@@ -154,7 +167,7 @@ def applied(cluster: Cluster, folder: Path) -> Iterator[Webhook]:
 
 
 def _objects() -> list[Json]:
-    items = yaml.safe_load_all(render(SHAPE))
+    items = yaml.safe_load_all(render_manifests(SHAPE))
     return [_reachable(item) for item in items if item["kind"] not in WORKLOADS]
 
 
@@ -173,5 +186,5 @@ def _identity(item: Json) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
 
-def _creates(cluster: Cluster) -> int:
-    return cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", a_pod())[0]
+def _creates(cluster: ControlPlane) -> int:
+    return cluster.request("POST", "/api/v1/namespaces/default/pods?dryRun=All", admission_pod())[0]

@@ -12,9 +12,9 @@ from extender.metrics import ExtenderMetrics
 from extender.parts import build_components
 from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration
 from policies.policy import ScoredCards
-from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts
+from tests.builders import UNIT_MIB, ledger_pod, node_facts, pod_request
 from tests.e2e.objects import RESOURCE
-from tests.fakes.api import ApiInMemory
+from tests.fakes.api import FakeKubeApi
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -23,14 +23,14 @@ from vrampack.cards.records import Record
 Json = dict[str, Any]  # Any: what a scheduler reads, asserted where it is read
 
 
-class Desk:
+class SchedulerHarness:
     """Nodes of these cards of so many units; pods by name, which is their uid."""
 
     def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: DecidingVerb = "prioritize") -> None:
         self.seconds = 1000.0
         self.metrics = ExtenderMetrics("test")
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, report_problem=lambda _: None)
-        api = ApiInMemory()
+        api = FakeKubeApi()
         settings = ExtenderConfiguration(
             apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=DecisionSettings(default=decide)
         )
@@ -46,44 +46,46 @@ class Desk:
         )
         self.names = list(nodes)
         for name, units in nodes.items():
-            self.put(node_facts(name, *units))
+            self.put_node(node_facts(name, *units))
 
     def clock(self) -> float:
         return self.seconds
 
-    def put(self, facts: NodeFacts) -> None:
+    def put_node(self, facts: NodeFacts) -> None:
         self.ledger.update_node(facts)
 
-    def hold(self, name: str, node: str, units: int, *, card: int = 0, leaving: bool = False) -> None:
+    def add_bound_pod(self, name: str, node: str, units: int, *, card: int = 0, leaving: bool = False) -> None:
         """A pod of this name holds so much of a card."""
         record = Record("vrampack", (Share(units, f"GPU-{card}", card),))
-        self.ledger.update_pod(a_pod(name, units=units, node=node, record=record, leaving=leaving))
+        self.ledger.update_pod(ledger_pod(name, units=units, node=node, record=record, leaving=leaving))
 
-    def arrive(self, name: str, units: int = 4, *, priority: int = 0) -> Pod:
-        pod = a_pod(name, units=units, priority=priority)
+    def add_pending_pod(self, name: str, units: int = 4, *, priority: int = 0) -> Pod:
+        pod = ledger_pod(name, units=units, priority=priority)
         self.ledger.update_pod(pod)
         return pod
 
-    def filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
+    def post_filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
         answer: Json = json.loads(self.parts.verbs.filter(self._body(name, units, names, spec or {})).body)
         assert answer["Error"] == ""
         return answer
 
-    def passed(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> list[str]:
+    def filter_names(
+        self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None
+    ) -> list[str]:
         """The nodes that filter lets through."""
-        passed: list[str] = self.filter(name, units, names=names, spec=spec)["NodeNames"]
+        passed: list[str] = self.post_filter(name, units, names=names, spec=spec)["NodeNames"]
         return passed
 
-    def best(self, name: str, units: int = 4, *, names: Sequence[str] = ()) -> str:
+    def filter_and_prioritize(self, name: str, units: int = 4, *, names: Sequence[str] = ()) -> str:
         """The node that prioritize names, after filter."""
-        passed = self.passed(name, units, names=names)
+        passed = self.filter_names(name, units, names=names)
         scores = json.loads(self.parts.verbs.prioritize(self._body(name, units, passed, {})).body)
         (best,) = [each["Host"] for each in scores if each["Score"] == 10]
         return str(best)
 
-    def cards(self, name: str, node: str, units: int = 4) -> list[int]:
+    def choose_cards(self, name: str, node: str, units: int = 4) -> list[int]:
         """The cards that bind would choose on this node, by index; none where the pod does not fit."""
-        judged = self.parts.engine.evaluate_node(node, an_ask(units), name)
+        judged = self.parts.engine.evaluate_node(node, pod_request(units), name)
         return [card.index for card in judged.cards] if isinstance(judged, ScoredCards) else []
 
     def allocation(self, pod: Pod, node: str, card: int) -> Allocation:

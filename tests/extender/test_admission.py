@@ -14,8 +14,8 @@ from extender.admission import AdmissionReviewer, ReviewResponse, review_admissi
 from extender.door import MAX_BODY_BYTES
 from extender.metrics import ExtenderMetrics
 from extender.routes import build_admission_app
-from tests.e2e.admission_pods import MIRROR, VOID, a_container, a_pod, environment, variable
-from tests.wire.listener import Address, connected, read_reply, request, serving
+from tests.e2e.admission_pods import MIRROR, VOID, admission_container, admission_pod, env_entry, expected_environment
+from tests.wire.listener import Address, build_request, open_connection, read_reply, run_listener
 from tests.wire.service import CONFIGURATION
 from vrampack.cards.environment import InjectionNames
 
@@ -50,7 +50,7 @@ def metrics() -> ExtenderMetrics:
 
 @pytest.fixture
 def address(metrics: ExtenderMetrics) -> Iterator[Address]:
-    with serving(build_admission_app(AdmissionReviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
+    with run_listener(build_admission_app(AdmissionReviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
         yield at
 
 
@@ -60,16 +60,16 @@ def counted(metrics: ExtenderMetrics, result: str) -> float | None:
 
 
 def test_a_pod_that_asks_is_patched() -> None:
-    (only,) = patch(review_admission(a_review(a_pod()), WIRING))
+    (only,) = patch(review_admission(a_review(admission_pod()), WIRING))
     assert (only["op"], only["path"]) == ("add", "/spec/containers/0/env")
-    assert sorted(only["value"], key=repr) == sorted(environment("main", 4), key=repr)
+    assert sorted(only["value"], key=repr) == sorted(expected_environment("main", 4), key=repr)
 
 
 @pytest.mark.parametrize(
     ("given", "want"), [("", "vrampack"), ("default-scheduler", "vrampack"), ("vrampack", None), ("another", None)]
 )
 def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(given: str, want: str | None) -> None:
-    pod = a_review(a_pod(schedulerName=given))
+    pod = a_review(admission_pod(schedulerName=given))
     named = [step["value"] for step in patch(review_admission(pod, SECOND)) if step["path"] == "/spec/schedulerName"]
     assert named == ([want] if want else [])
     assert all(step["path"] != "/spec/schedulerName" for step in patch(review_admission(pod, WIRING)))
@@ -78,9 +78,9 @@ def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(g
 @pytest.mark.parametrize(
     "pod",
     [
-        a_pod(a_container(env=[variable("NVIDIA_VISIBLE_DEVICES")])),
-        a_pod(a_container(units=0)),
-        a_pod(a_container(units="-1")),
+        admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])),
+        admission_pod(admission_container(units=0)),
+        admission_pod(admission_container(units="-1")),
     ],
 )
 def test_a_pod_that_asks_for_nothing_is_not_touched(pod: Any) -> None:  # noqa: ANN401 - any JSON value
@@ -90,34 +90,36 @@ def test_a_pod_that_asks_for_nothing_is_not_touched(pod: Any) -> None:  # noqa: 
 
 
 def test_only_a_node_is_believed_about_mirror_pods() -> None:
-    mirror = a_pod(annotations={MIRROR: "hash"})
+    mirror = admission_pod(annotations={MIRROR: "hash"})
     assert patch(review_admission(a_review(mirror, userInfo={"groups": ["system:authenticated"]}), WIRING))
     assert review_admission(a_review(mirror, userInfo={"groups": ["system:nodes"]}), WIRING).result == "unchanged"
-    assert review_admission(a_review(a_pod(), userInfo={"groups": ["system:nodes"]}), WIRING).result == "changed"
+    assert (
+        review_admission(a_review(admission_pod(), userInfo={"groups": ["system:nodes"]}), WIRING).result == "changed"
+    )
 
 
 def test_only_new_ephemeral_containers_are_given_void() -> None:
-    named = a_container("named", env=[variable("NVIDIA_VISIBLE_DEVICES")])
-    new = a_container("new", env=[variable("A", "b")])
-    pod, before = a_pod(), a_pod()
-    before["spec"]["ephemeralContainers"] = [a_container("old")]
-    pod["spec"]["ephemeralContainers"] = [a_container("old"), named, new]
+    named = admission_container("named", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    new = admission_container("new", env=[env_entry("A", "b")])
+    pod, before = admission_pod(), admission_pod()
+    before["spec"]["ephemeralContainers"] = [admission_container("old")]
+    pod["spec"]["ephemeralContainers"] = [admission_container("old"), named, new]
     asked = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": before}
     (only,) = patch(review_admission(a_review(pod, **asked), SECOND))
-    assert only == {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*VOID, variable("A", "b")]}
-    plain = a_pod(a_container())
-    plain["spec"]["ephemeralContainers"] = [a_container("new")]
+    assert only == {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*VOID, env_entry("A", "b")]}
+    plain = admission_pod(admission_container())
+    plain["spec"]["ephemeralContainers"] = [admission_container("new")]
     assert review_admission(a_review(plain, **asked), SECOND).result == "unchanged"
 
 
 @pytest.mark.parametrize(("operation", "sub_resource"), [("UPDATE", ""), ("CREATE", "binding"), ("DELETE", "")])
 def test_what_it_is_not_there_for_passes(operation: str, sub_resource: str) -> None:
     asked = {"operation": operation, "subResource": sub_resource}
-    assert review_admission(a_review(a_pod(), **asked), WIRING).result == "unchanged"
+    assert review_admission(a_review(admission_pod(), **asked), WIRING).result == "unchanged"
 
 
 def test_what_is_no_quantity_is_refused_with_its_text() -> None:
-    answer = review_admission(a_review(a_pod(a_container(units="four"))), WIRING)
+    answer = review_admission(a_review(admission_pod(admission_container(units="four"))), WIRING)
     made = response(answer)
     assert (made["allowed"], answer.result) == (False, "refused")
     assert made["status"] == {"code": 422, "message": "aliyun.com/gpu-mem: 'four' is not a quantity"}
@@ -126,7 +128,7 @@ def test_what_is_no_quantity_is_refused_with_its_text() -> None:
 def test_an_entry_keeps_whatever_it_says() -> None:
     """Also what no version of ours knows: nothing of an entry is read but its name."""
     entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
-    (only,) = patch(review_admission(a_review(a_pod(a_container(units=1, env=entries))), WIRING))
+    (only,) = patch(review_admission(a_review(admission_pod(admission_container(units=1, env=entries))), WIRING))
     assert only["value"][-2:] == entries
 
 
@@ -137,8 +139,8 @@ def test_an_entry_keeps_whatever_it_says() -> None:
         (b"{}", "required field"),
         (b"\xff\xfe", "no AdmissionReview of a pod (admission.k8s.io/v1)"),
         (b"[" * 100_000, "no AdmissionReview"),
-        (a_review(a_pod()).replace(b"k8s.io/v1", b"k8s.io/v1beta1"), "apiVersion"),
-        (a_review(a_pod()).replace(b"AdmissionReview", b"ConversionReview"), "kind"),
+        (a_review(admission_pod()).replace(b"k8s.io/v1", b"k8s.io/v1beta1"), "apiVersion"),
+        (a_review(admission_pod()).replace(b"AdmissionReview", b"ConversionReview"), "kind"),
         (a_review(None), "$.request.object"),
         (a_review({"spec": {"containers": [{"name": 7}]}}), "Expected `str`, got `int`"),
         (a_review({"spec": {"containers": [{"name": "a", "env": "b"}]}}), "Expected `array`, got `str`"),
@@ -147,30 +149,34 @@ def test_an_entry_keeps_whatever_it_says() -> None:
 def test_what_is_no_review_is_answered_400_with_the_reason(
     address: Address, metrics: ExtenderMetrics, body: bytes, text: str
 ) -> None:
-    with connected(address) as client:
-        client.sendall(request("/mutate", body))
+    with open_connection(address) as client:
+        client.sendall(build_request("/mutate", body))
         status, answer = read_reply(client)
     assert (status, counted(metrics, "malformed")) == (400, 1)
     assert text in json.loads(answer)["error"]
 
 
 def test_a_body_without_end_is_answered_413(address: Address) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(b"POST /mutate HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
         assert read_reply(client)[0] == 413
 
 
 def test_other_paths_and_methods_are_not_there(address: Address) -> None:
     for head, want in ((b"GET /mutate", 405), (b"POST /", 404), (b"GET /metrics", 404), (b"GET /docs", 404)):
-        with connected(address) as client:
+        with open_connection(address) as client:
             client.sendall(head + b" HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
             assert read_reply(client)[0] == want
 
 
 def test_calls_are_counted_by_result(address: Address, metrics: ExtenderMetrics) -> None:
-    pods = {"changed": a_pod(), "unchanged": a_pod(a_container()), "refused": a_pod(a_container(units="four"))}
+    pods = {
+        "changed": admission_pod(),
+        "unchanged": admission_pod(admission_container()),
+        "refused": admission_pod(admission_container(units="four")),
+    }
     for result, pod in pods.items():
-        with connected(address) as client:
-            client.sendall(request("/mutate", a_review(pod)))
+        with open_connection(address) as client:
+            client.sendall(build_request("/mutate", a_review(pod)))
             assert read_reply(client)[0] == 200
         assert counted(metrics, result) == 1

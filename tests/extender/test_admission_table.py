@@ -16,8 +16,8 @@ import pytest
 from extender.admission import review_admission
 from tests.e2e import test_admission_environment as table
 from tests.e2e.admission_attacks import Attack
-from tests.e2e.admission_bench import Bench
-from tests.e2e.cluster import Cluster, Json
+from tests.e2e.admission_bench import AdmissionBench
+from tests.e2e.cluster import ControlPlane, Json
 from vrampack.cards.environment import InjectionNames
 
 LEFT_TO_THE_GUARD = (
@@ -36,7 +36,7 @@ TESTS = (
 )
 
 
-class ClusterInMemory(Cluster):
+class ClusterInMemory(ControlPlane):
     """An API server that asks the webhook and stores what it makes of a pod. Nothing else admits, refuses or fills in."""
 
     def __init__(self) -> None:
@@ -86,20 +86,20 @@ def _admitted(operation: str, sub_resource: str, pod: Json, before: Json) -> Jso
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(ClusterInMemory(), "tenant", "node", "tenant-token", "extender-token")
+def bench() -> AdmissionBench:
+    return AdmissionBench(ClusterInMemory(), "tenant", "node", "tenant-token", "extender-token")
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_no_hostile_environment_gets_through(bench: Bench, attack: Attack) -> None:
+def test_no_hostile_environment_gets_through(bench: AdmissionBench, attack: Attack) -> None:
     assert not attack(bench)
 
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda test: test.__name__.removeprefix("test_"))
-def test_the_same_is_made_of_a_pod(bench: Bench, test: Callable[[Bench], None]) -> None:
+def test_the_same_is_made_of_a_pod(bench: AdmissionBench, test: Callable[[AdmissionBench], None]) -> None:
     test(bench)
 
 
 @pytest.mark.parametrize(("written", "units"), [("4", 4), ("2k", 2000), ("1Ki", 1024), ("1048576", 1048576)])
-def test_units_are_written_out(bench: Bench, written: str, units: int) -> None:
+def test_units_are_written_out(bench: AdmissionBench, written: str, units: int) -> None:
     table.test_units_are_written_out(bench, written, units)

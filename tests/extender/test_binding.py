@@ -28,9 +28,9 @@ from extender.promises import SoftReservations
 from extender.settings import ExtenderConfiguration
 from extender.wire import BindingArgs
 from policies.engine import Engine
-from tests.builders import UNIT_MIB, some_cards
-from tests.e2e.objects import a_card, a_pod, allocation, cards
-from tests.fakes.proxy import Proxy
+from tests.builders import UNIT_MIB, card_facts
+from tests.e2e.objects import cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.fakes.proxy import FaultProxy
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
@@ -43,10 +43,10 @@ POD = r"/pods/[^/]+$"
 Struct = TypeVar("Struct", PodObject, NodeObject)
 
 
-class Stage:
+class BindingHarness:
     """A binder over one node `n` of one card of 15 units, and the clock it believes."""
 
-    def __init__(self, server: ApiServer, proxy: Proxy, api: Api, **settings: Any) -> None:  # noqa: ANN401 - fields of the configuration
+    def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api, **settings: Any) -> None:  # noqa: ANN401 - fields of the configuration
         self.server = server
         self.proxy = proxy
         self.api = api
@@ -73,7 +73,10 @@ class Stage:
     def add_node(self, name: str, **published: object) -> None:
         node = {
             "kind": "Node",
-            "metadata": {"name": name, "annotations": {"vrampack.dev/cards": cards(a_card(0), **published)}},
+            "metadata": {
+                "name": name,
+                "annotations": {"vrampack.dev/cards": cards_annotation(published_card(0), **published)},
+            },
         }
         made = self.server.create(node)
         parsed = decoded(made, NodeObject)
@@ -82,7 +85,7 @@ class Stage:
 
     def add_pod(self, name: str, units: int = 4, *, wired: bool = True) -> Pod:
         """A pod that the ledger has seen; `wired` as admission leaves it."""
-        body = a_pod(name, units) | {"kind": "Pod"}
+        body = pod_manifest(name, units) | {"kind": "Pod"}
         if wired:
             path = "metadata.annotations['visible-devices.vrampack.dev/main']"
             reference = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -105,20 +108,20 @@ class Stage:
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with ApiServer() as server, Proxy(int(server.url.rpartition(":")[2])) as proxy:
+async def stage() -> AsyncIterator[BindingHarness]:
+    async with ApiServer() as server, FaultProxy(int(server.url.rpartition(":")[2])) as proxy:
         api = an_api(proxy)
-        yield Stage(server, proxy, api)
+        yield BindingHarness(server, proxy, api)
         await api.close()
 
 
-def an_api(proxy: Proxy) -> Api:
+def an_api(proxy: FaultProxy) -> Api:
     configuration = Configuration()
     configuration.host = proxy.url
     return Api(configuration, observe=lambda **_: None)
 
 
-async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: Stage) -> None:
+async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     held = stage.proxy.when("POST", BINDING).hold(times=1)
     calls = [asyncio.create_task(stage.bind(pod)) for _ in range(3)]
@@ -128,7 +131,7 @@ async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: Sta
     assert stage.proxy.count("POST", BINDING) == 1
 
 
-async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: Stage) -> None:
+async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: BindingHarness) -> None:
     """The scheduler gave up; the Binding is on its way, and its answer decides about the place."""
     pod = stage.add_pod("a")
     held = stage.proxy.when("POST", BINDING).hold(times=1)
@@ -141,7 +144,7 @@ async def test_a_caller_that_hangs_up_does_not_stop_the_bind(stage: Stage) -> No
     assert stage.used() == 4
 
 
-async def test_drain_waits_for_the_bind_under_way(stage: Stage) -> None:
+async def test_drain_waits_for_the_bind_under_way(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     held = stage.proxy.when("POST", BINDING).hold(times=1)
     call = asyncio.create_task(stage.bind(pod))
@@ -152,7 +155,7 @@ async def test_drain_waits_for_the_bind_under_way(stage: Stage) -> None:
     assert await call == ""
 
 
-async def test_eight_binds_at_once_never_share_the_last_place(stage: Stage) -> None:
+async def test_eight_binds_at_once_never_share_the_last_place(stage: BindingHarness) -> None:
     """15 units hold three pods of 4: every other bind is refused before anything is sent."""
     pods = [stage.add_pod(f"p{number}") for number in range(8)]
     answers = await asyncio.gather(*(stage.bind(pod) for pod in pods))
@@ -164,7 +167,7 @@ async def test_eight_binds_at_once_never_share_the_last_place(stage: Stage) -> N
     assert stage.used() == 12
 
 
-async def test_a_refused_binding_gives_its_place_back(stage: Stage) -> None:
+async def test_a_refused_binding_gives_its_place_back(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(422, times=1)
     answer = await stage.bind(pod)
@@ -173,20 +176,20 @@ async def test_a_refused_binding_gives_its_place_back(stage: Stage) -> None:
     assert stage.used() == 0
 
 
-async def test_a_lost_reply_is_looked_up(stage: Stage) -> None:
+async def test_a_lost_reply_is_looked_up(stage: BindingHarness) -> None:
     stage.proxy.when("POST", BINDING).cut_after_write(times=1)
     assert await stage.bind(stage.add_pod("a")) == ""
     assert (stage.proxy.count("POST", BINDING), stage.proxy.count("GET", POD)) == (1, 1)
     assert stage.used() == 4
 
 
-async def test_a_binding_that_never_arrived_is_no_success(stage: Stage) -> None:
+async def test_a_binding_that_never_arrived_is_no_success(stage: BindingHarness) -> None:
     stage.proxy.when("POST", BINDING).cut(times=1)
     assert (await stage.bind(stage.add_pod("a"))).startswith("bind outcome unknown")
     assert stage.used() == 4
 
 
-async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: Stage) -> None:
+async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: BindingHarness) -> None:
     """Neither the watch nor a look-up has shown the first Binding yet."""
     pod = stage.add_pod("a")
     assert await stage.bind(pod) == ""
@@ -194,7 +197,7 @@ async def test_a_conflict_over_our_own_binding_to_this_node_is_a_success(stage: 
     assert stage.proxy.count("POST", BINDING) == 2
 
 
-async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage: Stage) -> None:
+async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage: BindingHarness) -> None:
     stage.add_node("m")
     pod = stage.add_pod("a")
     assert await stage.bind(pod, "m") == ""
@@ -202,7 +205,7 @@ async def test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here(stage
     assert (stage.used("m"), stage.used("n")) == (4, 0)
 
 
-async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: Stage) -> None:
+async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: BindingHarness) -> None:
     """Bound without a record it counts on every card of the node."""
     pod = stage.add_pod("a")
     await stage.api.bind("default", "a", pod.uid, "n", {}, timeout_seconds=5)
@@ -212,10 +215,12 @@ async def test_a_pod_that_somebody_else_bound_to_this_node_is_no_success(stage: 
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-async def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(stage: Stage, *, seen: bool) -> None:
+async def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(
+    stage: BindingHarness, *, seen: bool
+) -> None:
     pod = stage.add_pod("a")
     stage.server.delete("pods", "a", namespace="default", grace_seconds=0)
-    stage.server.create(a_pod("a", 4) | {"kind": "Pod"})
+    stage.server.create(pod_manifest("a", 4) | {"kind": "Pod"})
     if seen:
         stage.ledger.remove_pod(pod.uid)
     assert (await stage.bind(pod)).endswith("nothing was bound")
@@ -223,21 +228,21 @@ async def test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor(stag
     assert stage.used() == 0
 
 
-async def test_a_call_that_names_the_uid_of_another_pod_binds_neither(stage: Stage) -> None:
+async def test_a_call_that_names_the_uid_of_another_pod_binds_neither(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     outcome = await stage.binder.bind(BindingArgs("b", "default", pod.uid, "n"))
     assert outcome.error == "pod default/b does not exist; nothing was bound"
     assert stage.used() == 0
 
 
-async def test_a_pod_that_is_being_deleted_is_not_bound(stage: Stage) -> None:
+async def test_a_pod_that_is_being_deleted_is_not_bound(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     stage.ledger.update_pod(replace(pod, is_terminating=True))
     assert await stage.bind(pod) == "pod default/a is being deleted or has finished; nothing was bound"
     assert stage.proxy.count("POST", BINDING) == 0
 
 
-async def test_no_binding_is_sent_after_the_deadline(stage: Stage) -> None:
+async def test_no_binding_is_sent_after_the_deadline(stage: BindingHarness) -> None:
     """The pod is not in the ledger, and asking for it takes longer than the 3 s that a bind has."""
     pod = stage.add_pod("a")
     stage.ledger.remove_pod(pod.uid)
@@ -251,7 +256,7 @@ async def test_no_binding_is_sent_after_the_deadline(stage: Stage) -> None:
     assert stage.used() == 0
 
 
-async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: Stage) -> None:
+async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     assert await stage.bind(pod) == ""
     assert len(stage.ledger.list_reservations()) == 1
@@ -263,7 +268,7 @@ async def test_an_acknowledged_bind_is_confirmed_without_the_watch(stage: Stage)
     assert stage.used() == 4
 
 
-async def test_a_binding_that_landed_unheard_is_found(stage: Stage) -> None:
+async def test_a_binding_that_landed_unheard_is_found(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).cut_after_write(times=1)
     stage.proxy.when("GET", POD).answer(500, times=1)
@@ -274,7 +279,7 @@ async def test_a_binding_that_landed_unheard_is_found(stage: Stage) -> None:
     assert stage.used() == 4
 
 
-async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(stage: Stage) -> None:
+async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(stage: BindingHarness) -> None:
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
@@ -284,7 +289,7 @@ async def test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed(stage
     assert stage.used() == 0
 
 
-async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(stage: Stage) -> None:
+async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(stage: BindingHarness) -> None:
     """The API server answered while the pod was there; that it is gone was heard before the answer, and only once."""
     pod = stage.add_pod("a")
     assert await stage.bind(pod) == ""
@@ -299,7 +304,7 @@ async def test_a_look_up_that_the_watch_overtook_brings_nothing_back(stage: Stag
     assert stage.used() == 0
 
 
-async def test_an_unconfirmed_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: Stage) -> None:
+async def test_an_unconfirmed_place_is_looked_up_ever_more_rarely_and_never_given_away(stage: BindingHarness) -> None:
     """After 2 s, then after 2, 4, 8, 16 and 30 more: in the first 100 s it is asked 6 times, at 2, 4, 8, 16, 32 and 62."""
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
@@ -312,7 +317,7 @@ async def test_an_unconfirmed_place_is_looked_up_ever_more_rarely_and_never_give
     assert stage.used() == 4
 
 
-async def test_a_refused_retry_keeps_the_place_of_the_first_try(stage: Stage) -> None:
+async def test_a_refused_retry_keeps_the_place_of_the_first_try(stage: BindingHarness) -> None:
     """The first Binding may still land, whatever the API server says to the second."""
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
@@ -322,19 +327,19 @@ async def test_a_refused_retry_keeps_the_place_of_the_first_try(stage: Stage) ->
     assert stage.used() == 4
 
 
-async def test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new(stage: Stage) -> None:
+async def test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new(stage: BindingHarness) -> None:
     """The place of the first try is on a card that is gone: posting it again would write a record of nothing."""
     pod = stage.add_pod("a")
     stage.proxy.when("POST", BINDING).answer(500, times=1)
     assert (await stage.bind(pod)).startswith("bind outcome unknown")
-    stage.ledger.update_node(NodeFacts("n", some_cards(15, uuids=["GPU-new"]), unit_mib=UNIT_MIB))
+    stage.ledger.update_node(NodeFacts("n", card_facts(15, uuids=["GPU-new"]), unit_mib=UNIT_MIB))
     assert await stage.bind(pod) == ""
     bound = stage.server.get("pods", "a", namespace="default")
-    assert allocation(bound)["cards"][0]["uuid"] == "GPU-new"
+    assert read_allocation_record(bound)["cards"][0]["uuid"] == "GPU-new"
     assert stage.used() == 4
 
 
-async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card(stage: Stage) -> None:
+async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card(stage: BindingHarness) -> None:
     pod = stage.add_pod("a", wired=False)
     answer = await stage.bind(pod)
     assert "created before the admission policy, recreate it" in answer
@@ -342,15 +347,15 @@ async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_n
     assert stage.used() == 0
 
 
-async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: Stage) -> None:
+async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: BindingHarness) -> None:
     stage.add_node("m", injection="ids")
     assert await stage.bind(stage.add_pod("a", wired=False), "m") == ""
 
 
 async def test_fractions_are_written_where_they_are_wanted() -> None:
-    async with ApiServer() as server, Proxy(int(server.url.rpartition(":")[2])) as proxy:
+    async with ApiServer() as server, FaultProxy(int(server.url.rpartition(":")[2])) as proxy:
         api = an_api(proxy)
-        stage = Stage(server, proxy, api, nvidia_fractions=True)
+        stage = BindingHarness(server, proxy, api, nvidia_fractions=True)
         assert await stage.bind(stage.add_pod("a")) == ""
         await api.close()
         written = server.get("pods", "a", namespace="default")["metadata"]["annotations"]

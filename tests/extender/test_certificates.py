@@ -16,16 +16,16 @@ from extender.certificates import REPEAT_WARNING_SECONDS, CertWatcher
 from extender.metrics import ExtenderMetrics
 from extender.routes import build_admission_app
 from extender.settings import AdmissionSettings
-from tests.wire.listener import Address, connected, read_reply, request, serving
+from tests.wire.listener import Address, build_request, open_connection, read_reply, run_listener
 from tests.wire.service import CONFIGURATION
 from vrampack.cli.certificates.pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
 LIFE = timedelta(days=90)
-CALL = request("/mutate", b"{}")
+CALL = build_request("/mutate", b"{}")
 
 
-class Files:
+class CertificateFiles:
     """Where a pair lies, as kubelet would have it."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,21 +69,21 @@ def first(pairs: tuple[ServingCertificate, ServingCertificate]) -> ServingCertif
 
 
 @pytest.fixture
-def files(tmp_path: Path, first: ServingCertificate) -> Files:
-    made = Files(tmp_path)
+def files(tmp_path: Path, first: ServingCertificate) -> CertificateFiles:
+    made = CertificateFiles(tmp_path)
     made.write(first)
     return made
 
 
 @pytest.fixture
-def certificates(files: Files, metrics: ExtenderMetrics, now: datetime) -> CertWatcher:
+def certificates(files: CertificateFiles, metrics: ExtenderMetrics, now: datetime) -> CertWatcher:
     return CertWatcher(files.settings, metrics, now=now.timestamp)
 
 
 @pytest.fixture
 def address(certificates: CertWatcher, metrics: ExtenderMetrics) -> Iterator[Address]:
     app = build_admission_app(AdmissionReviewer(CONFIGURATION, metrics))
-    with serving(app, receive_seconds=5, tls=certificates.context) as at:
+    with run_listener(app, receive_seconds=5, tls=certificates.context) as at:
         yield at
 
 
@@ -91,7 +91,7 @@ def wrapped(address: Address, trusted: ServingCertificate) -> ssl.SSLSocket:
     """A handshake as the API server makes it, by the name of the Service, and strictly."""
     context = ssl.create_default_context(cadata=trusted.authorities.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    return context.wrap_socket(connected(address), server_hostname=NAME)
+    return context.wrap_socket(open_connection(address), server_hostname=NAME)
 
 
 def shown(address: Address, trusted: ServingCertificate) -> str:
@@ -106,7 +106,7 @@ def sample(metrics: ExtenderMetrics, name: str) -> float | None:
 async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     address: Address,
     certificates: CertWatcher,
-    files: Files,
+    files: CertificateFiles,
     metrics: ExtenderMetrics,
     pairs: tuple[ServingCertificate, ServingCertificate],
     now: datetime,
@@ -128,7 +128,7 @@ async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
 async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     address: Address,
     certificates: CertWatcher,
-    files: Files,
+    files: CertificateFiles,
     metrics: ExtenderMetrics,
     pairs: tuple[ServingCertificate, ServingCertificate],
     caplog: pytest.LogCaptureFixture,
@@ -150,7 +150,7 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
 async def test_what_is_no_certificate_keeps_the_old_one(
     address: Address,
     certificates: CertWatcher,
-    files: Files,
+    files: CertificateFiles,
     metrics: ExtenderMetrics,
     first: ServingCertificate,
     content: bytes,
@@ -161,7 +161,9 @@ async def test_what_is_no_certificate_keeps_the_old_one(
     assert sample(metrics, "reload_failures_total") == 1
 
 
-def test_without_a_usable_pair_there_is_no_start(files: Files, metrics: ExtenderMetrics, now: datetime) -> None:
+def test_without_a_usable_pair_there_is_no_start(
+    files: CertificateFiles, metrics: ExtenderMetrics, now: datetime
+) -> None:
     files.put("tls.key", b"not PEM")
     with pytest.raises(OSError, match=r"admission\.cert_file .*tls\.crt, admission\.key_file .*tls\.key"):
         CertWatcher(files.settings, metrics, now=now.timestamp)
@@ -176,7 +178,7 @@ def test_without_a_usable_pair_there_is_no_start(files: Files, metrics: Extender
     ],
 )
 def test_its_end_is_said_in_time_and_once_an_hour(
-    files: Files,
+    files: CertificateFiles,
     now: datetime,
     caplog: pytest.LogCaptureFixture,
     days: int,

@@ -6,7 +6,7 @@ import pytest
 
 from extender.attempts import INITIAL_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
 from extender.settings import DecidingVerb
-from tests.extender.desk import Desk
+from tests.extender.desk import SchedulerHarness
 
 TOKEN = {"name": "kube-api-access", "projected": {"sources": []}}
 TERM = {"weight": 1, "preference": {}}
@@ -35,7 +35,9 @@ SPECS: dict[str, tuple[dict[str, object], bool]] = {
 
 @pytest.mark.parametrize(("spec", "prefers"), SPECS.values(), ids=SPECS)
 def test_auto_lets_the_scheduler_score_where_a_pod_prefers_nodes(spec: dict[str, object], prefers: bool) -> None:  # noqa: FBT001 - a table
-    assert Desk({"a": [15], "b": [8]}, decide="auto").passed("p", spec=spec) == (["a", "b"] if prefers else ["b"])
+    assert SchedulerHarness({"a": [15], "b": [8]}, decide="auto").filter_names("p", spec=spec) == (
+        ["a", "b"] if prefers else ["b"]
+    )
 
 
 MODES: dict[DecidingVerb, list[str]] = {"prioritize": ["a", "b", "c"], "filter": ["b"], "auto": ["b"]}
@@ -44,7 +46,7 @@ MODES: dict[DecidingVerb, list[str]] = {"prioritize": ["a", "b", "c"], "filter":
 @pytest.mark.parametrize(("decide", "passed"), MODES.items(), ids=MODES)
 def test_filter_names_the_best_node_where_it_decides(decide: DecidingVerb, passed: list[str]) -> None:
     """`b` is the tightest; `d` is too small and rejected in every mode, `a` and `c` are never called a failure."""
-    answer = Desk({"a": [15], "b": [8], "c": [16], "d": [2]}, decide=decide).filter("p")
+    answer = SchedulerHarness({"a": [15], "b": [8], "c": [16], "d": [2]}, decide=decide).post_filter("p")
     assert answer["NodeNames"] == passed
     assert answer["FailedNodes"] == {}
     assert answer["FailedAndUnresolvableNodes"] == {"d": "larger than any card"}
@@ -53,41 +55,43 @@ def test_filter_names_the_best_node_where_it_decides(decide: DecidingVerb, passe
 def test_the_node_named_by_filter_is_the_one_that_prioritize_would_name() -> None:
     for units in range(1, 17):
         shape = {"a": [15, 3], "b": [8, 8], "c": [16], "d": [4, 9]}
-        assert Desk(shape, decide="filter").passed("p", units) == [Desk(shape).best("p", units)]
+        assert SchedulerHarness(shape, decide="filter").filter_names("p", units) == [
+            SchedulerHarness(shape).filter_and_prioritize("p", units)
+        ]
 
 
 def test_a_nominated_pods_single_name_is_answered_yes_or_no() -> None:
-    desk = Desk({"a": [15], "b": [8]}, decide="filter")
-    assert desk.passed("p", names=["a"]) == ["a"]
-    assert desk.passed("p", 9, names=["b"]) == []
+    desk = SchedulerHarness({"a": [15], "b": [8]}, decide="filter")
+    assert desk.filter_names("p", names=["a"]) == ["a"]
+    assert desk.filter_names("p", 9, names=["b"]) == []
 
 
 def test_a_node_named_in_vain_comes_last_for_that_pod() -> None:
-    desk = Desk({"a": [8], "b": [15], "c": [16]}, decide="filter")
-    assert desk.passed("p") == ["a"]
-    assert desk.passed("p") == ["b"]
-    assert desk.passed("p") == ["c"]
-    assert desk.passed("another") == ["a"]
+    desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
+    assert desk.filter_names("p") == ["a"]
+    assert desk.filter_names("p") == ["b"]
+    assert desk.filter_names("p") == ["c"]
+    assert desk.filter_names("another") == ["a"]
 
 
 def test_a_node_named_in_vain_is_better_than_none() -> None:
-    desk = Desk({"a": [8]}, decide="filter")
-    assert [desk.passed("p") for _ in range(3)] == [["a"]] * 3
+    desk = SchedulerHarness({"a": [8]}, decide="filter")
+    assert [desk.filter_names("p") for _ in range(3)] == [["a"]] * 3
 
 
 def test_prioritize_leads_away_from_it_too() -> None:
-    desk = Desk({"a": [8], "b": [15]})
-    assert [desk.best("p") for _ in range(2)] == ["a", "b"]
+    desk = SchedulerHarness({"a": [8], "b": [15]})
+    assert [desk.filter_and_prioritize("p") for _ in range(2)] == ["a", "b"]
 
 
 def test_after_a_while_it_is_as_good_as_before() -> None:
     """And better again than `c`, on which the pod never failed."""
-    desk = Desk({"a": [8], "b": [15], "c": [16]}, decide="filter")
-    assert desk.passed("p") == ["a"]
-    assert desk.passed("p") == ["b"]
+    desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
+    assert desk.filter_names("p") == ["a"]
+    assert desk.filter_names("p") == ["b"]
     desk.parts.soft_reservations.release_pod("p")
     desk.seconds += 2 * INITIAL_BACKOFF_SECONDS
-    assert desk.passed("p") == ["a"]
+    assert desk.filter_names("p") == ["a"]
 
 
 def test_each_failure_is_remembered_longer_and_a_bind_forgets_them() -> None:

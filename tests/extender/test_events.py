@@ -9,12 +9,12 @@ import pytest
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
-from tests.builders import a_pod
-from tests.fakes.api import ApiInMemory
+from tests.builders import ledger_pod
+from tests.fakes.api import FakeKubeApi
 from vrampack.kube.errors import NoAnswerError
 
 
-class Api(ApiInMemory):
+class FakeEventApi(FakeKubeApi):
     """Keeps the events it is sent; can be told to fail."""
 
     def __init__(self) -> None:
@@ -30,19 +30,19 @@ class Api(ApiInMemory):
         self.events.append((namespace, event))
 
 
-class Desk:
+class EventHarness:
     """A writer, what it sends to, and its clock."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self.api = Api()
+        self.api = FakeEventApi()
         self.metrics = ExtenderMetrics("test")
         self.writer = ExtenderEventRecorder(
             self.api, self.metrics, clock=lambda: self.seconds, now=lambda: 1_700_000_000.0
         )
 
     def say(self, name: str = "p", reason: EventReason = EventReason.BIND_FAILED) -> None:
-        self.writer.record_pod_event(a_pod(name), reason, "text")
+        self.writer.record_pod_event(ledger_pod(name), reason, "text")
 
     async def send(self) -> None:
         """Let the writer send everything that is queued."""
@@ -55,11 +55,11 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> Desk:
-    return Desk()
+async def desk() -> EventHarness:
+    return EventHarness()
 
 
-async def test_an_event_says_who_what_and_why(desk: Desk) -> None:
+async def test_an_event_says_who_what_and_why(desk: EventHarness) -> None:
     desk.say()
     await desk.send()
     ((namespace, event),) = desk.api.events
@@ -75,7 +75,7 @@ async def test_an_event_says_who_what_and_why(desk: Desk) -> None:
     assert event["firstTimestamp"] == "2023-11-14T22:13:20Z"
 
 
-async def test_events_of_nodes_go_to_the_default_namespace(desk: Desk) -> None:
+async def test_events_of_nodes_go_to_the_default_namespace(desk: EventHarness) -> None:
     """The API server refuses them elsewhere."""
     desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, "text")
     await desk.send()
@@ -88,7 +88,7 @@ async def test_events_of_nodes_go_to_the_default_namespace(desk: Desk) -> None:
     }
 
 
-async def test_the_same_is_said_once_in_five_minutes(desk: Desk) -> None:
+async def test_the_same_is_said_once_in_five_minutes(desk: EventHarness) -> None:
     for second in (0.0, 100.0, 299.0, 301.0):
         desk.seconds = second
         desk.say()
@@ -97,7 +97,7 @@ async def test_the_same_is_said_once_in_five_minutes(desk: Desk) -> None:
     assert desk.dropped("repeated") == 2
 
 
-async def test_another_reason_and_another_pod_are_other_events(desk: Desk) -> None:
+async def test_another_reason_and_another_pod_are_other_events(desk: EventHarness) -> None:
     desk.say("p")
     desk.say("q")
     desk.say("p", EventReason.UNASSIGNED_POD)
@@ -105,7 +105,7 @@ async def test_another_reason_and_another_pod_are_other_events(desk: Desk) -> No
     assert len(desk.api.events) == 3
 
 
-async def test_each_card_of_a_node_has_its_own_event(desk: Desk) -> None:
+async def test_each_card_of_a_node_has_its_own_event(desk: EventHarness) -> None:
     """Whatever the text counts: one of the same card is the same."""
     for card, text in ((0, "card 0 holds 16"), (1, "card 1 holds 16"), (0, "card 0 holds 17"), (None, "another")):
         desk.writer.record_node_event("gpu-0", EventReason.OVERCOMMITTED, text, card=card)
@@ -114,7 +114,7 @@ async def test_each_card_of_a_node_has_its_own_event(desk: Desk) -> None:
     assert desk.dropped("repeated") == 1
 
 
-async def test_no_more_than_ten_a_second(desk: Desk) -> None:
+async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
     for number in range(25):
         desk.say(f"p{number}")
     desk.seconds = 0.5  # half a second later there is room for five
@@ -125,16 +125,16 @@ async def test_no_more_than_ten_a_second(desk: Desk) -> None:
     assert desk.dropped("rate") == 20
 
 
-async def test_good_news_leaves_room_for_bad(desk: Desk) -> None:
+async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
     for number in range(20):
-        desk.writer.record_pod_event(a_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
+        desk.writer.record_pod_event(ledger_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
     desk.say("failed")
     await desk.send()
     reasons = [event["reason"] for _, event in desk.api.events]
     assert reasons == ["GPUMemoryAssigned"] * 5 + ["GPUMemoryBindFailed"]
 
 
-async def test_one_left_out_for_the_rate_may_be_said_later(desk: Desk) -> None:
+async def test_one_left_out_for_the_rate_may_be_said_later(desk: EventHarness) -> None:
     for number in range(11):
         desk.say(f"p{number}")
     desk.seconds = 1.0
@@ -143,7 +143,7 @@ async def test_one_left_out_for_the_rate_may_be_said_later(desk: Desk) -> None:
     assert len(desk.api.events) == 11
 
 
-async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: Desk) -> None:
+async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: EventHarness) -> None:
     desk.api.is_down = True
     desk.say("p")
     await desk.send()
@@ -154,7 +154,7 @@ async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: Desk
     assert [event["involvedObject"]["name"] for _, event in desk.api.events] == ["q"]  # type: ignore[index]  # JSON
 
 
-async def test_names_never_repeat(desk: Desk) -> None:
+async def test_names_never_repeat(desk: EventHarness) -> None:
     desk.say("p")
     desk.say("q")
     await desk.send()

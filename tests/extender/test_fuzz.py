@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.api import ApiInMemory
+from tests.fakes.api import FakeKubeApi
 from tests.wire import recordings
-from tests.wire.service import Extender, Reply
+from tests.wire.service import AsgiReply, InMemoryExtender
 
 VERBS = ("filter", "prioritize", "bind")
 BODIES_PER_VERB = 3000
@@ -52,11 +52,11 @@ SPLICES = (
 )
 
 
-def an_extender() -> Extender:
-    return Extender(recordings.nodes(), recordings.pods(), api=ApiInMemory())
+def an_extender() -> InMemoryExtender:
+    return InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods(), api=FakeKubeApi())
 
 
-def check(verb: str, reply: Reply) -> None:
+def check(verb: str, reply: AsgiReply) -> None:
     """What the contract says of each verb's answer: never a 5xx, never a word about our insides."""
     text = reply.body.decode()
     answer = json.loads(text)
@@ -131,11 +131,11 @@ async def test_damaged_recordings(verb: str) -> None:
     rng = Random(verb)
     extender = an_extender()
     before = extender.state()
-    bodies = [recordings.read(name) for name in recordings.names(verb)]
+    bodies = [recordings.read_recording(name) for name in recordings.recording_names(verb)]
     for _ in range(BODIES_PER_VERB):
         body = damaged(rng.choice(bodies), rng)
         try:
-            check(verb, await extender.post(verb, body))
+            check(verb, await extender.post_verb(verb, body))
         except Exception as error:
             raise AssertionError(f"{verb}: {body!r}") from error
         assert extender.ledger.generation == before[0], body
@@ -162,7 +162,7 @@ def test_anything(verb: str) -> None:
         @FIXED
         @given(ANYTHING)
         def post(body: bytes) -> None:
-            check(verb, runner.run(extender.post(verb, body)))
+            check(verb, runner.run(extender.post_verb(verb, body)))
 
         post()
     assert extender.state() == before

@@ -19,8 +19,8 @@ from extender.app import Extender, ExtenderOptions
 from extender.metrics import ExtenderMetrics
 from extender.server import open_listener
 from extender.settings import ExtenderConfiguration
-from tests.e2e.objects import RESOURCE, a_card, a_pod, cards
-from tests.fakes.proxy import Proxy
+from tests.e2e.objects import RESOURCE, cards_annotation, pod_manifest, published_card
+from tests.fakes.proxy import FaultProxy
 from vrampack.kube.client import Api
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.cluster import run_embedded_cluster
@@ -31,24 +31,24 @@ FILTER = r"/filter$"
 SETTINGS = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
 
 
-class Town:
+class LateWatchHarness:
     """A cluster of one node of one card of 15 units; `api` stands before its API server, `front` before its extender."""
 
-    def __init__(self, server: ApiServer, api: Proxy, front: Proxy) -> None:
+    def __init__(self, server: ApiServer, api: FaultProxy, front: FaultProxy) -> None:
         self.server = server
         self.api = api
         self.front = front
         self._changed = asyncio.Event()
         server.store.subscribe(self._changed.set)
-        published = {"vrampack.dev/cards": cards(a_card(0), injection="ids")}
+        published = {"vrampack.dev/cards": cards_annotation(published_card(0), injection="ids")}
         status = {"allocatable": {RESOURCE: "15", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
         server.create({"kind": "Node", "metadata": {"name": "n", "annotations": published}, "status": status})
 
     def create(self, name: str) -> None:
-        self.server.create(a_pod(name, 15, scheduler="default-scheduler") | {"kind": "Pod"})
+        self.server.create(pod_manifest(name, 15, scheduler="default-scheduler") | {"kind": "Pod"})
 
     def publish(self, card: dict[str, object]) -> None:
-        annotations = {"vrampack.dev/cards": cards(card, injection="ids")}
+        annotations = {"vrampack.dev/cards": cards_annotation(card, injection="ids")}
         self.server.patch("nodes", "n", {"metadata": {"annotations": annotations}})
 
     async def bound(self, name: str) -> None:
@@ -71,21 +71,21 @@ class Town:
 
 
 @pytest_asyncio.fixture
-async def town() -> AsyncIterator[Town]:
+async def town() -> AsyncIterator[LateWatchHarness]:
     sockets = {"verbs": open_listener("127.0.0.1:0")}
-    async with Proxy(sockets["verbs"].getsockname()[1]) as front:
+    async with FaultProxy(sockets["verbs"].getsockname()[1]) as front:
         url = f"{front.url}{SETTINGS.listen.url_prefix}"
         async with (
             run_embedded_cluster(SchedulerSettings(url, ignored_resources=frozenset({RESOURCE}))) as server,
-            Proxy(int(server.url.rpartition(":")[2])) as api,
+            FaultProxy(int(server.url.rpartition(":")[2])) as api,
         ):
-            made = Town(server, api, front)
+            made = LateWatchHarness(server, api, front)
             async with running(api, sockets):
                 yield made
 
 
 @asynccontextmanager
-async def running(api: Proxy, sockets: dict[str, socket.socket]) -> AsyncIterator[None]:
+async def running(api: FaultProxy, sockets: dict[str, socket.socket]) -> AsyncIterator[None]:
     metrics = ExtenderMetrics("test")
     client = Api(Configuration(host=api.url), observe=metrics.observe_call)
     extender = Extender(ExtenderOptions(SETTINGS, "test"), client, metrics)
@@ -98,7 +98,7 @@ async def running(api: Proxy, sockets: dict[str, socket.socket]) -> AsyncIterato
     await client.close()
 
 
-async def test_room_that_the_scheduler_saw_first_is_used(town: Town) -> None:
+async def test_room_that_the_scheduler_saw_first_is_used(town: LateWatchHarness) -> None:
     town.create("a")
     await town.bound("a")
     town.create("b")
@@ -111,12 +111,12 @@ async def test_room_that_the_scheduler_saw_first_is_used(town: Town) -> None:
     assert town.api.count("PATCH", KICK) <= 1
 
 
-async def test_a_card_that_healed_before_we_knew_is_used(town: Town) -> None:
-    town.publish(a_card(0, healthy=False))
+async def test_a_card_that_healed_before_we_knew_is_used(town: LateWatchHarness) -> None:
+    town.publish(published_card(0, healthy=False))
     town.create("a")
     await town.refused("a")
     town.api.freeze_watches()
-    await town.refused_again(lambda: town.publish(a_card(0)))
+    await town.refused_again(lambda: town.publish(published_card(0)))
     town.api.thaw_watches()
     await town.bound("a")
     assert town.api.count("PATCH", KICK) <= 1

@@ -9,9 +9,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import a_pod, node_facts
-from tests.cards.strategies import requests
-from tests.extender.kick_stage import Stage
+from tests.builders import ledger_pod, node_facts
+from tests.cards.strategies import request_strategy
+from tests.extender.kick_stage import ActivatorHarness
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.records import Record
@@ -34,21 +34,21 @@ def test_whom_a_round_wakes_fits_together_and_whom_it_leaves_fits_not_beside_the
     """Counted card by card in the order of urgency: who fits beside the more urgent that were woken is woken."""
     names = [f"n{number}" for number in range(data.draw(st.integers(1, 3)))]
     cluster = [data.draw(some_facts(name)) for name in names]
-    asked = data.draw(st.lists(st.tuples(requests(), st.integers(0, 2)), max_size=8))
+    asked = data.draw(st.lists(st.tuples(request_strategy(), st.integers(0, 2)), max_size=8))
     asyncio.run(check_a_round(cluster, asked))
 
 
 async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked: list[tuple[CardRequest, int]]) -> None:
-    stage = Stage()
+    stage = ActivatorHarness()
     for number, (request, priority) in enumerate(asked):
         ask = PodRequest(request, (ContainerRequest("main", "main", 0, request.units),))
-        stage.ledger.update_pod(a_pod(f"p{number}", ask=ask, priority=priority))
-        stage.refuse(f"p{number}")
+        stage.ledger.update_pod(ledger_pod(f"p{number}", ask=ask, priority=priority))
+        stage.reject_pod(f"p{number}")
     for facts, used in cluster:
         shares = tuple(Share(units, f"GPU-{index}", index) for index, units in enumerate(used))
-        stage.ledger.update_pod(a_pod(f"on-{facts.name}", node=facts.name, record=Record("vrampack", shares)))
-        stage.put(facts)
-    woken = {attempt.pod.uid: attempt for attempt in await stage.round_of_attempts()}
+        stage.ledger.update_pod(ledger_pod(f"on-{facts.name}", node=facts.name, record=Record("vrampack", shares)))
+        stage.put_node(facts)
+    woken = {attempt.pod.uid: attempt for attempt in await stage.run_round_attempts()}
     filled = {node.name: node for node in stage.ledger.list_nodes()}
     for number in sorted(range(len(asked)), key=lambda at: (-asked[at][1], at)):
         request, attempt = asked[number][0], woken.get(f"p{number}")

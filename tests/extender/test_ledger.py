@@ -9,7 +9,7 @@ import pytest
 
 from extender.ledger import REMOVED_NODES_KEPT, Ledger
 from extender.notices import LedgerProblem
-from tests.builders import UNIT_MIB, a_pod, an_ask, node_facts, some_cards
+from tests.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -18,7 +18,7 @@ from vrampack.cards.records import Record, UnreadableRecord
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
 
 
-class Told:
+class LedgerHarness:
     """A ledger with one node `n` of two cards of 15 units, and what it reported."""
 
     def __init__(self, facts: NodeFacts | None = None) -> None:
@@ -45,123 +45,123 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> LedgerHarness:
+    return LedgerHarness()
 
 
-def test_assume_holds_the_place_at_once(told: Told) -> None:
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
+def test_assume_holds_the_place_at_once(told: LedgerHarness) -> None:
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     assert told.used() == [4, 0]
 
 
-def test_forget_gives_it_back(told: Told) -> None:
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
+def test_forget_gives_it_back(told: LedgerHarness) -> None:
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     told.ledger.forget("p", "n")
     assert told.used() == [0, 0]
     assert told.ledger.list_reservations() == []
 
 
-def test_showing_the_pod_bound_confirms_its_reservation(told: Told) -> None:
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+def test_showing_the_pod_bound_confirms_its_reservation(told: LedgerHarness) -> None:
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert told.used() == [4, 0]
     assert told.ledger.list_reservations() == []
 
 
-def test_from_bound_on_the_record_counts_and_not_the_reservation(told: Told) -> None:
+def test_from_bound_on_the_record_counts_and_not_the_reservation(told: LedgerHarness) -> None:
     """Another extender's Binding won: its cards are the truth."""
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
-    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
+    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-1", 1),))))
     assert told.used() == [0, 4]
 
 
-def test_from_bound_on_the_record_counts_and_not_the_labels(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", units=9, record=OURS))
+def test_from_bound_on_the_record_counts_and_not_the_labels(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", units=9, record=OURS))
     assert told.used() == [4, 0]
 
 
-def test_being_bound_elsewhere_ends_every_reservation(told: Told) -> None:
+def test_being_bound_elsewhere_ends_every_reservation(told: LedgerHarness) -> None:
     told.ledger.update_node(node_facts("m", 15))
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     told.ledger.mark_unconfirmed("p", "n")
-    told.ledger.update_pod(a_pod(node="m", record=OURS))
+    told.ledger.update_pod(ledger_pod(node="m", record=OURS))
     assert told.used("n") == [0, 0]
     assert told.used("m") == [4]
 
 
-def test_an_unconfirmed_reservation_holds_until_the_pod_is_gone(told: Told) -> None:
-    told.ledger.update_pod(a_pod())
-    told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0))
+def test_an_unconfirmed_reservation_holds_until_the_pod_is_gone(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod())
+    told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0))
     told.ledger.mark_unconfirmed("p", "n")
-    told.ledger.update_pod(a_pod())
+    told.ledger.update_pod(ledger_pod())
     assert told.used() == [4, 0]
     assert told.ledger.list_holds("n")[0].state == "unconfirmed"
     told.ledger.remove_pod("p")
     assert told.used() == [0, 0]
 
 
-def test_a_terminating_pod_holds_its_memory_until_it_is_gone(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
-    told.ledger.update_pod(a_pod(node="n", record=OURS, leaving=True))
+def test_a_terminating_pod_holds_its_memory_until_it_is_gone(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
     assert told.used() == [4, 0]
     assert told.ledger.list_holds("n")[0].state == "terminating"
     told.ledger.remove_pod("p")
     assert told.used() == [0, 0]
 
 
-def test_a_finished_pod_holds_nothing(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
-    told.ledger.update_pod(a_pod(node="n", record=OURS, finished=True))
+def test_a_finished_pod_holds_nothing(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS, finished=True))
     assert told.used() == [0, 0]
 
 
-def test_an_older_event_takes_nothing_back(told: Told) -> None:
+def test_an_older_event_takes_nothing_back(told: LedgerHarness) -> None:
     """The pod was looked up after a lost reply; the watch is still on its way to where that look-up was."""
-    told.ledger.update_fetched_pod(a_pod(node="n", record=OURS))
-    told.ledger.update_pod(a_pod())
+    told.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod())
     assert told.used() == [4, 0]
 
 
-def test_a_list_that_began_before_a_look_up_takes_nothing_back(told: Told) -> None:
+def test_a_list_that_began_before_a_look_up_takes_nothing_back(told: LedgerHarness) -> None:
     before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(a_pod(node="n", record=OURS))
-    told.ledger.update_listed_pod(a_pod())
+    told.ledger.update_fetched_pod(ledger_pod(node="n", record=OURS))
+    told.ledger.update_listed_pod(ledger_pod())
     told.ledger.end_list(before, {"p"})
     assert told.used() == [4, 0]
 
 
-def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(told: Told) -> None:
+def test_a_pod_that_was_first_looked_up_during_a_list_outlives_it(told: LedgerHarness) -> None:
     """It was created after the list's snapshot, so the list does not name it."""
     before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(a_pod("new", node="n", record=OURS))
+    told.ledger.update_fetched_pod(ledger_pod("new", node="n", record=OURS))
     told.ledger.end_list(before, set())
     assert told.used() == [4, 0]
 
 
-def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(told: Told) -> None:
+def test_a_look_up_during_a_list_does_not_keep_what_the_list_lacks(told: LedgerHarness) -> None:
     """Known before the list began, it was deleted by its snapshot: the answer to the look-up was older."""
-    told.ledger.update_pod(a_pod("old", node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod("old", node="n", record=OURS))
     before = told.ledger.begin_list()
-    told.ledger.update_fetched_pod(a_pod("old", node="n", record=OURS))
+    told.ledger.update_fetched_pod(ledger_pod("old", node="n", record=OURS))
     told.ledger.end_list(before, set())
     assert told.used() == [0, 0]
 
 
-def test_a_list_takes_back_even_a_binding(told: Told) -> None:
+def test_a_list_takes_back_even_a_binding(told: LedgerHarness) -> None:
     """The API server was restored from a backup: what it says now is the truth."""
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     before = told.ledger.begin_list()
-    told.ledger.update_listed_pod(a_pod())
+    told.ledger.update_listed_pod(ledger_pod())
     told.ledger.end_list(before, {"p"})
     assert told.used() == [0, 0]
-    assert told.ledger.get_pod("p") == a_pod()
+    assert told.ledger.get_pod("p") == ledger_pod()
 
 
-def test_a_list_releases_what_it_does_not_name(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
-    told.ledger.assume(a_pod("q"), "n", told.place(a_pod("q"), 1))
+def test_a_list_releases_what_it_does_not_name(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    told.ledger.assume(ledger_pod("q"), "n", told.place(ledger_pod("q"), 1))
     before = told.ledger.begin_list()
-    told.ledger.assume(a_pod("r"), "n", told.place(a_pod("r"), 1))
+    told.ledger.assume(ledger_pod("r"), "n", told.place(ledger_pod("r"), 1))
     told.ledger.end_list(before, set())
     assert told.used() == [0, 4]
     assert [each.pod.name for each in told.ledger.list_reservations()] == ["r"]
@@ -177,63 +177,63 @@ UNPLACED = {
 
 @pytest.mark.parametrize(("record", "kind", "units"), UNPLACED.values(), ids=UNPLACED)
 def test_a_bound_pod_nobody_can_place_counts_on_every_card(
-    told: Told, record: Record | UnreadableRecord | None, kind: str, units: int
+    told: LedgerHarness, record: Record | UnreadableRecord | None, kind: str, units: int
 ) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=record))
+    told.ledger.update_pod(ledger_pod(node="n", record=record))
     assert told.used() == [units, units]
     assert told.kinds() == [kind]
 
 
-def test_a_whole_card_pod_nobody_can_place_fills_every_card(told: Told) -> None:
-    told.ledger.update_pod(a_pod(ask=an_ask(4, whole=True), node="n"))
+def test_a_whole_card_pod_nobody_can_place_fills_every_card(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(ask=pod_request(4, whole=True), node="n"))
     assert told.used() == [15, 15]
 
 
-def test_the_agent_says_where_such_a_pod_is(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n"))
+def test_the_agent_says_where_such_a_pod_is(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n"))
     told.ledger.update_node(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
     assert told.used() == [0, 4]
     assert told.ledger.list_holds("n")[0].unplaced_reason == ""
 
 
 def test_a_readable_record_beats_what_the_agent_says() -> None:
-    told = Told(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told = LedgerHarness(replace(node_facts("n", 15, 15), observed={"p": (Share(4, "GPU-1"),)}))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert told.used() == [4, 0]
 
 
-def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: Told) -> None:
-    told.ledger.update_pod(a_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
-    told.ledger.update_pod(a_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
+def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod("p", node="n", record=Record("vrampack", (Share(12, "GPU-0", 0),))))
+    told.ledger.update_pod(ledger_pod("q", node="n", record=Record("vrampack", (Share(6, "GPU-0", 0),))))
     card = told.node().cards[0]
     assert (card.used_units, card.free_units, card.is_overcommitted) == (18, 0, True)
     assert told.kinds() == ["overcommitted"]
     assert told.notices[0].text == "card 0 holds 18 of 15 units"
 
 
-def test_a_problem_is_reported_once_and_again_after_it_went_away(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n"))
-    told.ledger.update_pod(a_pod("q", node="n", record=OURS))
+def test_a_problem_is_reported_once_and_again_after_it_went_away(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n"))
+    told.ledger.update_pod(ledger_pod("q", node="n", record=OURS))
     assert told.kinds() == ["record_missing"]
     told.ledger.remove_pod("p")
-    told.ledger.update_pod(a_pod(node="n"))
+    told.ledger.update_pod(ledger_pod(node="n"))
     assert told.kinds() == ["record_missing", "record_missing"]
 
 
-def test_records_that_disagree_are_reported(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=replace(OURS, disagreement="other cards")))
+def test_records_that_disagree_are_reported(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=replace(OURS, disagreement="other cards")))
     assert told.used() == [4, 0]
     assert told.kinds() == ["records_disagree"]
 
 
-def test_pods_bound_before_their_node_is_seen_count_when_it_comes(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="late", record=OURS))
+def test_pods_bound_before_their_node_is_seen_count_when_it_comes(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="late", record=OURS))
     told.ledger.update_node(node_facts("late", 15))
     assert told.used("late") == [4]
 
 
-def test_pods_of_a_deleted_node_count_again_if_it_comes_back(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+def test_pods_of_a_deleted_node_count_again_if_it_comes_back(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     told.ledger.remove_node("n")
     assert told.ledger.get_node("n") is None
     told.ledger.update_node(node_facts("n", 15, 15))
@@ -242,40 +242,40 @@ def test_pods_of_a_deleted_node_count_again_if_it_comes_back(told: Told) -> None
 
 def test_a_legacy_node_places_records_by_index() -> None:
     """It has no uuids: a record that carries one from another life is still right about the index."""
-    told = Told(node_facts("n", 15, 15, legacy=True))
-    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
-    told.ledger.update_pod(a_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
+    told = LedgerHarness(node_facts("n", 15, 15, legacy=True))
+    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-of-an-agent", 1),))))
+    told.ledger.update_pod(ledger_pod("q", node="n", record=Record("gpushare-v1", (Share(3, index=0),))))
     assert told.used() == [3, 4]
 
 
 def test_an_agent_node_places_records_by_uuid_whatever_their_index_says() -> None:
     """Indices change over reboots, uuids do not."""
-    told = Told(NodeFacts("n", some_cards(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
-    told.ledger.update_pod(a_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
+    told = LedgerHarness(NodeFacts("n", card_facts(15, 24, uuids=("GPU-b", "GPU-a")), unit_mib=UNIT_MIB))
+    told.ledger.update_pod(ledger_pod(node="n", record=Record("vrampack", (Share(4, "GPU-a", 0),))))
     assert told.used() == [0, 4]
 
 
 def test_mixed_cards_are_counted_card_by_card() -> None:
-    told = Told(node_facts("n", 15, 80))
+    told = LedgerHarness(node_facts("n", 15, 80))
     record = Record("vrampack", (Share(15, "GPU-0", 0), Share(15, "GPU-1", 1)))
-    told.ledger.update_pod(a_pod(ask=an_ask(30, count=2), node="n", record=record))
+    told.ledger.update_pod(ledger_pod(ask=pod_request(30, count=2), node="n", record=record))
     assert told.used() == [15, 15]
     assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (65, 65, 95)
 
 
 def test_unusable_cards_give_no_room() -> None:
-    cards = some_cards(15, 15, 15)
+    cards = card_facts(15, 15, 15)
     facts = NodeFacts("n", (replace(cards[0], healthy=False), *cards[1:]), UNIT_MIB, cordoned=frozenset({"GPU-1"}))
-    told = Told(facts)
+    told = LedgerHarness(facts)
     assert (told.node().largest_free_units, told.node().free_units, told.node().total_units) == (15, 15, 45)
 
 
-def test_every_change_raises_the_generation_and_names_its_node(told: Told) -> None:
+def test_every_change_raises_the_generation_and_names_its_node(told: LedgerHarness) -> None:
     told.ledger.update_node(node_facts("m", 15))
     untouched = told.node("m")
     changes: list[Callable[[], object]] = [
-        lambda: told.ledger.assume(a_pod(), "n", told.place(a_pod(), 0)),
-        lambda: told.ledger.update_pod(a_pod(node="n", record=OURS)),
+        lambda: told.ledger.assume(ledger_pod(), "n", told.place(ledger_pod(), 0)),
+        lambda: told.ledger.update_pod(ledger_pod(node="n", record=OURS)),
         lambda: told.ledger.remove_pod("p"),
         lambda: told.ledger.update_node(node_facts("n", 15, 24)),
     ]
@@ -288,19 +288,19 @@ def test_every_change_raises_the_generation_and_names_its_node(told: Told) -> No
     assert told.node("m") is untouched
 
 
-def test_what_changes_nothing_raises_nothing(told: Told) -> None:
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+def test_what_changes_nothing_raises_nothing(told: LedgerHarness) -> None:
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     before = told.ledger.generation
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     told.ledger.update_node(node_facts("n", 15, 15))
-    told.ledger.update_pod(a_pod("unbound"))
+    told.ledger.update_pod(ledger_pod("unbound"))
     assert told.ledger.generation == before
 
 
-def test_a_pod_finds_its_own_place_free(told: Told) -> None:
+def test_a_pod_finds_its_own_place_free(told: LedgerHarness) -> None:
     """After a bind without an answer, the only room left may be its own reservation."""
-    told.ledger.assume(a_pod(units=15), "n", told.place(a_pod(units=15), 0))
-    told.ledger.assume(a_pod("q", units=15), "n", told.place(a_pod("q", units=15), 1))
+    told.ledger.assume(ledger_pod(units=15), "n", told.place(ledger_pod(units=15), 0))
+    told.ledger.assume(ledger_pod("q", units=15), "n", told.place(ledger_pod("q", units=15), 1))
     mine, others = told.ledger.get_node_for_pod("n", "p"), told.ledger.get_node_for_pod("n", "r")
     assert mine is not None
     assert others is not None
@@ -310,32 +310,32 @@ def test_a_pod_finds_its_own_place_free(told: Told) -> None:
 
 
 def test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused() -> None:
-    told = Told(replace(node_facts("n", 15), unit_mib=256))
-    told.ledger.update_pod(a_pod(node="n", record=OURS))
+    told = LedgerHarness(replace(node_facts("n", 15), unit_mib=256))
+    told.ledger.update_pod(ledger_pod(node="n", record=OURS))
     assert told.used() == [4]
     assert told.node().problem.startswith("its unit is 256 MiB, the cluster's is 1024 MiB")
 
 
-def test_what_a_bound_pod_holds_is_free_for_nobody(told: Told) -> None:
+def test_what_a_bound_pod_holds_is_free_for_nobody(told: LedgerHarness) -> None:
     """A call may name any uid."""
-    told.ledger.update_pod(a_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
+    told.ledger.update_pod(ledger_pod(units=15, node="n", record=Record("vrampack", (Share(15, "GPU-0", 0),))))
     assert told.ledger.get_node_for_pod("n", "p") == told.node()
 
 
-def test_who_asks_is_told_which_nodes_changed_since(told: Told) -> None:
+def test_who_asks_is_told_which_nodes_changed_since(told: LedgerHarness) -> None:
     ledger = told.ledger
     for name in ("a", "b", "c"):
         ledger.update_node(node_facts(name))
     before = ledger.generation
     assert ledger.list_nodes_changed_since(before) == []
-    ledger.update_pod(a_pod("p", node="b"))
+    ledger.update_pod(ledger_pod("p", node="b"))
     ledger.remove_node("a")
     ledger.update_node(node_facts("d"))
     assert sorted(ledger.list_nodes_changed_since(before) or ()) == ["a", "b", "d"]
     assert sorted(ledger.list_nodes_changed_since(0) or ()) == ["a", "b", "c", "d", "n"]
 
 
-def test_removed_nodes_are_forgotten_in_time(told: Told) -> None:
+def test_removed_nodes_are_forgotten_in_time(told: LedgerHarness) -> None:
     """Who asked so long ago that a removal may be missing has to look at all nodes."""
     ledger = told.ledger
     ledger.update_node(node_facts("kept"))

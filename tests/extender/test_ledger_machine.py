@@ -24,7 +24,7 @@ from policies.engine import Engine
 from policies.judging import evaluate_node, sort_by_score
 from policies.policy import Demand
 from policies.tuning import PolicyTuning
-from tests.builders import UNIT_MIB, a_record, an_ask, node_facts, some_cards
+from tests.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Node, NodeFacts, Share
@@ -33,11 +33,18 @@ from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
 
 NODES = ("n0", "n1", "n2")
-ASKS = (an_ask(4), an_ask(7), an_ask(9), an_ask(15), an_ask(16, count=2), an_ask(4, whole=True))
+ASKS = (
+    pod_request(4),
+    pod_request(7),
+    pod_request(9),
+    pod_request(15),
+    pod_request(16, count=2),
+    pod_request(4, whole=True),
+)
 """Few cards and large asks, so that nearly every pair of pods is in each other's way."""
 
 
-class Cluster(RuleBasedStateMachine):
+class ClusterMachine(RuleBasedStateMachine):
     """Nodes and pods as the API server has them, and one ledger that hears of them late."""
 
     pods = Bundle("pods")
@@ -212,7 +219,7 @@ class Cluster(RuleBasedStateMachine):
         return True
 
 
-class HonestCluster(Cluster):
+class HonestCluster(ClusterMachine):
     """Nobody else binds, and cards do not shrink: then no card is over, whatever else happens."""
 
     @invariant()
@@ -230,11 +237,11 @@ class HonestCluster(Cluster):
         assert not [card for node in self.ledger.list_nodes() for card in node.cards if card.is_overcommitted]
 
 
-class AnyCluster(Cluster):
+class AnyCluster(ClusterMachine):
     """Forgers, damaged records, other schedulers, and nodes whose cards change, go and come back."""
 
     @rule(
-        uid=Cluster.pods,
+        uid=ClusterMachine.pods,
         node=st.sampled_from((*NODES, "never-seen")),
         record=st.sampled_from(
             [
@@ -260,7 +267,7 @@ class AnyCluster(Cluster):
         elif kind == "sick":
             facts = replace(facts, cards=tuple(replace(card, healthy=not card.healthy) for card in facts.cards))
         elif kind == "other cards":
-            facts = replace(facts, legacy=False, cards=some_cards(15, 24, uuids=("GPU-x", "GPU-y")))
+            facts = replace(facts, legacy=False, cards=card_facts(15, 24, uuids=("GPU-x", "GPU-y")))
         elif kind == "observed":
             facts = replace(facts, observed={uid: (Share(2, index=0),) for uid in self.live})
         else:
@@ -288,9 +295,9 @@ def test_builders_read_back_their_own_records() -> None:
     ledger.update_node(node_facts("n", 15, 15))
     node = ledger.get_node("n")
     assert isinstance(node, Node)
-    ask = an_ask(8, count=2)
+    ask = pod_request(8, count=2)
     allocation = allocate_cards(node, node.cards, ask)
-    assert a_record(node, node.cards, ask) == Record("vrampack", allocation.to_shares())
+    assert allocation_record(node, node.cards, ask) == Record("vrampack", allocation.to_shares())
 
 
 TestHonestCluster = pytest.mark.timeout(120)(HonestCluster.TestCase)

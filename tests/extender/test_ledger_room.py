@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from extender.ledger import Ledger
-from tests.builders import UNIT_MIB, a_pod, node_facts
+from tests.builders import UNIT_MIB, ledger_pod, node_facts
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
@@ -33,7 +33,7 @@ class Heard:
 
     def assume(self) -> None:
         node = self.ledger.get_node("n")
-        pod = a_pod()
+        pod = ledger_pod()
         assert node is not None
         assert pod.request is not None
         self.ledger.assume(pod, "n", allocate_cards(node, node.cards, pod.request))
@@ -46,13 +46,13 @@ def heard() -> Heard:
 
 def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: Heard) -> None:
     heard.assume()
-    heard.ledger.update_pod(a_pod(node="n", record=OURS))
-    heard.ledger.update_pod(a_pod(node="n", record=OURS, leaving=True))
+    heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
+    heard.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
     assert heard.grew == 0
 
 
 def test_a_pod_that_is_gone_gives_room(heard: Heard) -> None:
-    heard.ledger.update_pod(a_pod(node="n", record=OURS))
+    heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
     heard.ledger.remove_pod("p")
     assert heard.grew == 1
 
@@ -92,10 +92,10 @@ def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: Heard) -> N
 
 
 def test_an_unbound_pod_appears_once(heard: Heard) -> None:
-    heard.ledger.update_pod(a_pod("a"))
-    heard.ledger.update_pod(a_pod("a"))
-    heard.ledger.update_pod(a_pod("b", node="n", record=OURS))
-    heard.ledger.update_pod(a_pod("c", finished=True))
+    heard.ledger.update_pod(ledger_pod("a"))
+    heard.ledger.update_pod(ledger_pod("a"))
+    heard.ledger.update_pod(ledger_pod("b", node="n", record=OURS))
+    heard.ledger.update_pod(ledger_pod("c", finished=True))
     assert heard.appeared == ["a"]
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.builders import a_pod
-from tests.extender.desk import Desk
+from tests.builders import ledger_pod
+from tests.extender.desk import SchedulerHarness
 
 
 def test_each_kind_of_place_is_shown_with_its_age() -> None:
-    desk = Desk({"a": [15, 15, 15]})
-    reserved = desk.arrive("reserved")
+    desk = SchedulerHarness({"a": [15, 15, 15]})
+    reserved = desk.add_pending_pod("reserved")
     desk.ledger.assume(reserved, "a", desk.allocation(reserved, "a", 0))
     desk.ledger.mark_unconfirmed("reserved", "a")
     desk.seconds += 1.5
-    assert desk.best("promised", 15) == "a"
+    assert desk.filter_and_prioritize("promised", 15) == "a"
     desk.seconds += 0.25
-    desk.ledger.update_pod(replace(a_pod("nominated", units=15), nominated_node="a"))
+    desk.ledger.update_pod(replace(ledger_pod("nominated", units=15), nominated_node="a"))
 
     assert desk.parts.placements_view.build_json() == {
         "reservations": [
@@ -36,7 +36,7 @@ def test_each_kind_of_place_is_shown_with_its_age() -> None:
 
 
 def test_nothing_is_shown_where_nothing_is_under_way() -> None:
-    assert Desk({"a": [15]}).parts.placements_view.build_json() == {
+    assert SchedulerHarness({"a": [15]}).parts.placements_view.build_json() == {
         "reservations": [],
         "promises": [],
         "nominations": [],

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from extender.plan import DryRun
 from policies.layout import Placement, TrialCluster
-from tests.builders import a_node
-from tests.cards.strategies import nodes, requests
+from tests.builders import snapshot_node
+from tests.cards.strategies import node_strategy, request_strategy
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
-ASKED = st.tuples(requests(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
+ASKED = st.tuples(request_strategy(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
 
 
 @settings(deadline=None)
 @given(data=st.data())
 def test_it_lays_as_the_plain_way_does(data: st.DataObject) -> None:
-    cluster = [data.draw(nodes(name=f"n{number}")) for number in range(data.draw(st.integers(1, 3)))]
+    cluster = [data.draw(node_strategy(name=f"n{number}")) for number in range(data.draw(st.integers(1, 3)))]
     grown = [(len(cluster) - position, node) for position, node in enumerate(cluster)]
     shapes = data.draw(st.lists(ASKED, min_size=1, max_size=3))
     asked = data.draw(st.lists(st.sampled_from(shapes), max_size=10))
@@ -57,7 +57,7 @@ def _lay(
 
 
 @settings(deadline=None)
-@given(cluster=st.lists(nodes(), max_size=3), asked=st.lists(ASKED, max_size=6))
+@given(cluster=st.lists(node_strategy(), max_size=3), asked=st.lists(ASKED, max_size=6))
 def test_hopeless_is_what_fits_not_even_alone(
     cluster: list[Node], asked: list[tuple[CardRequest, int, set[str]]]
 ) -> None:
@@ -75,30 +75,34 @@ def test_hopeless_is_what_fits_not_even_alone(
 
 
 def _named(node: Node, name: str) -> Node:
-    return a_node(name, units=[card.units for card in node.cards], used=[card.used_units for card in node.cards])
+    return snapshot_node(name, units=[card.units for card in node.cards], used=[card.used_units for card in node.cards])
 
 
 async def test_what_is_held_from_before_is_taken() -> None:
-    plan = DryRun([(1, a_node())], [(Placement("n", (0,)), CardRequest(16))])
+    plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16))])
     assert await plan.place_pod(CardRequest(16), "binpack", since=0) == Placement("n", (1,), -16)
     assert await plan.place_pod(CardRequest(16), "binpack", since=0) is None
 
 
 async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
     """Free 16-10=6 on `b`, 16 on the others: 5 go to `b`, then 5 to `a`, which has 11 left and is tighter than `c`."""
-    grown = [(3, a_node("c")), (2, a_node("b", units=(16,), used=(10,))), (1, a_node("a", units=(16,)))]
+    grown = [
+        (3, snapshot_node("c")),
+        (2, snapshot_node("b", units=(16,), used=(10,))),
+        (1, snapshot_node("a", units=(16,))),
+    ]
     plan = DryRun(grown, ())
     laid = [await plan.place_pod(CardRequest(5), "binpack", since=0) for _ in range(3)]
     assert [place and place.node_name for place in laid] == ["b", "a", "a"]
 
 
 async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
-    plan = DryRun([(2, a_node("new", used=(16, 16))), (1, a_node("old"))], ())
+    plan = DryRun([(2, snapshot_node("new", used=(16, 16))), (1, snapshot_node("old"))], ())
     assert await plan.place_pod(CardRequest(5), "binpack", since=1) is None
     assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("old", (0,), -16)
 
 
 async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
-    plan = DryRun([(1, a_node())], ())
+    plan = DryRun([(1, snapshot_node())], ())
     assert await plan.place_pod(CardRequest(5), "binpack", since=0, excluded_nodes={"n"}) is None
     assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("n", (0,), -16)

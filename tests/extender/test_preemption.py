@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.api import Object
 from tests.wire import recordings
-from tests.wire.service import Extender
+from tests.wire.service import InMemoryExtender
 
 PRIORITY = 10
 Proposal = Mapping[str, Sequence[str] | None]
@@ -56,8 +56,8 @@ def call(asking: Object, proposal: Proposal) -> dict[str, Any]:
 
 
 async def answer(pods: list[Object], asking: Object, proposal: Proposal) -> dict[str, list[str]]:
-    extender = Extender([a_node()], pods)
-    reply = await extender.post("preempt", json.dumps(call(asking, proposal)).encode())
+    extender = InMemoryExtender([a_node()], pods)
+    reply = await extender.post_verb("preempt", json.dumps(call(asking, proposal)).encode())
     assert reply.status == 200
     victims = reply.json()["NodeNameToMetaVictims"]
     assert all(each["NumPDBViolations"] == 7 for each in victims.values())
@@ -100,11 +100,11 @@ async def test_what_the_pod_asks_and_its_priority_come_from_the_api_server() -> 
 
 async def test_a_place_reserved_for_the_pod_itself_is_not_in_its_way() -> None:
     """Card 0 is held by a pod of higher priority: without card 1, which a bind reserved for it, nothing would do."""
-    extender = Extender([a_node()], [a_pod("vip", 4, node="n", card=0, priority=99), URGENT])
+    extender = InMemoryExtender([a_node()], [a_pod("vip", 4, node="n", card=0, priority=99), URGENT])
     binding = {"PodName": "urgent", "PodNamespace": "default", "PodUID": "urgent", "Node": "n"}
-    assert (await extender.post("bind", json.dumps(binding).encode())).json() == {"Error": ""}
+    assert (await extender.post_verb("bind", json.dumps(binding).encode())).json() == {"Error": ""}
     assert len(extender.ledger.list_reservations()) == 1
-    reply = await extender.post("preempt", json.dumps(call(URGENT, {"n": ["other"]})).encode())
+    reply = await extender.post_verb("preempt", json.dumps(call(URGENT, {"n": ["other"]})).encode())
     assert reply.json()["NodeNameToMetaVictims"]["n"]["Pods"] == [{"UID": "other"}]
 
 
@@ -119,7 +119,7 @@ async def test_keys_are_read_in_any_letter_case(spell: Any) -> None:  # noqa: AN
     text = json.dumps(call({**URGENT, "spec": {**URGENT["spec"], "preemptionPolicy": None}}, {"n": ["b", "d"]}))
     for name in (*named, "spec", "priority", "containers", "resources", "limits", "uid"):
         text = text.replace(f'"{name}":', f'"{spell(name)}":')
-    reply = await Extender([a_node()], full()).post("preempt", text.encode())
+    reply = await InMemoryExtender([a_node()], full()).post_verb("preempt", text.encode())
     victims = reply.json()["NodeNameToMetaVictims"]["n"]
     assert victims == {"Pods": [{"UID": "a"}, {"UID": "b"}, {"UID": "d"}], "NumPDBViolations": 7}
 
@@ -128,7 +128,7 @@ async def test_keys_are_read_in_any_letter_case(spell: Any) -> None:  # noqa: AN
 @pytest.mark.parametrize("form", ["NodeNameToMetaVictims", "NodeNameToVictims"])
 async def test_empty_proposals_of_every_form(form: str, empty: object) -> None:
     body = {"Pod": URGENT, form: {"n": empty}}
-    reply = await Extender([a_node()], full()).post("preempt", json.dumps(body).encode())
+    reply = await InMemoryExtender([a_node()], full()).post_verb("preempt", json.dumps(body).encode())
     want = {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 0}
     assert reply.json() == {"NodeNameToMetaVictims": {"n": want}}
 
@@ -146,35 +146,35 @@ MALFORMED: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize(("body", "text"), MALFORMED.values(), ids=MALFORMED)
 async def test_a_call_that_cannot_be_read_is_told_what_to_send(body: object, text: str) -> None:
-    extender = Extender([a_node()], full())
-    reply = await extender.post("preempt", json.dumps(body).encode())
+    extender = InMemoryExtender([a_node()], full())
+    reply = await extender.post_verb("preempt", json.dumps(body).encode())
     assert reply.status == 400
     assert text in reply.json()["error"]
     assert counted(extender) == {"malformed": 1}
 
 
 async def test_not_ready_is_503() -> None:
-    extender = Extender([a_node()], full())
+    extender = InMemoryExtender([a_node()], full())
     extender.problem = "stopping"
-    reply = await extender.post("preempt", json.dumps(call(URGENT, {"n": ["a", "b"]})).encode())
+    reply = await extender.post_verb("preempt", json.dumps(call(URGENT, {"n": ["a", "b"]})).encode())
     assert (reply.status, reply.json()) == (503, {"error": "not ready: stopping"})
     assert counted(extender) == {"unready": 1}
 
 
 async def test_calls_are_counted_by_what_became_of_the_proposal() -> None:
-    extender = Extender([a_node()], full())
+    extender = InMemoryExtender([a_node()], full())
     proposals: list[tuple[list[str], int]] = [(["a", "b"], 8), (["b", "d"], 8), (["b", "d"], 4), ([], 9)]
     for uids, units in proposals:
         asking = a_pod("urgent", units, priority=PRIORITY)
-        await extender.post("preempt", json.dumps(call(asking, {"n": uids})).encode())
+        await extender.post_verb("preempt", json.dumps(call(asking, {"n": uids})).encode())
     assert counted(extender) == {"ok": 2, "added": 1, "no": 1}
 
 
-def counted(extender: Extender) -> dict[str, float]:
+def counted(extender: InMemoryExtender) -> dict[str, float]:
     (family,) = extender.metrics.preemptions.collect()
     samples = (sample for sample in family.samples if sample.name.endswith("_total"))
     return {sample.labels["result"]: sample.value for sample in samples if sample.value}
 
 
 def test_the_recordings_have_both_forms() -> None:
-    assert len(recordings.names("preempt")) == 2
+    assert len(recordings.recording_names("preempt")) == 2

@@ -13,8 +13,8 @@ from extender.app import Extender, ExtenderOptions
 from extender.metrics import ExtenderMetrics
 from extender.reload import ConfigReloader
 from extender.settings import ExtenderConfiguration, load_settings
-from tests.builders import a_pod, an_ask, node_facts
-from tests.fakes.api import ApiInMemory
+from tests.builders import ledger_pod, node_facts, pod_request
+from tests.fakes.api import FakeKubeApi
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
 
@@ -23,7 +23,7 @@ SPREAD = HEAD + "policy: {default: spread}\n"
 OVERRIDES = {"verbs": "127.0.0.1:7"}
 
 
-class Desk:
+class ReloadHarness:
     """A reloader over a real file, and what it handed on."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,12 +59,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Desk]:
+def desk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[ReloadHarness]:
     with caplog.at_level("WARNING", logger="extender.reload"):
-        yield Desk(tmp_path)
+        yield ReloadHarness(tmp_path)
 
 
-async def test_a_changed_policy_takes_effect(desk: Desk) -> None:
+async def test_a_changed_policy_takes_effect(desk: ReloadHarness) -> None:
     desk.write(SPREAD)
     await desk.reloader.reload_if_changed()
     assert (desk.policies, desk.generation) == (["spread"], 2)
@@ -73,7 +73,7 @@ async def test_a_changed_policy_takes_effect(desk: Desk) -> None:
     assert (desk.policies, desk.generation) == (["spread", "binpack"], 3)
 
 
-async def test_a_file_that_says_the_same_changes_nothing(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_says_the_same_changes_nothing(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
     for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {default: binpack}\n"):
         desk.write(text)
         await desk.reloader.reload_if_changed()
@@ -81,7 +81,7 @@ async def test_a_file_that_says_the_same_changes_nothing(desk: Desk, caplog: pyt
     assert caplog.messages == []
 
 
-async def test_a_file_written_in_place_is_seen(desk: Desk) -> None:
+async def test_a_file_written_in_place_is_seen(desk: ReloadHarness) -> None:
     """Same inode, same size, and a time that differs by one nanosecond."""
     await desk.reloader.reload_if_changed()
     before = desk.path.stat()
@@ -96,7 +96,7 @@ async def test_a_file_written_in_place_is_seen(desk: Desk) -> None:
     assert desk.failures == 1
 
 
-async def test_what_was_changed_before_the_first_look_is_seen(desk: Desk) -> None:
+async def test_what_was_changed_before_the_first_look_is_seen(desk: ReloadHarness) -> None:
     """Between reading the file at the start and the first look, too."""
     started = desk.start(desk.path)
     desk.write(SPREAD)
@@ -104,7 +104,7 @@ async def test_what_was_changed_before_the_first_look_is_seen(desk: Desk) -> Non
     assert desk.policies == ["spread"]
 
 
-async def test_flags_go_on_winning_over_the_file(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
     desk.write(SPREAD + "listen: {verbs: '127.0.0.1:1'}\n")
     await desk.reloader.reload_if_changed()
     assert desk.applied[0].listen.verbs == "127.0.0.1:7"
@@ -121,7 +121,7 @@ async def test_flags_go_on_winning_over_the_file(desk: Desk, caplog: pytest.LogC
     ],
 )
 async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
-    desk: Desk, caplog: pytest.LogCaptureFixture, text: str, fault: str
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture, text: str, fault: str
 ) -> None:
     desk.write(SPREAD)
     await desk.reloader.reload_if_changed()
@@ -136,14 +136,14 @@ async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
     assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
 
 
-async def test_a_bad_file_that_is_mended_takes_effect(desk: Desk) -> None:
+async def test_a_bad_file_that_is_mended_takes_effect(desk: ReloadHarness) -> None:
     for text in (HEAD + "polcy: 1", HEAD + "policy: 1", SPREAD):
         desk.write(text)
         await desk.reloader.reload_if_changed()
     assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 2)
 
 
-async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, desk: Desk) -> None:
+async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, desk: ReloadHarness) -> None:
     """As kubelet does it: `extender.yaml` -> `..data/extender.yaml`, and `..data` is put to another folder."""
     volume = tmp_path / "volume"
     volume.mkdir()
@@ -162,7 +162,7 @@ async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, d
 
 
 async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.write(SPREAD + "unit_mib: 256\ndeadlines: {bind_seconds: 2.0}\n")
     for _ in range(2):
@@ -175,13 +175,15 @@ async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
     assert (desk.applied[0].unit_mib, desk.applied[0].deadlines.bind_seconds) == (1024, 3.0)
 
 
-async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(desk: Desk) -> None:
+async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(desk: ReloadHarness) -> None:
     desk.write(HEAD + "nvidia_fractions: true\n")
     await desk.reloader.reload_if_changed()
     assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
 
 
-async def test_a_field_put_back_needs_no_restart_any_more(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_field_put_back_needs_no_restart_any_more(
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     for text in (HEAD + "unit_mib: 256\n", HEAD):
         desk.write(text)
         await desk.reloader.reload_if_changed()
@@ -189,7 +191,7 @@ async def test_a_field_put_back_needs_no_restart_any_more(desk: Desk, caplog: py
 
 
 async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.write(SPREAD)
     await desk.reloader.reload_if_changed()
@@ -203,13 +205,13 @@ async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
     assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
 
 
-async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: Desk) -> None:
+async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: ReloadHarness) -> None:
     desk.path.unlink()
     await desk.reloader.reload_if_changed()
     assert desk.failures == 1
 
 
-async def test_a_pipe_is_read_at_the_start_and_never_again(desk: Desk) -> None:
+async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) -> None:
     """`--config <(..)`: opening it again could wait for ever. That `run` ends is the test."""
     desk.path.unlink()
     os.mkfifo(desk.path)
@@ -217,20 +219,20 @@ async def test_a_pipe_is_read_at_the_start_and_never_again(desk: Desk) -> None:
         await desk.reloader.run()
 
 
-async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: Desk) -> None:
+async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness) -> None:
     """5 units are free on one node and 15 on the other: binpack takes the tighter, spread the emptier one."""
     options = ExtenderOptions(desk.settings, "test", config=desk.path, overrides=OVERRIDES)
-    service = Extender(options, ApiInMemory(), desk.metrics)
+    service = Extender(options, FakeKubeApi(), desk.metrics)
     for facts in (node_facts("empty", 15), node_facts("tight", 15)):
         service._ledger.update_node(facts)
     record = Record("vrampack", (Share(10, "GPU-0", 0),))
-    service._ledger.update_pod(a_pod("held", units=10, node="tight", record=record))
+    service._ledger.update_pod(ledger_pod("held", units=10, node="tight", record=record))
     assert service._config_reloader is not None
 
-    best = [service._components.engine.rank_nodes(["empty", "tight"], an_ask(2), "a", 1)]
+    best = [service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1)]
     room = service._ledger.capacity_generation
     desk.write(SPREAD)
     await service._config_reloader.reload_if_changed()
-    best.append(service._components.engine.rank_nodes(["empty", "tight"], an_ask(2), "a", 1))
+    best.append(service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1))
     assert best == [["tight"], ["empty"]]
     assert {node.name for _, node in service._ledger.list_nodes_gained_since(room)} == {"empty", "tight"}

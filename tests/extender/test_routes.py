@@ -12,37 +12,37 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.door import MAX_BODY_BYTES
 from extender.routes import build_health_app
 from tests.wire import recordings
-from tests.wire.service import PREFIX, Extender, call
+from tests.wire.service import PREFIX, InMemoryExtender, call_asgi
 
-FILTER = recordings.read("filter.ncc-true.scheduler-1.36.3.json")
-BIND = recordings.read("bind.ncc-true_ignoredByScheduler-true.json")
+FILTER = recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json")
+BIND = recordings.read_recording("bind.ncc-true_ignoredByScheduler-true.json")
 
 
 @pytest.fixture
-def extender() -> Extender:
+def extender() -> InMemoryExtender:
     """The recorded cluster."""
-    return Extender(recordings.nodes(), recordings.pods())
+    return InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
 
 
-async def test_verbs_say_that_the_lists_are_not_complete(extender: Extender) -> None:
+async def test_verbs_say_that_the_lists_are_not_complete(extender: InMemoryExtender) -> None:
     extender.problem = "the list of pods is not complete yet"
-    filtered = await extender.post("filter", FILTER)
+    filtered = await extender.post_verb("filter", FILTER)
     assert (filtered.status, filtered.json()["NodeNames"]) == (200, [])
     assert extender.problem in filtered.json()["Error"]
-    prioritized = await extender.post("prioritize", FILTER)
+    prioritized = await extender.post_verb("prioritize", FILTER)
     assert (prioritized.status, list(prioritized.json())) == (503, ["error"])
-    bound = await extender.post("bind", BIND)
+    bound = await extender.post_verb("bind", BIND)
     assert bound.status == 200
     assert extender.problem in bound.json()["Error"]
     assert extender.memory.gets == []
 
 
-async def test_readyz_follows_the_problem_and_healthz_does_not(extender: Extender) -> None:
+async def test_readyz_follows_the_problem_and_healthz_does_not(extender: InMemoryExtender) -> None:
     for problem, status in (("", 200), ("stopping", 503)):
         extender.problem = problem
-        ready = await extender.get("/readyz")
+        ready = await extender.get_path("/readyz")
         assert (ready.status, problem in ready.body.decode()) == (status, True)
-        assert (await extender.get("/healthz")).status == 200
+        assert (await extender.get_path("/healthz")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -60,31 +60,33 @@ async def test_readyz_follows_the_problem_and_healthz_does_not(extender: Extende
         ("GET", "/", 404),
     ],
 )
-async def test_what_is_not_served_is_said(extender: Extender, method: str, path: str, status: int) -> None:
-    assert (await call(extender.app, method, path, b"{}")).status == status
+async def test_what_is_not_served_is_said(extender: InMemoryExtender, method: str, path: str, status: int) -> None:
+    assert (await call_asgi(extender.app, method, path, b"{}")).status == status
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
-async def test_no_verb_is_reached_through_the_health_listener(extender: Extender, verb: str) -> None:
+async def test_no_verb_is_reached_through_the_health_listener(extender: InMemoryExtender, verb: str) -> None:
     app = build_health_app(extender.service)
-    assert (await call(app, "POST", f"{PREFIX}/{verb}", FILTER)).status == 404
-    assert (await call(app, "GET", f"{PREFIX}/inspect")).status == 404
-    assert (await call(app, "GET", "/healthz")).status == 200
+    assert (await call_asgi(app, "POST", f"{PREFIX}/{verb}", FILTER)).status == 404
+    assert (await call_asgi(app, "GET", f"{PREFIX}/inspect")).status == 404
+    assert (await call_asgi(app, "GET", "/healthz")).status == 200
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
-async def test_a_body_over_the_cap_is_413(extender: Extender, verb: str) -> None:
+async def test_a_body_over_the_cap_is_413(extender: InMemoryExtender, verb: str) -> None:
     before = extender.state()
-    assert (await extender.post(verb, b" " * (MAX_BODY_BYTES + 1))).status == 413
+    assert (await extender.post_verb(verb, b" " * (MAX_BODY_BYTES + 1))).status == 413
     assert extender.state() == before
 
 
-async def test_a_body_at_the_cap_is_read(extender: Extender) -> None:
-    reply = await extender.post("filter", FILTER + b" " * (MAX_BODY_BYTES - len(FILTER)))
+async def test_a_body_at_the_cap_is_read(extender: InMemoryExtender) -> None:
+    reply = await extender.post_verb("filter", FILTER + b" " * (MAX_BODY_BYTES - len(FILTER)))
     assert (reply.status, reply.json()["Error"]) == (200, "")
 
 
-async def test_a_caller_that_hangs_up_is_no_error_of_ours(extender: Extender, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_caller_that_hangs_up_is_no_error_of_ours(
+    extender: InMemoryExtender, caplog: pytest.LogCaptureFixture
+) -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
@@ -96,19 +98,19 @@ async def test_a_caller_that_hangs_up_is_no_error_of_ours(extender: Extender, ca
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_running_pod_that_is_resized_in_place_passes_where_it_runs(extender: Extender) -> None:
+async def test_a_running_pod_that_is_resized_in_place_passes_where_it_runs(extender: InMemoryExtender) -> None:
     """`filler-0` holds 11 of 15 units on gpu-node-0: they must not be asked for a second time."""
-    running = next(pod for pod in recordings.pods() if pod["metadata"]["name"] == "filler-0")
+    running = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
     body = {"Pod": running, "Nodes": None, "NodeNames": ["gpu-node-1", "gpu-node-0"]}
-    reply = await extender.post("filter", json.dumps(body).encode())
+    reply = await extender.post_verb("filter", json.dumps(body).encode())
     assert reply.json()["NodeNames"] == ["gpu-node-0"]
 
 
-async def test_inspect_speaks_gpushare(extender: Extender) -> None:
+async def test_inspect_speaks_gpushare(extender: InMemoryExtender) -> None:
     """Their names and nesting, sorted; 11 + 4 units on card 0 of gpu-node-0."""
-    everything = (await extender.get(f"{PREFIX}/inspect")).json()
+    everything = (await extender.get_path(f"{PREFIX}/inspect")).json()
     assert [node["name"] for node in everything["nodes"]] == ["gpu-node-0", "gpu-node-1"]
-    one = (await extender.get(f"{PREFIX}/inspect/gpu-node-0")).json()
+    one = (await extender.get_path(f"{PREFIX}/inspect/gpu-node-0")).json()
     assert one == {"nodes": everything["nodes"][:1]}
     node = one["nodes"][0]
     assert (node["totalGPU"], node["usedGPU"]) == (15, 15)
@@ -119,15 +121,15 @@ async def test_inspect_speaks_gpushare(extender: Extender) -> None:
     assert {"uuid", "model", "healthy"} <= set(card)
 
 
-async def test_inspect_of_an_unknown_node_is_404(extender: Extender) -> None:
-    reply = await extender.get(f"{PREFIX}/inspect/nope")
+async def test_inspect_of_an_unknown_node_is_404(extender: InMemoryExtender) -> None:
+    reply = await extender.get_path(f"{PREFIX}/inspect/nope")
     assert reply.status == 404
     assert "nope" in reply.json()["error"]
 
 
-async def test_metrics_parse_and_carry_no_pod_and_no_card(extender: Extender) -> None:
-    await extender.post("filter", FILTER)
-    families = list(text_string_to_metric_families((await extender.get("/metrics")).body.decode()))
+async def test_metrics_parse_and_carry_no_pod_and_no_card(extender: InMemoryExtender) -> None:
+    await extender.post_verb("filter", FILTER)
+    families = list(text_string_to_metric_families((await extender.get_path("/metrics")).body.decode()))
     assert all(family.name.startswith("vrampack_") for family in families)
     labels = {label for family in families for sample in family.samples for label in sample.labels}
     assert not labels & {"pod", "card", "uid", "container", "namespace"}
@@ -136,7 +138,7 @@ async def test_metrics_parse_and_carry_no_pod_and_no_card(extender: Extender) ->
     assert counted["no card with enough free memory"] == 1
 
 
-VICTIM = recordings.pods()[0]["metadata"]["uid"]
+VICTIM = recordings.recorded_pods()[0]["metadata"]["uid"]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +158,11 @@ async def test_no_bind_frees_or_moves_what_another_pod_holds(
     is_known_to_the_api: bool,  # noqa: FBT001 - a table
 ) -> None:
     """A call that names somebody else's uid, or a pod that is not there, changes nothing."""
-    extender = Extender(recordings.nodes(), recordings.pods())
+    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
     if not is_known_to_the_api:
         extender.memory.pods.clear()
     before = extender.state()
-    reply = await extender.post("bind", json.dumps(binding).encode())
+    reply = await extender.post_verb("bind", json.dumps(binding).encode())
     assert reply.status == 200
     assert reply.json()["Error"]
     assert extender.memory.bindings == []

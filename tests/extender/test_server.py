@@ -17,25 +17,25 @@ from extender.door import MAX_BODY_BYTES
 from extender.server import MAX_HEAD_BYTES, open_listener
 from extender.straight import build_protocol
 from tests.wire import recordings
-from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
-from tests.wire.service import PREFIX, Extender
+from tests.wire.listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
+from tests.wire.service import PREFIX, InMemoryExtender
 
 DEADLINE_SECONDS = 0.3
-FILTER = request(f"{PREFIX}/filter", recordings.read("filter.ncc-true.scheduler-1.36.3.json"))
+FILTER = build_request(f"{PREFIX}/filter", recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
 SLOW_LORISES = 100
 
 
 @pytest.fixture(scope="module", params=["straight", "by way of ASGI"])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
-    extender = Extender(recordings.nodes(), recordings.pods())
+    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
     protocol = build_protocol(extender.app.verbs) if request.param == "straight" else None
-    with serving(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
+    with run_listener(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 
 
 def test_a_request_byte_for_byte_as_recorded(address: Address) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall((recordings.FOLDER / "raw-http-request.filter.bin").read_bytes())
         status, body = read_reply(client)
     assert status == 200
@@ -48,7 +48,7 @@ def test_a_request_byte_for_byte_as_recorded(address: Address) -> None:
     ids=["silent", "a letter", "half a head", "a body without its end", "a second request without its end"],
 )
 def test_an_unfinished_request_is_cut_at_the_deadline(address: Address, beginning: bytes) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         started = time.monotonic()
         client.sendall(beginning)
         if beginning.startswith(FILTER):
@@ -59,7 +59,7 @@ def test_an_unfinished_request_is_cut_at_the_deadline(address: Address, beginnin
 
 @pytest.mark.parametrize("head", [b"POST /x HTTP/1.1\r\nX: ", FILTER.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"])
 def test_a_trickle_does_not_extend_the_deadline(address: Address, head: bytes) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(head)
         started = time.monotonic()
         bytes_sent = 0
@@ -73,11 +73,11 @@ def test_a_trickle_does_not_extend_the_deadline(address: Address, head: bytes) -
 
 def test_trickling_clients_hold_nobody_up(address: Address) -> None:
     with ExitStack() as stack:
-        slow = [stack.enter_context(connected(address)) for _ in range(SLOW_LORISES)]
+        slow = [stack.enter_context(open_connection(address)) for _ in range(SLOW_LORISES)]
         for client in slow:
             client.sendall(FILTER[:40])
         times = []
-        with connected(address) as client:
+        with open_connection(address) as client:
             for _ in range(20):
                 started = time.monotonic()
                 client.sendall(FILTER)
@@ -89,7 +89,7 @@ def test_trickling_clients_hold_nobody_up(address: Address) -> None:
 
 def test_an_idle_connection_outlives_the_deadline(address: Address) -> None:
     """A scheduler keeps idle connections for 90 s, and loses the request that meets a closing one."""
-    with connected(address) as client:
+    with open_connection(address) as client:
         for _ in range(3):
             client.sendall(FILTER)
             assert read_reply(client)[0] == 200
@@ -106,15 +106,15 @@ def test_the_deadline_is_for_the_request_not_for_our_answer() -> None:
         await asyncio.to_thread(may_answer.wait, 10)
         return "at last"
 
-    with serving(app, receive_seconds=0.05) as at, connected(at) as client:
-        client.sendall(request("/slow", b"{}"))
+    with run_listener(app, receive_seconds=0.05) as at, open_connection(at) as client:
+        client.sendall(build_request("/slow", b"{}"))
         assert select.select([client], [], [], 0.25)[0] == []
         may_answer.set()
         assert read_reply(client) == (200, b'"at last"')
 
 
 def test_a_body_that_is_announced_too_large_is_refused_unread(address: Address) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 107374182400\r\n\r\n".encode())
         assert read_reply(client)[0] == 413
         # Nothing more comes: the connection does not hang.
@@ -122,14 +122,14 @@ def test_a_body_that_is_announced_too_large_is_refused_unread(address: Address) 
 
 
 def test_a_client_that_sends_its_large_body_anyway_hears_why(address: Address) -> None:
-    with connected(address) as client:
-        client.sendall(request(f"{PREFIX}/bind", bytes(MAX_BODY_BYTES + 1)))
+    with open_connection(address) as client:
+        client.sendall(build_request(f"{PREFIX}/bind", bytes(MAX_BODY_BYTES + 1)))
         assert read_reply(client)[0] == 413
 
 
 def test_a_chunked_body_is_refused_at_the_cap(address: Address) -> None:
     chunk = b"100000\r\n" + bytes(0x100000) + b"\r\n"
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         sent = 0
         while not select.select([client], [], [], 0)[0]:
@@ -140,7 +140,7 @@ def test_a_chunked_body_is_refused_at_the_cap(address: Address) -> None:
 
 
 def test_headers_without_end_are_refused(address: Address) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEAD_BYTES // 6))
         assert read_reply(client) == (431, b"")
         assert is_cut(client)
@@ -148,14 +148,14 @@ def test_headers_without_end_are_refused(address: Address) -> None:
 
 @pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00\x01\x00", b"\x00" * 100, b"NOT HTTP\r\n\r\n"])
 def test_what_is_not_http_is_refused(address: Address, rubbish: bytes) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(rubbish)
         assert client.recv(12) == b"HTTP/1.1 400"
 
 
 def test_a_reply_leaves_in_one_piece_and_at_once(address: Address) -> None:
     """Two writes and Nagle's delay would cost 40 ms a call: 50 calls, each reply in one segment."""
-    with connected(address) as client:
+    with open_connection(address) as client:
         started = time.monotonic()
         for _ in range(50):
             client.sendall(FILTER)

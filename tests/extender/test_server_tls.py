@@ -12,37 +12,37 @@ import pytest
 
 from extender.server import build_mutual_tls_context
 from extender.settings import TlsSettings
-from tests.e2e.certificates import Authority, KeyPair
+from tests.e2e.certificates import CertificateAuthority, KeyPair
 from tests.wire import recordings
-from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
-from tests.wire.service import PREFIX, Extender
+from tests.wire.listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
+from tests.wire.service import PREFIX, InMemoryExtender
 
 DEADLINE_SECONDS = 0.3
-FILTER = request(f"{PREFIX}/filter", recordings.read("filter.ncc-true.scheduler-1.36.3.json"))
+FILTER = build_request(f"{PREFIX}/filter", recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     """The one that signs schedulers and this server."""
-    return Authority(tmp_path_factory.mktemp("tls") / "ours")
+    return CertificateAuthority(tmp_path_factory.mktemp("tls") / "ours")
 
 
 @pytest.fixture(scope="module")
-def tls(authority: Authority) -> TlsSettings:
+def tls(authority: CertificateAuthority) -> TlsSettings:
     """What the service is configured with."""
-    server = authority.issue("server")
+    server = authority.issue_pair("server")
     return TlsSettings(cert_file=server.certificate, key_file=server.key, client_ca_file=authority.ca_file)
 
 
 @pytest.fixture(scope="module")
 def address(tls: TlsSettings) -> Iterator[Address]:
     """The recorded cluster behind mutual TLS."""
-    app = Extender(recordings.nodes(), recordings.pods()).app
-    with serving(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
+    app = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods()).app
+    with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
         yield at
 
 
-def signed(authority: Authority, folder: Path, *, days: int) -> KeyPair:
+def signed(authority: CertificateAuthority, folder: Path, *, days: int) -> KeyPair:
     """A client certificate of `authority` that ends in so many days, or ended that long ago."""
     pair = KeyPair(folder / "late.crt", folder / "late.key")
     asked, ours = folder / "late.csr", authority.ca_file.parent
@@ -57,69 +57,71 @@ def signed(authority: Authority, folder: Path, *, days: int) -> KeyPair:
     return pair
 
 
-def wrapped(address: Address, trusted: Authority, shown: KeyPair | None) -> ssl.SSLSocket:
+def wrapped(address: Address, trusted: CertificateAuthority, shown: KeyPair | None) -> ssl.SSLSocket:
     """A handshake as a client that trusts `trusted` and shows this certificate."""
     context = ssl.create_default_context(cafile=str(trusted.ca_file))
     if shown is not None:
         context.load_cert_chain(shown.certificate, shown.key)
-    return context.wrap_socket(connected(address), server_hostname="127.0.0.1")
+    return context.wrap_socket(open_connection(address), server_hostname="127.0.0.1")
 
 
-def call(address: Address, trusted: Authority, shown: KeyPair | None) -> int:
+def call(address: Address, trusted: CertificateAuthority, shown: KeyPair | None) -> int:
     """The status of one filter. With TLS 1.3 a client learns of its refusal at its first read."""
     with wrapped(address, trusted, shown) as client:
         client.sendall(FILTER)
         return read_reply(client)[0]
 
 
-def test_a_client_of_our_authority_is_served(address: Address, authority: Authority) -> None:
-    with wrapped(address, authority, authority.issue("scheduler")) as client:
+def test_a_client_of_our_authority_is_served(address: Address, authority: CertificateAuthority) -> None:
+    with wrapped(address, authority, authority.issue_pair("scheduler")) as client:
         assert client.version() in ("TLSv1.2", "TLSv1.3")
         client.sendall(FILTER)
         assert read_reply(client)[0] == 200
 
 
-def test_others_do_not_get_through_the_handshake(address: Address, authority: Authority, tmp_path: Path) -> None:
+def test_others_do_not_get_through_the_handshake(
+    address: Address, authority: CertificateAuthority, tmp_path: Path
+) -> None:
     """Nobody, a client of another authority, and one of ours whose certificate has ended."""
-    theirs = Authority(tmp_path / "theirs").issue("scheduler")
+    theirs = CertificateAuthority(tmp_path / "theirs").issue_pair("scheduler")
     for shown in (None, theirs, signed(authority, tmp_path, days=-1)):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             call(address, authority, shown)
 
 
 def test_a_certificate_made_the_same_way_is_good_before_its_end(
-    address: Address, authority: Authority, tmp_path: Path
+    address: Address, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     assert call(address, authority, signed(authority, tmp_path, days=1)) == 200
 
 
 def test_plain_http_is_not_answered(address: Address) -> None:
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(FILTER)
         with pytest.raises(ConnectionError):
             read_reply(client)
 
 
-def test_only_http_1_1_is_offered(address: Address, authority: Authority) -> None:
+def test_only_http_1_1_is_offered(address: Address, authority: CertificateAuthority) -> None:
     context = ssl.create_default_context(cafile=str(authority.ca_file))
     context.set_alpn_protocols(["h2", "http/1.1"])
-    pair = authority.issue("scheduler-h2")
+    pair = authority.issue_pair("scheduler-h2")
     context.load_cert_chain(pair.certificate, pair.key)
-    with context.wrap_socket(connected(address), server_hostname="127.0.0.1") as client:
+    with context.wrap_socket(open_connection(address), server_hostname="127.0.0.1") as client:
         assert client.selected_alpn_protocol() == "http/1.1"
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01"])
 def test_a_handshake_that_does_not_end_is_cut(address: Address, beginning: bytes) -> None:
     started = time.monotonic()
-    with connected(address) as client:
+    with open_connection(address) as client:
         client.sendall(beginning)
         assert is_cut(client)
     assert time.monotonic() - started < 10 * DEADLINE_SECONDS
 
 
-def test_silence_after_the_handshake_is_cut(address: Address, authority: Authority) -> None:
-    with wrapped(address, authority, authority.issue("quiet")) as client:
+def test_silence_after_the_handshake_is_cut(address: Address, authority: CertificateAuthority) -> None:
+    with wrapped(address, authority, authority.issue_pair("quiet")) as client:
         assert is_cut(client)
 
 

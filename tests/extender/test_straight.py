@@ -18,11 +18,11 @@ from extender.server import build_server, open_listener
 from extender.straight import build_protocol
 from extender.verbs import VerbResponse
 from tests.wire import recordings
-from tests.wire.listener import Address, connected, is_cut, read_reply, request, serving
-from tests.wire.service import PREFIX, Extender
+from tests.wire.listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
+from tests.wire.service import PREFIX, InMemoryExtender
 
-BODY = recordings.read("filter.ncc-true.scheduler-1.36.3.json")
-FILTER = request(f"{PREFIX}/filter", BODY)
+BODY = recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json")
+FILTER = build_request(f"{PREFIX}/filter", BODY)
 HEAD, _, _ = FILTER.partition(b"\r\n\r\n")
 
 
@@ -38,10 +38,10 @@ def with_header(header: bytes) -> bytes:
 
 CALLS = {
     "filter": FILTER,
-    "prioritize": request(f"{PREFIX}/prioritize", BODY),
-    "rubbish": request(f"{PREFIX}/filter", b"rubbish"),
-    "rubbish for prioritize": request(f"{PREFIX}/prioritize", b"rubbish"),
-    "no body": request(f"{PREFIX}/filter", b""),
+    "prioritize": build_request(f"{PREFIX}/prioritize", BODY),
+    "rubbish": build_request(f"{PREFIX}/filter", b"rubbish"),
+    "rubbish for prioritize": build_request(f"{PREFIX}/prioritize", b"rubbish"),
+    "no body": build_request(f"{PREFIX}/filter", b""),
     "in chunks": chunked(BODY),
     "HTTP/1.0": FILTER.replace(b"HTTP/1.1", b"HTTP/1.0", 1),
     "Connection: close": with_header(b"Connection: close"),
@@ -50,7 +50,7 @@ CALLS = {
     "a query": FILTER.replace(b"/filter ", b"/filter?x=1 ", 1),
     "a path in disguise": FILTER.replace(b"/filter ", b"/%66ilter ", 1),
     "another path": FILTER.replace(b"/filter ", b"/filters ", 1),
-    "a verb that waits": request(f"{PREFIX}/bind", b"{}"),
+    "a verb that waits": build_request(f"{PREFIX}/bind", b"{}"),
     "announced too large": HEAD.replace(b"Content-Length: ", b"Content-Length: 99999", 1) + b"\r\n\r\n",
 }
 
@@ -58,11 +58,13 @@ CALLS = {
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[tuple[Address, Address]]:
     """The same extender straight, and by way of ASGI."""
-    extender = Extender(recordings.nodes(), recordings.pods())
+    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
     with ExitStack() as stack:
         yield (
-            stack.enter_context(serving(extender.app, receive_seconds=5, protocol=build_protocol(extender.app.verbs))),
-            stack.enter_context(serving(extender.app, receive_seconds=5)),
+            stack.enter_context(
+                run_listener(extender.app, receive_seconds=5, protocol=build_protocol(extender.app.verbs))
+            ),
+            stack.enter_context(run_listener(extender.app, receive_seconds=5)),
         )
 
 
@@ -70,14 +72,14 @@ def addresses() -> Iterator[tuple[Address, Address]]:
 def test_the_answer_is_the_one_that_asgi_gives(addresses: tuple[Address, Address], call: bytes) -> None:
     replies = []
     for address in addresses:
-        with connected(address) as client:
+        with open_connection(address) as client:
             client.sendall(call)
             replies.append(read_reply(client))
     assert replies[0] == replies[1]
 
 
 def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Address]) -> None:
-    with connected(addresses[0]) as client:
+    with open_connection(addresses[0]) as client:
         for at in (1, 10, len(HEAD), len(HEAD) + 2, len(HEAD) + 4, len(HEAD) + 5, len(FILTER) - 1):
             client.sendall(FILTER[:at])
             client.sendall(FILTER[at:])
@@ -86,10 +88,10 @@ def test_every_cut_of_a_request_into_two_is_read(addresses: tuple[Address, Addre
 
 def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Address, Address]) -> None:
     """A verb that waits first: whoever stands behind it is not answered before it."""
-    bind = request(
+    bind = build_request(
         f"{PREFIX}/bind", json.dumps(dict.fromkeys(("PodName", "PodNamespace", "PodUID", "Node"), "x")).encode()
     )
-    with connected(addresses[0]) as client:
+    with open_connection(addresses[0]) as client:
         client.sendall(bind + FILTER)
         received = b""
         while received.count(b"HTTP/1.1 200 OK") < 2 or not received.endswith(b'"Error":""}'):
@@ -102,7 +104,7 @@ def test_requests_behind_one_another_are_answered_in_turn(addresses: tuple[Addre
 
 
 def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: tuple[Address, Address]) -> None:
-    with connected(addresses[0]) as client:
+    with open_connection(addresses[0]) as client:
         client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         part = b"10000\r\n" + bytes(0x10000) + b"\r\n"
         for _ in range(MAX_BODY_BYTES // 0x10000):
@@ -116,9 +118,9 @@ def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: t
 
 def test_a_caller_that_hangs_up_harms_nobody(addresses: tuple[Address, Address]) -> None:
     for at in (10, len(HEAD) + 6, len(FILTER)):
-        with connected(addresses[0]) as client:
+        with open_connection(addresses[0]) as client:
             client.sendall(FILTER[:at])
-    with connected(addresses[0]) as client:
+    with open_connection(addresses[0]) as client:
         client.sendall(FILTER)
         assert read_reply(client)[0] == 200
 
@@ -214,8 +216,10 @@ def test_a_caller_that_hangs_up_during_a_decision_does_not_end_it() -> None:
         decided.set()
         return VerbResponse(b"{}")
 
-    with serving(FastAPI(), receive_seconds=5, protocol=build_protocol({f"{PREFIX}/filter": deliberate})) as address:
-        with connected(address) as client:
+    with run_listener(
+        FastAPI(), receive_seconds=5, protocol=build_protocol({f"{PREFIX}/filter": deliberate})
+    ) as address:
+        with open_connection(address) as client:
             client.sendall(FILTER)
         may_end.set()
         assert decided.wait(10)
@@ -231,7 +235,7 @@ def test_an_answer_leaves_in_one_write() -> None:
             super().connection_made(transport)
             self.transport = _Noting(transport, written)
 
-    with serving(FastAPI(), receive_seconds=5, protocol=Noted) as address, connected(address) as client:
+    with run_listener(FastAPI(), receive_seconds=5, protocol=Noted) as address, open_connection(address) as client:
         client.sendall(FILTER)
         assert read_reply(client) == (200, b"{}")
     assert len(written) == 1

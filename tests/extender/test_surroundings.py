@@ -12,25 +12,25 @@ import pytest
 from extender import surroundings
 from extender.metrics import ExtenderMetrics
 from extender.surroundings import DeviceClassCheck
-from tests.fakes.faults import When
-from tests.fakes.proxy import Proxy
-from tests.kube.calls import Calls, an_api
+from tests.fakes.faults import FaultBuilder
+from tests.fakes.proxy import FaultProxy
+from tests.kube.calls import RecordedApiCalls, open_api
 from vrampack.kube.client import Api
 from vrampack.simulator.apiserver import ApiServer
 
 RESOURCE = "aliyun.com/gpu-mem"
 
 
-class Setting:
+class DeviceClassHarness:
     """A look around through a proxy: what it answers is what the cluster has. Behind it, the kind does not exist."""
 
-    def __init__(self, proxy: Proxy, api: Api) -> None:
+    def __init__(self, proxy: FaultProxy, api: Api) -> None:
         self.proxy = proxy
         self.metrics = ExtenderMetrics("test")
         self.classes = DeviceClassCheck(api, self.metrics, resource=RESOURCE, every_seconds=0.0)
 
     @property
-    def lists(self) -> When:
+    def lists(self) -> FaultBuilder:
         return self.proxy.when("GET", "^/apis/resource.k8s.io/v1/deviceclasses")
 
     @property
@@ -51,13 +51,13 @@ def a_class(name: str, resource: str | None) -> dict[str, object]:
 
 
 @pytest.fixture
-async def setting() -> AsyncIterator[Setting]:
+async def setting() -> AsyncIterator[DeviceClassHarness]:
     async with (
         ApiServer() as server,
-        Proxy(int(server.url.rpartition(":")[2])) as proxy,
-        an_api(proxy.url, Calls()) as api,
+        FaultProxy(int(server.url.rpartition(":")[2])) as proxy,
+        open_api(proxy.url, RecordedApiCalls()) as api,
     ):
-        yield Setting(proxy, api)
+        yield DeviceClassHarness(proxy, api)
 
 
 @pytest.fixture
@@ -73,12 +73,12 @@ def lines(said: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return found
 
 
-async def test_before_the_first_look_nothing_is_claimed(setting: Setting) -> None:
+async def test_before_the_first_look_nothing_is_claimed(setting: DeviceClassHarness) -> None:
     assert setting.conflicts == -1
 
 
 async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
-    setting: Setting, said: pytest.LogCaptureFixture
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.look(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
     assert lines(said) == [
@@ -95,7 +95,7 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
     assert lines(said) == []
 
 
-async def test_every_change_is_said(setting: Setting, said: pytest.LogCaptureFixture) -> None:
+async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
     await setting.look(a=RESOURCE)
     lines(said)
     assert await setting.look(a=RESOURCE, b=RESOURCE) == 2
@@ -108,7 +108,7 @@ async def test_every_change_is_said(setting: Setting, said: pytest.LogCaptureFix
     assert [level for level, _ in lines(said)] == ["ERROR"]
 
 
-async def test_all_pages_are_read(setting: Setting) -> None:
+async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
     last = {"metadata": {}, "items": [a_class("z", RESOURCE)]}
     setting.proxy.when("GET", "continue=next").answer(200, last, times=1)
     setting.lists.answer(200, {"metadata": {"continue": "next"}, "items": [a_class("a", RESOURCE)]}, times=1)
@@ -120,7 +120,9 @@ async def test_all_pages_are_read(setting: Setting) -> None:
     ]
 
 
-async def test_a_cluster_without_device_classes_has_none(setting: Setting, said: pytest.LogCaptureFixture) -> None:
+async def test_a_cluster_without_device_classes_has_none(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+) -> None:
     """The embedded API server does not know the kind, as an old one."""
     await setting.classes.check_device_classes()
     assert setting.conflicts == 0
@@ -128,7 +130,7 @@ async def test_a_cluster_without_device_classes_has_none(setting: Setting, said:
 
 
 async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
-    setting: Setting, said: pytest.LogCaptureFixture
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
 ) -> None:
     assert await setting.look(status=403) == -1
     assert await setting.look(status=403) == -1
@@ -140,7 +142,7 @@ async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
 
 @pytest.mark.parametrize("status", [401, 410, 429, 500, 503])
 async def test_a_failure_is_said_once_and_what_was_known_stays(
-    setting: Setting, said: pytest.LogCaptureFixture, status: int
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, status: int
 ) -> None:
     await setting.look(gpu=RESOURCE)
     lines(said)
@@ -152,7 +154,9 @@ async def test_a_failure_is_said_once_and_what_was_known_stays(
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"items":7}', b'{"items":[{"spec":{"extendedResourceName":1}}]}'])
-async def test_what_is_no_list_is_a_failure(setting: Setting, said: pytest.LogCaptureFixture, body: bytes) -> None:
+async def test_what_is_no_list_is_a_failure(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, body: bytes
+) -> None:
     setting.lists.answer(200, body)
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
@@ -160,7 +164,7 @@ async def test_what_is_no_list_is_a_failure(setting: Setting, said: pytest.LogCa
 
 
 async def test_a_list_that_does_not_end_is_given_up(
-    setting: Setting, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surroundings, "CHECK_TIMEOUT_SECONDS", 0.05)
     setting.lists.answer(200, {"metadata": {"continue": "more"}, "items": []})
@@ -169,14 +173,14 @@ async def test_a_list_that_does_not_end_is_given_up(
     assert lines(said) == [("WARNING", "device classes not checked error=TimeoutError")]
 
 
-async def test_a_line_that_is_cut_is_a_failure(setting: Setting, said: pytest.LogCaptureFixture) -> None:
+async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
     setting.lists.cut()
     await setting.classes.check_device_classes()
     assert setting.conflicts == -1
     assert [level for level, _ in lines(said)] == ["WARNING"]
 
 
-async def test_it_looks_again_and_again_until_it_is_cancelled(setting: Setting) -> None:
+async def test_it_looks_again_and_again_until_it_is_cancelled(setting: DeviceClassHarness) -> None:
     """Also after a failure: the pause is the usual one at the longest, and here that is none."""
     setting.lists.cut(times=2)
     task = asyncio.create_task(setting.classes.run())
@@ -188,7 +192,7 @@ async def test_it_looks_again_and_again_until_it_is_cancelled(setting: Setting) 
     assert setting.conflicts == 0
 
 
-def test_a_failure_is_tried_again_sooner_and_then_less_often(setting: Setting) -> None:
+def test_a_failure_is_tried_again_sooner_and_then_less_often(setting: DeviceClassHarness) -> None:
     classes = DeviceClassCheck(setting.classes._api, setting.metrics, resource=RESOURCE)
     pauses = []
     for failures in (0, 1, 2, 3, 6, 100):

@@ -13,13 +13,13 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.builders import UNIT_MIB
-from tests.e2e.objects import a_card, a_pod, cards
-from tests.fakes.api import ApiInMemory
+from tests.e2e.objects import cards_annotation, pod_manifest, published_card
+from tests.fakes.api import FakeKubeApi
 from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.reflector import ObjectReference
 
 
-class Feed:
+class SyncFeed:
     """Both sinks over one ledger, with a clock, and the events that were asked for."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Asked(ExtenderEventRecorder):
     """An event writer that only remembers what it was asked for."""
 
     def __init__(self, metrics: ExtenderMetrics) -> None:
-        super().__init__(ApiInMemory(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
+        super().__init__(FakeKubeApi(), metrics, clock=lambda: 0.0, now=lambda: 0.0)
         self.asked: list[tuple[str, str]] = []
         self.cards: list[int | None] = []
         """The card of each one about a node."""
@@ -64,8 +64,8 @@ class Asked(ExtenderEventRecorder):
 
 
 @pytest.fixture
-def feed() -> Feed:
-    return Feed()
+def feed() -> SyncFeed:
+    return SyncFeed()
 
 
 def node(name: str, text: str | None = None, **annotations: str) -> NodeObject:
@@ -74,12 +74,12 @@ def node(name: str, text: str | None = None, **annotations: str) -> NodeObject:
 
 
 def pod(name: str, *, bound: str = "", **annotations: str) -> PodObject:
-    body = a_pod(name, "4", uid=name, namespace="default", annotations=annotations)
+    body = pod_manifest(name, "4", uid=name, namespace="default", annotations=annotations)
     body["spec"]["nodeName"] = bound
     return msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
 
 
-def test_nothing_is_trusted_before_both_lists_ended(feed: Feed) -> None:
+def test_nothing_is_trusted_before_both_lists_ended(feed: SyncFeed) -> None:
     assert feed.freshness.find_unready_reason() == "the list of nodes is not complete yet"
     feed.nodes.on_contact()
     feed.nodes.on_list_started("start")
@@ -93,27 +93,29 @@ def test_nothing_is_trusted_before_both_lists_ended(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize(("silence", "is_stale"), [(119.0, False), (120.0, False), (121.0, True)])
-def test_two_minutes_of_silence_are_too_much(feed: Feed, silence: float, *, is_stale: bool) -> None:
+def test_two_minutes_of_silence_are_too_much(feed: SyncFeed, silence: float, *, is_stale: bool) -> None:
     feed.list_all()
     feed.seconds = silence
     assert bool(feed.freshness.find_unready_reason()) is is_stale
 
 
-def test_pods_alone_can_be_stale(feed: Feed) -> None:
+def test_pods_alone_can_be_stale(feed: SyncFeed) -> None:
     feed.list_all()
     feed.seconds = 200.0
     feed.nodes.on_contact()
     assert feed.freshness.find_unready_reason() == "no word from the API server about pods for 200 s"
 
 
-def test_a_node_that_a_list_lacks_is_gone(feed: Feed) -> None:
-    feed.list_all(nodes=(node("n", cards(a_card(0))), node("m", cards(a_card(0)))))
-    feed.list_all(nodes=(node("m", cards(a_card(0))),))
+def test_a_node_that_a_list_lacks_is_gone(feed: SyncFeed) -> None:
+    feed.list_all(
+        nodes=(node("n", cards_annotation(published_card(0))), node("m", cards_annotation(published_card(0))))
+    )
+    feed.list_all(nodes=(node("m", cards_annotation(published_card(0))),))
     assert [each.name for each in feed.ledger.list_nodes()] == ["m"]
 
 
-def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: Feed) -> None:
-    feed.list_all(nodes=(node("bad", "{"), node("good", cards(a_card(0)))))
+def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: SyncFeed) -> None:
+    feed.list_all(nodes=(node("bad", "{"), node("good", cards_annotation(published_card(0)))))
     bad, good = feed.ledger.list_nodes()
     assert (bad.name, bad.cards) == ("bad", ())
     assert bad.problem.startswith('annotation "vrampack.dev/cards": not JSON')
@@ -122,49 +124,49 @@ def test_an_unreadable_annotation_refuses_its_node_and_no_other(feed: Feed) -> N
     assert feed.violations("node_unreadable") == 1
 
 
-def test_a_problem_is_said_once_and_not_with_every_heartbeat(feed: Feed) -> None:
+def test_a_problem_is_said_once_and_not_with_every_heartbeat(feed: SyncFeed) -> None:
     feed.list_all(nodes=(node("bad", "{"),))
     feed.nodes.on_changed(node("bad", "{", heartbeat="1"))
     assert len(feed.events.asked) == 1
-    feed.nodes.on_changed(node("bad", cards(a_card(0))))
+    feed.nodes.on_changed(node("bad", cards_annotation(published_card(0))))
     feed.nodes.on_changed(node("bad", "{"))
     assert len(feed.events.asked) == 2
 
 
-def test_a_node_of_another_unit_is_named(feed: Feed) -> None:
-    feed.list_all(nodes=(node("odd", cards(a_card(0), unit_mib=256)),))
+def test_a_node_of_another_unit_is_named(feed: SyncFeed) -> None:
+    feed.list_all(nodes=(node("odd", cards_annotation(published_card(0), unit_mib=256)),))
     assert feed.events.asked == [("odd", EventReason.UNIT_MISMATCH)]
     assert feed.violations("unit_mismatch") == 1
 
 
-def test_an_unreadable_observation_leaves_the_cards_alone(feed: Feed) -> None:
-    feed.list_all(nodes=(node("n", cards(a_card(0)), **{"vrampack.dev/observed": "[]"}),))
+def test_an_unreadable_observation_leaves_the_cards_alone(feed: SyncFeed) -> None:
+    feed.list_all(nodes=(node("n", cards_annotation(published_card(0)), **{"vrampack.dev/observed": "[]"}),))
     assert feed.ledger.list_nodes()[0].free_units == 15
     assert feed.events.asked == [("n", EventReason.ANNOTATION_REJECTED)]
 
 
-def test_a_damaged_record_disturbs_no_other_pod(feed: Feed) -> None:
+def test_a_damaged_record_disturbs_no_other_pod(feed: SyncFeed) -> None:
     damaged = pod("damaged", bound="n", **{"vrampack.dev/allocation": "{"})
     fine = pod("fine", bound="n", **{"scheduler.framework.gpushare.allocation": '{"0":{"0":4}}'})
-    feed.list_all(damaged, fine, nodes=(node("n", cards(a_card(0), a_card(1))),))
+    feed.list_all(damaged, fine, nodes=(node("n", cards_annotation(published_card(0), published_card(1))),))
     assert [card.used_units for card in feed.ledger.list_nodes()[0].cards] == [8, 4]
     assert feed.events.asked == [("damaged", EventReason.ANNOTATION_REJECTED)]
 
 
-def test_each_overcommitted_card_is_named(feed: Feed) -> None:
+def test_each_overcommitted_card_is_named(feed: SyncFeed) -> None:
     """16 units each on cards of 15."""
     both = [
         pod(f"p{number}", bound="n", **{"scheduler.framework.gpushare.allocation": text})
         for number, text in enumerate(('{"0":{"0":16}}', '{"0":{"1":16}}'))
     ]
-    feed.list_all(*both, nodes=(node("n", cards(a_card(0), a_card(1))),))
+    feed.list_all(*both, nodes=(node("n", cards_annotation(published_card(0), published_card(1))),))
     assert feed.events.asked == [("n", EventReason.OVERCOMMITTED)] * 2
     assert sorted(card for card in feed.events.cards if card is not None) == [0, 1]
     assert feed.violations("overcommitted") == 2
 
 
-def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Feed) -> None:
-    feed.list_all(pod("p", bound="n"), nodes=(node("n", cards(a_card(0))),))
+def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: SyncFeed) -> None:
+    feed.list_all(pod("p", bound="n"), nodes=(node("n", cards_annotation(published_card(0))),))
     feed.pods.on_list_started("expired")
     feed.pods.on_malformed(ObjectReference("default", "p", "p"), "labels: not an object")
     feed.pods.on_list_finished()
@@ -172,8 +174,8 @@ def test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory(feed: Fe
     assert feed.violations("object_malformed") == 1
 
 
-def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: Feed) -> None:
-    body = a_pod("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
+def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: SyncFeed) -> None:
+    body = pod_manifest("odd", "4", uid="odd", namespace="default", labels={"aliyun.com/gpu-count": "none"})
     odd = msgspec.json.decode(msgspec.json.encode(body), type=PodObject)
     feed.list_all(odd)
     feed.pods.on_changed(odd)
@@ -181,12 +183,12 @@ def test_a_request_that_is_not_valid_is_told_once_with_field_and_fix(feed: Feed)
     assert feed.violations("request_not_valid") == 1
 
 
-def test_pods_that_are_not_ours_are_not_kept(feed: Feed) -> None:
+def test_pods_that_are_not_ours_are_not_kept(feed: SyncFeed) -> None:
     feed.list_all(msgspec.convert({"metadata": {"name": "web", "uid": "web"}}, PodObject))
     assert list(feed.ledger.list_pods()) == []
 
 
-def test_relists_are_counted_by_cause(feed: Feed) -> None:
+def test_relists_are_counted_by_cause(feed: SyncFeed) -> None:
     feed.list_all()
     feed.pods.on_list_started("expired")
     assert feed.metrics.relists.labels("pods", "start")._value.get() == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender import victims
 from extender.victims import find_added_victims, get_victim_order
-from tests.builders import a_node, a_pod, an_ask
+from tests.builders import ledger_pod, pod_request, snapshot_node
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.holding import Hold, HoldState
 from vrampack.cards.node import Node
@@ -23,19 +23,19 @@ PREEMPTOR = 100
 
 
 def a_hold(uid: str, priority: int, units: dict[int, int], state: HoldState = "bound", unplaced: str = "") -> Hold:
-    return Hold(replace(a_pod(uid), priority=priority), state, units, unplaced)
+    return Hold(replace(ledger_pod(uid), priority=priority), state, units, unplaced)
 
 
 def wants(units: int, *, count: int = 1, whole: bool = False) -> CardRequest:
     """So many units on each card."""
-    return an_ask(units * count, count=count, whole=whole).card_request
+    return pod_request(units * count, count=count, whole=whole).card_request
 
 
 def found(
     holds: Iterable[Hold], request: CardRequest, going: Collection[str] = (), node: Node | None = None
 ) -> list[str] | None:
     """On two cards of 16 units."""
-    added = find_added_victims(node or a_node(), holds, request=request, priority=PREEMPTOR, leaving_uids=going)
+    added = find_added_victims(node or snapshot_node(), holds, request=request, priority=PREEMPTOR, leaving_uids=going)
     return None if added is None else [hold.pod.uid for hold in added]
 
 
@@ -79,7 +79,9 @@ def test_victims(holds: list[Hold], request_: CardRequest | int, going: set[str]
     assert found(holds, request, going) == want
 
 
-@pytest.mark.parametrize("node", [a_node(unhealthy=(0,)), a_node(cordoned=(0,)), a_node(units=(7, 16))])
+@pytest.mark.parametrize(
+    "node", [snapshot_node(unhealthy=(0,)), snapshot_node(cordoned=(0,)), snapshot_node(units=(7, 16))]
+)
 def test_no_card_that_would_not_do_empty(node: Node) -> None:
     assert found(FULL, wants(8), node=node) == ["c"]
 
@@ -89,11 +91,11 @@ def test_among_many_pods_of_a_card_as_few_as_can_be_are_of_the_higher_priority(m
     monkeypatch.setattr(victims, "MAX_SETS", 0)
     pods = {"a": (2, 5), "b": (2, 3), "c": (2, 3), "d": (1, 2), "e": (1, 2), "f": (PREEMPTOR, 1)}
     holds = [a_hold(uid, priority, {0: units}) for uid, (priority, units) in pods.items()]
-    assert found(holds, wants(6), node=a_node(units=(16,))) == ["a", "e"]
+    assert found(holds, wants(6), node=snapshot_node(units=(16,))) == ["a", "e"]
 
 
 def test_nobody_is_evicted_on_a_node_with_a_problem() -> None:
-    assert found(FULL, wants(8), node=replace(a_node(), problem="another unit")) is None
+    assert found(FULL, wants(8), node=replace(snapshot_node(), problem="another unit")) is None
 
 
 @st.composite
@@ -107,10 +109,10 @@ def clusters(draw: st.DrawFn) -> tuple[Node, list[Hold], CardRequest, frozenset[
         a_hold(f"p{at}", draw(st.integers(98, 101)), draw(on_cards), draw(states))
         for at in range(draw(st.integers(0, 7)))
     ]
-    ask = an_ask(draw(st.integers(1, 8)), whole=draw(st.booleans()))
+    ask = pod_request(draw(st.integers(1, 8)), whole=draw(st.booleans()))
     request = replace(ask.card_request, count=draw(st.integers(1, 2)))
     going = draw(st.sets(st.sampled_from([hold.pod.uid for hold in holds]), max_size=2)) if holds else set()
-    return a_node(units=units, unhealthy=sick), holds, request, frozenset(going)
+    return snapshot_node(units=units, unhealthy=sick), holds, request, frozenset(going)
 
 
 def fits(node: Node, holds: Iterable[Hold], request: CardRequest) -> bool:
@@ -139,7 +141,12 @@ def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
 @given(clusters())
 @settings(max_examples=400)
 @example(
-    (a_node(units=(4, 4)), [a_hold(f"p{at}", 99, {0: 1, 1: 1}) for at in range(4)], wants(4, count=2), frozenset())
+    (
+        snapshot_node(units=(4, 4)),
+        [a_hold(f"p{at}", 99, {0: 1, 1: 1}) for at in range(4)],
+        wants(4, count=2),
+        frozenset(),
+    )
 )
 def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     node, holds, request, going = case

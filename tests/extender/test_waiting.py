@@ -6,7 +6,7 @@ import pytest
 
 from extender import waiting
 from extender.waiting import UnschedulablePods
-from tests.builders import a_pod
+from tests.builders import ledger_pod
 from vrampack.cards.pod import Pod
 
 
@@ -23,9 +23,9 @@ def refused(*uids: str) -> UnschedulablePods:
 
 
 GONE = {
-    "bound": a_pod("a", node="n"),
-    "leaving": a_pod("a", leaving=True),
-    "finished": a_pod("a", finished=True),
+    "bound": ledger_pod("a", node="n"),
+    "leaving": ledger_pod("a", leaving=True),
+    "finished": ledger_pod("a", finished=True),
 }
 
 
@@ -38,7 +38,7 @@ def test_whoever_waits_no_more_is_forgotten(pod: Pod) -> None:
 
 def test_a_pod_that_was_known_and_is_gone_is_forgotten() -> None:
     book = refused("a")
-    assert live(book, a_pod("a")) == ["a"]
+    assert live(book, ledger_pod("a")) == ["a"]
     assert live(book) == []
     assert "a" not in book
 
@@ -46,7 +46,7 @@ def test_a_pod_that_was_known_and_is_gone_is_forgotten() -> None:
 def test_a_pod_that_is_not_known_yet_is_remembered_as_long_as_a_watch_may_be_late() -> None:
     book = refused("a")
     assert live(book, now=300.0) == []
-    assert live(book, a_pod("a"), now=300.0) == ["a"]
+    assert live(book, ledger_pod("a"), now=300.0) == ["a"]
     other = refused("b")
     assert live(other, now=300.1) == []
     assert "b" not in other

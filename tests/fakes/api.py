@@ -19,7 +19,7 @@ from vrampack.kube.objects import PodObject
 Object = dict[str, Any]  # Any: raw API objects
 
 
-class ApiInMemory(Api):
+class FakeKubeApi(Api):
     """`vrampack.kube.client.Api` over a dictionary of raw pods by namespace and name."""
 
     def __init__(self, pods: Iterable[Object] = ()) -> None:

@@ -5,19 +5,19 @@ import ssl
 from types import TracebackType
 from typing import Self
 
-from tests.fakes.http1 import HEAD_LIMIT, Head, chunk_content, content, read_head, reply_pieces
+from tests.fakes.http1 import HEAD_LIMIT, HttpHead, chunk_content, content, read_head, reply_pieces
 
 LOST = (ConnectionError, EOFError)
 """What a caller sees when the line is cut."""
 
 
-class Caller:
+class RawHttpClient:
     """One connection. `async with Caller(port) as caller: await caller.ask(...)`."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._port = port
         self._tls = tls
-        self._head: Head | None = None
+        self._head: HttpHead | None = None
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection(
@@ -48,7 +48,7 @@ class Caller:
         self._writer.write(raw)
         await self._writer.drain()
 
-    async def head(self) -> Head:
+    async def head(self) -> HttpHead:
         """The next reply's head."""
         head = await read_head(self._reader)
         if head is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.fakes.faults import Rule
+from tests.fakes.faults import ProxyRule
 
 _WATCH = re.compile(r"[?&]watch=(?:true|1)\b")
 
@@ -22,7 +22,7 @@ class Exchange:
     method: str
     target: str
     body: bytes
-    rule: Rule | None = field(default=None, repr=False)
+    rule: ProxyRule | None = field(default=None, repr=False)
     status: int | None = None
     """The upstream's status, also when its reply was lost; or the status answered by the proxy."""
 
@@ -46,20 +46,20 @@ class Exchange:
             self.cancel()
 
 
-class Book:
+class ExchangeLog:
     """Exchanges and rules of one proxy."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self.in_flight: set[Exchange] = set()
         self.frozen: list[re.Pattern[str]] = []
-        self._rules: list[Rule] = []
+        self._rules: list[ProxyRule] = []
         self._changed = asyncio.Event()
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: ProxyRule) -> None:
         """Put a rule in force, after those that are."""
         loop = asyncio.get_running_loop()
-        rule.changed = partial(loop.call_soon_threadsafe, self.tell)
+        rule.changed = partial(loop.call_soon_threadsafe, self.notify)
         self._rules.append(rule)
 
     def clear(self) -> None:
@@ -68,7 +68,7 @@ class Book:
             rule.stop()
             rule.released = True
         self._rules.clear()
-        self.tell()
+        self.notify()
 
     def begin(self, method: str, target: str, body: bytes) -> Exchange:
         """A request has arrived; the first rule that matches has it."""
@@ -78,42 +78,42 @@ class Book:
         exchange = Exchange(method, target, body, rule)
         self.exchanges.append(exchange)
         self.in_flight.add(exchange)
-        self.tell()
+        self.notify()
         return exchange
 
     def end(self, exchange: Exchange, outcome: str) -> None:
         """The request is over. The first reason given stands."""
         exchange.outcome = exchange.outcome or outcome
         self.in_flight.discard(exchange)
-        self.tell()
+        self.notify()
 
-    def bite(self, rule: Rule) -> None:
+    def apply_fault(self, rule: ProxyRule) -> None:
         """The rule's fault has come to pass once more."""
         rule.hits += 1
-        self.tell()
+        self.notify()
 
     def matching(self, method: str, pattern: str) -> list[Exchange]:
         """All requests so far of a method (`*`: any) whose path and query match."""
         found = re.compile(pattern)
         return [e for e in self.exchanges if method in {e.method, "*"} and found.search(e.target)]
 
-    async def pause(self, rule: Rule) -> None:
+    async def pause(self, rule: ProxyRule) -> None:
         """Wait until the rule lets go, or for as long as it says."""
-        self.bite(rule)
+        self.apply_fault(rule)
         with suppress(TimeoutError):
-            await self.until(lambda: rule.released, within=rule.seconds)
+            await self.wait_until(lambda: rule.released, within=rule.seconds)
 
     async def thawed(self, exchange: Exchange) -> None:
         """Wait while the exchange's stream is frozen."""
-        await self.until(lambda: not any(pattern.search(exchange.target) for pattern in self.frozen))
+        await self.wait_until(lambda: not any(pattern.search(exchange.target) for pattern in self.frozen))
 
-    async def until(self, holds: Callable[[], bool], *, within: float | None = None) -> None:
+    async def wait_until(self, holds: Callable[[], bool], *, within: float | None = None) -> None:
         """Wait for a state of the book."""
         async with asyncio.timeout(within):
             while not holds():
                 await self._changed.wait()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something has changed: everybody who waits looks again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Fault(Enum):
+class ProxyFault(Enum):
     """What happens to a request."""
 
     HOLD = "hold before forwarding"
@@ -29,12 +29,12 @@ def _nothing() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Rule:
+class ProxyRule:
     """One fault, for the requests that match; `hits` counts the times it bit."""
 
     method: str
     pattern: re.Pattern[str]
-    fault: Fault
+    fault: ProxyFault
     left: int | None = None
     seconds: float | None = None
     reply: bytes = b""
@@ -64,41 +64,41 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class FaultBuilder:
     """The requests that match, waiting to be told what happens to them; `times` is the next n, or all."""
 
     method: str
     pattern: str
-    register: Callable[[Rule], None]
+    register: Callable[[ProxyRule], None]
     body: bytes | None = None
 
-    def hold(self, *, times: int | None = None) -> Rule:
+    def hold(self, *, times: int | None = None) -> ProxyRule:
         """Keep the request here until `release`; nothing is forwarded before."""
-        return self._rule(Fault.HOLD, times)
+        return self._rule(ProxyFault.HOLD, times)
 
-    def hang(self, *, times: int | None = None) -> Rule:
+    def hang(self, *, times: int | None = None) -> ProxyRule:
         """Never answer and never forward."""
         return self.hold(times=times)
 
-    def delay(self, seconds: float, *, times: int | None = None) -> Rule:
+    def delay(self, seconds: float, *, times: int | None = None) -> ProxyRule:
         """Forward so much later."""
-        return self._rule(Fault.HOLD, times, seconds=seconds)
+        return self._rule(ProxyFault.HOLD, times, seconds=seconds)
 
-    def hold_reply(self, *, times: int | None = None) -> Rule:
+    def hold_reply(self, *, times: int | None = None) -> ProxyRule:
         """Forward, and keep the upstream's reply until `release`."""
-        return self._rule(Fault.HOLD_REPLY, times)
+        return self._rule(ProxyFault.HOLD_REPLY, times)
 
-    def delay_reply(self, seconds: float, *, times: int | None = None) -> Rule:
+    def delay_reply(self, seconds: float, *, times: int | None = None) -> ProxyRule:
         """Forward, and pass the reply on so much later."""
-        return self._rule(Fault.HOLD_REPLY, times, seconds=seconds)
+        return self._rule(ProxyFault.HOLD_REPLY, times, seconds=seconds)
 
-    def cut(self, *, times: int | None = None) -> Rule:
+    def cut(self, *, times: int | None = None) -> ProxyRule:
         """Close the caller's connection; nothing is forwarded."""
-        return self._rule(Fault.CUT, times)
+        return self._rule(ProxyFault.CUT, times)
 
-    def cut_after_write(self, *, times: int | None = None) -> Rule:
+    def cut_after_write(self, *, times: int | None = None) -> ProxyRule:
         """Forward, wait for the upstream's whole reply, and close the caller's connection instead of passing it on."""
-        return self._rule(Fault.CUT_AFTER_WRITE, times)
+        return self._rule(ProxyFault.CUT_AFTER_WRITE, times)
 
     def answer(
         self,
@@ -107,25 +107,29 @@ class When:
         *,
         headers: Mapping[str, str] | None = None,
         times: int | None = None,
-    ) -> Rule:
+    ) -> ProxyRule:
         """Answer here; a Kubernetes Status unless a body is given."""
         if body is None:
             body = api_status(status)
         written = body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {"Content-Type": "application/json"} | dict(headers or {}) | {"Content-Length": str(len(written))}
         lines = [f"HTTP/1.1 {status} Told", *(f"{name}: {value}" for name, value in fields.items())]
-        return self._rule(Fault.ANSWER, times, reply="\r\n".join([*lines, "", ""]).encode() + written, status=status)
+        return self._rule(
+            ProxyFault.ANSWER, times, reply="\r\n".join([*lines, "", ""]).encode() + written, status=status
+        )
 
-    def gone(self, *, times: int | None = None) -> Rule:
+    def gone(self, *, times: int | None = None) -> ProxyRule:
         """Answer 410: the version asked for is too old."""
         return self.answer(410, times=times)
 
     def _rule(
-        self, fault: Fault, times: int | None, *, seconds: float | None = None, reply: bytes = b"", status: int = 0
-    ) -> Rule:
+        self, fault: ProxyFault, times: int | None, *, seconds: float | None = None, reply: bytes = b"", status: int = 0
+    ) -> ProxyRule:
         pattern = re.compile(self.pattern)
         body = None if self.body is None else re.compile(self.body)
-        rule = Rule(self.method, pattern, fault, left=times, seconds=seconds, reply=reply, status=status, body=body)
+        rule = ProxyRule(
+            self.method, pattern, fault, left=times, seconds=seconds, reply=reply, status=status, body=body
+        )
         self.register(rule)
         return rule
 

@@ -20,7 +20,7 @@ class BrokenMessageError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HttpHead:
     """Start line and fields of a message, and the bytes they came in."""
 
     raw: bytes
@@ -44,7 +44,7 @@ class Head:
         return int(self.start[1])
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head | None:
+async def read_head(reader: asyncio.StreamReader) -> HttpHead | None:
     """The next head; None when the other side is done."""
     try:
         raw = await reader.readuntil(b"\r\n\r\n")
@@ -60,15 +60,15 @@ async def read_head(reader: asyncio.StreamReader) -> Head | None:
     for line in lines:
         name, _, value = line.partition(":")
         fields[name.strip().lower()] = value.strip()
-    return Head(raw, (first, second, third), fields)
+    return HttpHead(raw, (first, second, third), fields)
 
 
-def request_pieces(reader: asyncio.StreamReader, head: Head) -> AsyncIterator[bytes]:
+def request_pieces(reader: asyncio.StreamReader, head: HttpHead) -> AsyncIterator[bytes]:
     """The body of a request: chunked, as long as it says, or none."""
     return _chunks(reader) if head.is_chunked else _counted(reader, _length(head) or 0)
 
 
-def reply_pieces(reader: asyncio.StreamReader, head: Head, method: str) -> AsyncIterator[bytes]:
+def reply_pieces(reader: asyncio.StreamReader, head: HttpHead, method: str) -> AsyncIterator[bytes]:
     """The body of a reply, which may also end with the connection."""
     if method == "HEAD" or head.status in {204, 304}:
         return _counted(reader, 0)
@@ -78,12 +78,12 @@ def reply_pieces(reader: asyncio.StreamReader, head: Head, method: str) -> Async
     return _until_closed(reader) if length is None else _counted(reader, length)
 
 
-def ends_with_connection(head: Head, method: str) -> bool:
+def ends_with_connection(head: HttpHead, method: str) -> bool:
     """True for a reply that neither counts nor chunks its body."""
     return method != "HEAD" and head.status not in {204, 304} and not head.is_chunked and _length(head) is None
 
 
-def content(head: Head, pieces: Iterable[bytes]) -> bytes:
+def content(head: HttpHead, pieces: Iterable[bytes]) -> bytes:
     """The body without framing and compression."""
     body = b"".join(chunk_content(piece) for piece in pieces) if head.is_chunked else b"".join(pieces)
     return gzip.decompress(body) if head.fields.get("content-encoding") == "gzip" else body
@@ -134,7 +134,7 @@ async def _until_closed(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _length(head: Head) -> int | None:
+def _length(head: HttpHead) -> int | None:
     length = head.fields.get("content-length")
     if length is not None and not length.isdigit():
         raise BrokenMessageError(f"length {length!r} is not a number")

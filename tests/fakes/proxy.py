@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from tests.fakes.exchanges import Book, Exchange
-from tests.fakes.faults import Rule, When
+from tests.fakes.exchanges import Exchange, ExchangeLog
+from tests.fakes.faults import FaultBuilder, ProxyRule
 from tests.fakes.http1 import HEAD_LIMIT
-from tests.fakes.relay import EXPIRED, Connection, Streams
+from tests.fakes.relay import EXPIRED, RelayConnection, Streams
 
 WITHIN_SECONDS = 10.0
 """How long to wait for something a test expects: longer than any deadline of the extender."""
@@ -34,7 +34,7 @@ CLOSING_TURNS = 4
 """Turns of the loop after which every aborted transport, TLS over TCP too, has said that it is closed."""
 
 
-class Proxy:
+class FaultProxy:
     """Listens on loopback and forwards to `upstream_port`; `port` 0 takes any."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Proxy:
         self._tls = tls
         self._transcript = transcript
         self._dial = partial(asyncio.open_connection, upstream_host, upstream_port, ssl=upstream_tls, limit=HEAD_LIMIT)
-        self._book = Book()
+        self._book = ExchangeLog()
         self._server: asyncio.Server | None = None
         self._is_open = False
         self._serving: set[asyncio.Task[None]] = set()
@@ -88,9 +88,9 @@ class Proxy:
         for _ in range(CLOSING_TURNS):
             await asyncio.sleep(0)
 
-    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> When:
+    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> FaultBuilder:
         """Requests of a method (`*`: any) whose path and query match, and their body if asked; say next what happens to them."""
-        return When(method, pattern, self._book.add, body)
+        return FaultBuilder(method, pattern, self._book.add, body)
 
     def clear(self) -> None:
         """End all faults: rules stop, what they hold goes on, frozen watches thaw."""
@@ -121,7 +121,7 @@ class Proxy:
         await self._expect(lambda: len(self._over(method, pattern)) >= times, what, within)
         return self._over(method, pattern)
 
-    async def reached(self, rule: Rule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
+    async def reached(self, rule: ProxyRule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
         """Wait until a fault has come to pass so many times: the request is held, answered or cut now."""
         await self._expect(lambda: rule.hits >= times, f"{rule} to be reached {times} times", within)
 
@@ -136,7 +136,7 @@ class Proxy:
     def thaw_watches(self) -> None:
         """Forward everything that frozen watches have missed."""
         self._book.frozen.clear()
-        self._book.tell()
+        self._book.notify()
 
     def cut_watches(self, pattern: str = "") -> int:
         """Close the connections of all watches; how many there were."""
@@ -156,7 +156,7 @@ class Proxy:
 
     async def _expect(self, holds: Callable[[], bool], what: str, within: float) -> None:
         try:
-            await self._book.until(holds, within=within)
+            await self._book.wait_until(holds, within=within)
         except TimeoutError as error:
             lately = [f"{e.method} {e.target} {e.outcome or 'in flight'}" for e in self._book.exchanges[-10:]]
             raise TimeoutError(f"waited {within} s for {what}; the last requests: {lately}") from error
@@ -171,7 +171,7 @@ class Proxy:
         if not self._is_open:  # its handshake was under way when the listener closed
             caller[1].transport.abort()
             return
-        connection = Connection(caller, left, dial=self._dial, book=self._book, transcript=self._transcript)
+        connection = RelayConnection(caller, left, dial=self._dial, book=self._book, transcript=self._transcript)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)

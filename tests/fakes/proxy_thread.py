@@ -8,13 +8,13 @@ from threading import Thread
 from typing import Any, Self, TypeVar
 
 from tests.fakes.exchanges import Exchange
-from tests.fakes.faults import Rule, When
-from tests.fakes.proxy import WITHIN_SECONDS, Proxy
+from tests.fakes.faults import FaultBuilder, ProxyRule
+from tests.fakes.proxy import WITHIN_SECONDS, FaultProxy
 
 T = TypeVar("T")
 
 
-class ProxyThread:
+class FaultProxyThread:
     """A context manager: the proxy listens inside. Every method is that of `Proxy`, and waits for it."""
 
     def __init__(
@@ -29,7 +29,7 @@ class ProxyThread:
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="proxy")
-        self._proxy = Proxy(
+        self._proxy = FaultProxy(
             upstream_port,
             upstream_host=upstream_host,
             upstream_tls=upstream_tls,
@@ -65,9 +65,9 @@ class ProxyThread:
     def close(self) -> None:
         self._wait(self._proxy.close())
 
-    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> When:
+    def when(self, method: str, pattern: str, *, body: bytes | None = None) -> FaultBuilder:
         book = self._proxy.when(method, pattern, body=body)
-        return When(method, pattern, lambda rule: self._do(lambda: book.register(rule)), body)
+        return FaultBuilder(method, pattern, lambda rule: self._do(lambda: book.register(rule)), body)
 
     def clear(self) -> None:
         self._do(self._proxy.clear)
@@ -84,7 +84,7 @@ class ProxyThread:
     def finished(self, method: str, pattern: str, times: int = 1, *, within: float = WITHIN_SECONDS) -> list[Exchange]:
         return self._wait(self._proxy.finished(method, pattern, times, within=within))
 
-    def reached(self, rule: Rule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
+    def reached(self, rule: ProxyRule, times: int = 1, *, within: float = WITHIN_SECONDS) -> None:
         self._wait(self._proxy.reached(rule, times, within=within))
 
     def settled(self, *, within: float = WITHIN_SECONDS) -> None:

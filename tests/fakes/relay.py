@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.fakes.exchanges import Book, Exchange
-from tests.fakes.faults import Fault, Rule, api_status
+from tests.fakes.exchanges import Exchange, ExchangeLog
+from tests.fakes.faults import ProxyFault, ProxyRule, api_status
 from tests.fakes.http1 import (
     BrokenMessageError,
-    Head,
+    HttpHead,
     chunk,
     chunk_content,
     content,
@@ -24,7 +24,7 @@ from tests.fakes.http1 import (
     reply_pieces,
     request_pieces,
 )
-from tests.fakes.transcript import VerbCall
+from tests.fakes.transcript import TranscribedCall
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -36,7 +36,7 @@ class CutError(Exception):
     """The caller's connection is to be closed without an answer; says why."""
 
 
-class Connection:
+class RelayConnection:
     """Serves one caller until it or the upstream leaves, or a fault cuts the line."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Connection:
         left: asyncio.Event,
         *,
         dial: Callable[[], Awaitable[Streams]],
-        book: Book,
+        book: ExchangeLog,
         transcript: Path | None,
     ) -> None:
         self._reader, self._writer = caller
@@ -82,7 +82,7 @@ class Connection:
         exchange = self._book.begin(head.start[0], head.start[1], content(head, pieces))
         verb = None
         if self._transcript and exchange.method == "POST":
-            verb = VerbCall(self._transcript, exchange.target, exchange.body)
+            verb = TranscribedCall(self._transcript, exchange.target, exchange.body)
         goes_on = False
         try:
             goes_on = await self._race(exchange, self._relay(exchange, verb, head, pieces))
@@ -124,15 +124,17 @@ class Connection:
             self._writer.transport.abort()
         return False
 
-    async def _relay(self, exchange: Exchange, verb: VerbCall | None, head: Head, pieces: list[bytes]) -> bool:
+    async def _relay(
+        self, exchange: Exchange, verb: TranscribedCall | None, head: HttpHead, pieces: list[bytes]
+    ) -> bool:
         rule = exchange.rule
-        if rule and rule.fault is Fault.CUT:
-            self._book.bite(rule)
+        if rule and rule.fault is ProxyFault.CUT:
+            self._book.apply_fault(rule)
             raise CutError("cut before forwarding")
-        if rule and rule.fault is Fault.ANSWER:
+        if rule and rule.fault is ProxyFault.ANSWER:
             await self._answer(exchange, verb, rule)
             return not head.wants_close
-        if rule and rule.fault is Fault.HOLD:
+        if rule and rule.fault is ProxyFault.HOLD:
             await self._book.pause(rule)
         reply, answer = await self._ask_upstream(head, pieces)
         exchange.status = reply.status
@@ -142,14 +144,14 @@ class Connection:
             await self._pass_on(exchange, verb, reply, [piece async for piece in answer])
         return not (head.wants_close or reply.wants_close or ends_with_connection(reply, exchange.method))
 
-    async def _answer(self, exchange: Exchange, verb: VerbCall | None, rule: Rule) -> None:
+    async def _answer(self, exchange: Exchange, verb: TranscribedCall | None, rule: ProxyRule) -> None:
         exchange.status = rule.status
         if verb:
             verb.answered(rule.status, rule.reply.partition(b"\r\n\r\n")[2])
-        self._book.bite(rule)
+        self._book.apply_fault(rule)
         await self._write(rule.reply)
 
-    async def _ask_upstream(self, head: Head, pieces: list[bytes]) -> tuple[Head, AsyncIterator[bytes]]:
+    async def _ask_upstream(self, head: HttpHead, pieces: list[bytes]) -> tuple[HttpHead, AsyncIterator[bytes]]:
         """Send the request; the final reply's head, and its body to come."""
         try:
             reader, writer = await self._connected()
@@ -170,13 +172,15 @@ class Connection:
             self._upstream = await self._dial()
         return self._upstream
 
-    async def _pass_on(self, exchange: Exchange, verb: VerbCall | None, reply: Head, pieces: list[bytes]) -> None:
+    async def _pass_on(
+        self, exchange: Exchange, verb: TranscribedCall | None, reply: HttpHead, pieces: list[bytes]
+    ) -> None:
         await self._hold_or_cut(exchange.rule)
         if verb:
             verb.heard(reply.status, reply, pieces)
         await self._write(b"".join([reply.raw, *pieces]))
 
-    async def _stream(self, exchange: Exchange, reply: Head, pieces: AsyncIterator[bytes]) -> None:
+    async def _stream(self, exchange: Exchange, reply: HttpHead, pieces: AsyncIterator[bytes]) -> None:
         """Pass a watch on as it comes; frozen, nothing more is read or written."""
         await self._hold_or_cut(exchange.rule)
         await self._book.thawed(exchange)
@@ -193,12 +197,12 @@ class Connection:
         if exchange.is_expired and exchange.is_between_events:
             exchange.stop(EXPIRED)
 
-    async def _hold_or_cut(self, rule: Rule | None) -> None:
+    async def _hold_or_cut(self, rule: ProxyRule | None) -> None:
         """The upstream has answered; the caller does not know yet."""
-        if rule and rule.fault is Fault.HOLD_REPLY:
+        if rule and rule.fault is ProxyFault.HOLD_REPLY:
             await self._book.pause(rule)
-        if rule and rule.fault is Fault.CUT_AFTER_WRITE:
-            self._book.bite(rule)
+        if rule and rule.fault is ProxyFault.CUT_AFTER_WRITE:
+            self._book.apply_fault(rule)
             raise CutError("cut after the write")
 
     async def _say_expired(self) -> None:

@@ -25,7 +25,7 @@ Json: TypeAlias = Any  # Any: bodies are looked at, not modelled
 
 
 @dataclass(slots=True)
-class Rule:
+class ScriptedRule:
     """What to answer to calls of one verb, about one pod or (empty) any, so many times or (None) always.
 
     `refuse` are reasons per node name (`*`: every one) and `answer` a whole body; `status` and `text` take the place of
@@ -48,7 +48,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScriptedCall:
     """One call, as it was answered. For bind, `nodes` is the one node."""
 
     verb: str
@@ -66,8 +66,8 @@ class ScriptedExtender:
     headers: dict[str, str] = field(default_factory=dict)
     tls: ssl.SSLContext | None = None
     port: int = 0
-    rules: list[Rule] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    rules: list[ScriptedRule] = field(default_factory=list)
+    calls: list[ScriptedCall] = field(default_factory=list)
     bodies: list[Json] = field(default_factory=list)
     """What was sent, in the order of arrival."""
     open_calls: int = 0
@@ -96,7 +96,7 @@ class ScriptedExtender:
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}{PREFIX}"
 
-    def of(self, pod: str) -> list[Call]:
+    def calls_of(self, pod: str) -> list[ScriptedCall]:
         return [call for call in self.calls if call.pod == pod]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -110,26 +110,28 @@ class ScriptedExtender:
         rule = self._rule(verb, pod)
         try:
             await asyncio.sleep(rule.hang_seconds)
-            return await self._answer(request, rule, body, Call(verb, pod, nodes, "ok"))
+            return await self._answer(request, rule, body, ScriptedCall(verb, pod, nodes, "ok"))
         except asyncio.CancelledError:
-            self.calls.append(Call(verb, pod, nodes, "late"))
+            self.calls.append(ScriptedCall(verb, pod, nodes, "late"))
             raise
         finally:
             self.open_calls -= 1
 
-    def _rule(self, verb: str, pod: str) -> Rule:
-        rule = next((rule for rule in self.rules if rule.matches(verb, pod)), Rule(verb))
+    def _rule(self, verb: str, pod: str) -> ScriptedRule:
+        rule = next((rule for rule in self.rules if rule.matches(verb, pod)), ScriptedRule(verb))
         if rule.times is not None:
             rule.times -= 1
         return rule
 
-    async def _answer(self, request: web.Request, rule: Rule, body: Json, call: Call) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, rule: ScriptedRule, body: Json, call: ScriptedCall
+    ) -> web.StreamResponse:
         answer, is_plain = rule.answer, rule.status == 200 and rule.text is None and not rule.is_cut
         if answer is None and is_plain:
             answer = _usual(call, rule)
         if call.verb == "bind" and (rule.binds if rule.binds is not None else is_plain and not answer.get("Error")):
             await self._bind(body)
-        self.calls.append(Call(call.verb, call.pod, call.nodes, _meaning(call, answer, is_plain=is_plain)))
+        self.calls.append(ScriptedCall(call.verb, call.pod, call.nodes, _meaning(call, answer, is_plain=is_plain)))
         if rule.is_cut and request.transport is not None:
             request.transport.abort()
         text = rule.text if rule.text is not None else json.dumps(answer)
@@ -148,7 +150,7 @@ class ScriptedExtender:
             response.raise_for_status()
 
 
-def _usual(call: Call, rule: Rule) -> Json:
+def _usual(call: ScriptedCall, rule: ScriptedRule) -> Json:
     if call.verb == "bind":
         return {"Error": ""}
     if call.verb == "prioritize":
@@ -163,7 +165,7 @@ def _filtered(nodes: Sequence[str], refuse: dict[str, str]) -> Json:
     return {"Nodes": None, "NodeNames": left, "FailedNodes": failed, "FailedAndUnresolvableNodes": {}, "Error": ""}
 
 
-def _meaning(call: Call, answer: Json, *, is_plain: bool) -> str:
+def _meaning(call: ScriptedCall, answer: Json, *, is_plain: bool) -> str:
     if not is_plain or (isinstance(answer, dict) and answer.get("Error")):
         return "error"
     if call.verb != "filter":

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tests.fakes.kubelet.pods import a_pod
-from tests.fakes.kubelet.rig import IDS, a_rig
+from tests.fakes.kubelet.pods import kubelet_pod
+from tests.fakes.kubelet.rig import IDS, kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 WORDS = "Pod was rejected: Allocate failed due to {}, which is unexpected"
 
 
 async def test_a_container_gets_as_many_ids_as_it_asks_one_call_each() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(units={"a": 3, "b": 2, "plain": 0})
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(units={"a": 3, "b": 2, "plain": 0})
         assert await rig.kubelet.admit(pod)
         assert [len(call.device_ids) for call in rig.kubelet.calls_of("Allocate")] == [3, 2]
         held = [rig.kubelet.device_ids(pod, name) for name in ("a", "b")]
@@ -23,20 +23,20 @@ async def test_a_container_gets_as_many_ids_as_it_asks_one_call_each() -> None:
 async def test_the_order_of_ids_comes_from_the_seed() -> None:
     seen = []
     for seed in (1, 1, 2):
-        async with a_rig(seed=seed) as rig:
-            await rig.kubelet.admit(a_pod(units=16))
+        async with kubelet_rig(seed=seed) as rig:
+            await rig.kubelet.admit(kubelet_pod(units=16))
             seen.append(rig.kubelet.calls_of("Allocate")[0].device_ids)
     assert seen[0] == seen[1] != seen[2]
 
 
 async def test_preferred_ids_are_taken_as_a_set_where_they_are_free() -> None:
     """Asked for 4: two of the three preferred are free, the rest is any; too many are cut."""
-    async with a_rig() as rig:
-        first = a_pod("first", units=1)
+    async with kubelet_rig() as rig:
+        first = kubelet_pod("first", units=1)
         rig.plugin.prefers = [IDS[0]]
         await rig.kubelet.admit(first)
         rig.plugin.prefers = [IDS[0], IDS[1], IDS[2], "no such id"]
-        second = a_pod("second", units=4)
+        second = kubelet_pod("second", units=4)
         await rig.kubelet.admit(second)
         ids = rig.kubelet.device_ids(second, "main")
         assert {IDS[1], IDS[2]} < ids
@@ -47,55 +47,55 @@ async def test_preferred_ids_are_taken_as_a_set_where_they_are_free() -> None:
 
 
 async def test_without_the_option_the_plugin_is_not_asked() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.options.get_preferred_allocation_available = False
         await rig.plugin.register()
         await rig.kubelet.registered(MEMORY, times=2)
-        await rig.kubelet.admit(a_pod())
+        await rig.kubelet.admit(kubelet_pod())
         assert "GetPreferredAllocation" not in rig.plugin.entered
 
 
 async def test_an_error_of_allocate_fails_the_pod_for_good_and_frees_its_ids() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.refusals["Allocate"] = "no room"
-        pod = a_pod()
+        pod = kubelet_pod()
         assert not await rig.kubelet.admit(pod)
         assert (pod.phase, pod.reason) == ("Failed", "UnexpectedAdmissionError")
         assert pod.message == WORDS.format("rpc error: code = Unknown desc = no room")
         rig.plugin.refusals.clear()
-        assert await rig.kubelet.admit(a_pod("whole", units=16))
+        assert await rig.kubelet.admit(kubelet_pod("whole", units=16))
 
 
 async def test_an_error_of_the_preference_fails_the_pod_too() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.refusals["GetPreferredAllocation"] = "do not know"
-        pod = a_pod()
+        pod = kubelet_pod()
         assert not await rig.kubelet.admit(pod)
         assert "GetPreferredAllocation rpc failed with err: rpc error: code = Unknown desc = do not know" in pod.message
 
 
 async def test_too_few_free_ids() -> None:
-    async with a_rig() as rig:
-        await rig.kubelet.admit(a_pod("first", units=14))
-        pod = a_pod("second", units=4)
+    async with kubelet_rig() as rig:
+        await rig.kubelet.admit(kubelet_pod("first", units=14))
+        pod = kubelet_pod("second", units=4)
         assert not await rig.kubelet.admit(pod)
         words = f"requested number of devices unavailable for {MEMORY}. Requested: 4, Available: 2"
         assert pod.message == WORDS.format(words)
 
 
 async def test_ids_of_a_pod_that_is_gone_are_free_again() -> None:
-    async with a_rig() as rig:
-        pod = a_pod("first", units=16)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod("first", units=16)
         await rig.kubelet.admit(pod)
         rig.kubelet.remove(pod)
         assert await rig.listed() == {}
-        assert await rig.kubelet.admit(a_pod("second", units=16))
+        assert await rig.kubelet.admit(kubelet_pod("second", units=16))
 
 
 async def test_init_containers_lend_their_ids_and_pod_resources_does_not_show_them() -> None:
     """Init 6, main 4: main's ids are four of init's, taken without a preference, allocated once more."""
-    async with a_rig() as rig:
-        pod = a_pod(units={"main": 4}, init={"init": 6})
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(units={"main": 4}, init={"init": 6})
         await rig.kubelet.admit(pod)
         init, main = rig.kubelet.device_ids(pod, "init"), rig.kubelet.device_ids(pod, "main")
         assert main < init
@@ -104,8 +104,8 @@ async def test_init_containers_lend_their_ids_and_pod_resources_does_not_show_th
 
 
 async def test_a_larger_main_container_asks_for_the_rest_with_the_lent_ids_included() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(units={"main": 6}, init={"init": 4})
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(units={"main": 6}, init={"init": 4})
         await rig.kubelet.admit(pod)
         init = rig.kubelet.device_ids(pod, "init")
         assert init < rig.kubelet.device_ids(pod, "main")
@@ -113,8 +113,8 @@ async def test_a_larger_main_container_asks_for_the_rest_with_the_lent_ids_inclu
 
 
 async def test_a_sidecar_keeps_its_ids_for_itself() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(units={"main": 4}, init={"sidecar": 4}, sidecars=["sidecar"])
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(units={"main": 4}, init={"sidecar": 4}, sidecars=["sidecar"])
         await rig.kubelet.admit(pod)
         sidecar, main = rig.kubelet.device_ids(pod, "sidecar"), rig.kubelet.device_ids(pod, "main")
         assert not sidecar & main
@@ -123,8 +123,8 @@ async def test_a_sidecar_keeps_its_ids_for_itself() -> None:
 
 async def test_a_resource_that_nobody_registered_goes_by_without_a_call() -> None:
     """Kubelet takes it for no device at all: the pod is admitted, and started, without plugin or fence."""
-    async with a_rig() as rig:
-        pod = a_pod(resource="example.com/other")
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(resource="example.com/other")
         assert await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         assert rig.kubelet.history.calls == []

@@ -10,13 +10,13 @@ import grpc
 import pytest
 
 from tests.fakes.kubelet.endpoints import Timeouts
-from tests.fakes.kubelet.pods import a_pod
-from tests.fakes.kubelet.rig import IDS, a_rig
+from tests.fakes.kubelet.pods import kubelet_pod
+from tests.fakes.kubelet.rig import IDS, kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 
 async def test_kubelet_calls_back_while_register_is_pending() -> None:
-    async with a_rig() as rig, rig.plugin_named("next.sock") as plugin:
+    async with kubelet_rig() as rig, rig.plugin_named("next.sock") as plugin:
         rig.kubelet.doors.register_answer.hold()
         pending = asyncio.create_task(plugin.register())
         await rig.kubelet.doors.register_answer.reached()
@@ -35,7 +35,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=REFUSED)
 async def test_a_bad_registration_is_refused(arguments: dict[str, str], text: str) -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await rig.plugin.register(**arguments)  # type: ignore[arg-type]  # names of a table
         assert refused.value.code() is grpc.StatusCode.UNKNOWN
@@ -43,7 +43,7 @@ async def test_a_bad_registration_is_refused(arguments: dict[str, str], text: st
 
 
 async def test_held_and_refused_registrations() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.kubelet.doors.register.hold()
         with pytest.raises(grpc.aio.AioRpcError) as late:
             await rig.plugin.register(timeout_seconds=0.1)
@@ -57,7 +57,7 @@ async def test_held_and_refused_registrations() -> None:
 
 async def test_health_and_capacity_follow_the_list() -> None:
     """A sick device leaves allocatable, not capacity."""
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         assert (rig.kubelet.capacity(MEMORY), rig.kubelet.allocatable(MEMORY)) == (16, 16)
         rig.plugin.set_health(IDS[0], "Unhealthy")
         await rig.kubelet.until(lambda: rig.kubelet.allocatable(MEMORY) == 15)
@@ -66,8 +66,8 @@ async def test_health_and_capacity_follow_the_list() -> None:
 
 
 async def test_all_devices_are_unhealthy_once_the_stream_ends() -> None:
-    async with a_rig() as rig:
-        await rig.kubelet.cut(MEMORY)
+    async with kubelet_rig() as rig:
+        await rig.kubelet.cut_connections(MEMORY)
         assert (rig.kubelet.capacity(MEMORY), rig.kubelet.allocatable(MEMORY)) == (16, 0)
         await rig.plugin.register()
         await rig.kubelet.registered(MEMORY, times=2)
@@ -76,7 +76,7 @@ async def test_all_devices_are_unhealthy_once_the_stream_ends() -> None:
 
 
 async def test_a_list_over_four_mebibytes_ends_the_stream() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.devices = {f"GPU-{'x' * 45}::{number}": "Healthy" for number in range(70_000)}  # 60 bytes each
         rig.plugin.set_health(IDS[0], "Healthy")
         await rig.kubelet.until(lambda: rig.kubelet.allocatable(MEMORY) == 0)
@@ -84,7 +84,7 @@ async def test_a_list_over_four_mebibytes_ends_the_stream() -> None:
 
 async def test_an_older_stream_goes_on_pushing_into_the_same_resource() -> None:
     """The newest registration gets the calls, but lists come from both, and the last one stands."""
-    async with a_rig() as rig, rig.plugin_named("second.sock", ["other"]) as second:
+    async with kubelet_rig() as rig, rig.plugin_named("second.sock", ["other"]) as second:
         await second.register()
         await rig.kubelet.until(lambda: rig.kubelet.healthy_ids(MEMORY) == {"other"})
         rig.plugin.set_health(IDS[0], "Unhealthy")
@@ -93,7 +93,7 @@ async def test_an_older_stream_goes_on_pushing_into_the_same_resource() -> None:
 
 async def test_the_end_of_an_older_stream_takes_the_newest_plugin_down() -> None:
     """A plugin that stops its old server after it registered the new one loses both, and must see that and register."""
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         kubelet, second = rig.kubelet, rig.plugin_named("second.sock")
         async with second:
             await second.register()
@@ -107,24 +107,24 @@ async def test_the_end_of_an_older_stream_takes_the_newest_plugin_down() -> None
 
 async def test_a_failed_registration_hides_the_end_of_the_older_stream() -> None:
     """The devices of a plugin that is gone stay healthy, and the pods that come fail."""
-    async with a_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
+    async with kubelet_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
         with pytest.raises(grpc.aio.AioRpcError):  # kubelet's own answer, so that it has forgotten by then
             await rig.plugin_named("nobody.sock").register()
         await rig.plugin.__aexit__()
-        pod = a_pod()
+        pod = kubelet_pod()
         assert not await rig.kubelet.admit(pod)
         assert "code = Unavailable" in pod.message
         assert rig.kubelet.allocatable(MEMORY) == 16
 
 
 async def test_a_plugin_that_does_not_serve_is_dialled_for_a_while() -> None:
-    async with a_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
+    async with kubelet_rig(timeouts=Timeouts(dial_seconds=0.1)) as rig:
         with pytest.raises(grpc.aio.AioRpcError, match="failed to dial device plugin: context deadline exceeded"):
             await rig.plugin_named("nobody.sock").register()
 
 
 async def test_fifty_registrations_leave_nothing_behind() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
 
         async def cycle(number: int) -> None:
             await rig.kubelet.restart()

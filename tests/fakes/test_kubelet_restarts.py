@@ -7,25 +7,25 @@ import asyncio
 import pytest
 
 from tests.fakes.kubelet.errors import KilledError
-from tests.fakes.kubelet.pods import a_pod
-from tests.fakes.kubelet.rig import a_rig
+from tests.fakes.kubelet.pods import kubelet_pod
+from tests.fakes.kubelet.rig import kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 
 async def test_a_restart_wipes_plugin_sockets_and_makes_a_new_one_of_its_own() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         before = rig.kubelet.registration_socket.stat().st_ino
         await rig.kubelet.kill()
         assert rig.kubelet.registration_socket.is_socket()
-        await rig.kubelet.up()
+        await rig.kubelet.is_up()
         assert rig.kubelet.registration_socket.stat().st_ino != before
         assert not (rig.kubelet.plugins_folder / rig.plugin.name).exists()
         assert rig.kubelet.capacity(MEMORY) == 0
 
 
 async def test_running_pods_survive_a_restart_and_keep_their_ids() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         ids = rig.kubelet.device_ids(pod, "main")
@@ -35,9 +35,9 @@ async def test_running_pods_survive_a_restart_and_keep_their_ids() -> None:
 
 
 async def test_pods_admitted_in_the_gap_fail() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         await rig.kubelet.restart()
-        pod = a_pod()
+        pod = kubelet_pod()
         assert not await rig.kubelet.admit(pod)
         assert f"no healthy devices present; cannot allocate unhealthy devices {MEMORY}" in pod.message
 
@@ -52,8 +52,8 @@ UNSTARTED = {
 async def test_a_restart_fails_pods_with_a_container_that_holds_devices_and_does_not_run(
     init: dict[str, int], *, starts: bool
 ) -> None:
-    async with a_rig() as rig:
-        pod = a_pod(init=init)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(init=init)
         await rig.kubelet.admit(pod)
         if starts:
             await rig.kubelet.start(pod, "init")
@@ -65,8 +65,8 @@ async def test_a_restart_fails_pods_with_a_container_that_holds_devices_and_does
 
 async def test_in_the_gap_a_container_restarts_without_the_fence() -> None:
     """The options are not in the checkpoint, so kubelet does not know that there is a PreStartContainer to call."""
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         await rig.kubelet.restart()
@@ -77,8 +77,8 @@ async def test_in_the_gap_a_container_restarts_without_the_fence() -> None:
 
 
 async def test_after_a_reboot_allocate_is_not_repeated_but_the_fence_is() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         ids = rig.kubelet.device_ids(pod, "main")
@@ -102,8 +102,8 @@ AFTER_REBOOT = {
 
 @pytest.mark.parametrize(("ids", "words"), AFTER_REBOOT.values(), ids=AFTER_REBOOT)
 async def test_a_reboot_fails_pods_whose_devices_are_not_there(ids: list[str] | None, words: str) -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         await rig.kubelet.reboot()
         async with rig.plugin_named("after.sock", ids or []) as plugin:
@@ -115,8 +115,8 @@ async def test_a_reboot_fails_pods_whose_devices_are_not_there(ids: list[str] | 
 
 
 async def test_kubelet_killed_during_allocate_asks_again() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(units=16)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(units=16)
         rig.plugin.held.add("Allocate")
         admitting = asyncio.create_task(rig.kubelet.admit(pod))
         await rig.plugin.called("Allocate")
@@ -124,7 +124,7 @@ async def test_kubelet_killed_during_allocate_asks_again() -> None:
         with pytest.raises(KilledError):
             await admitting
         rig.plugin.release()
-        await rig.kubelet.up()
+        await rig.kubelet.is_up()
         async with rig.plugin_named("after.sock") as plugin:
             await plugin.register()
             await rig.kubelet.registered(MEMORY, times=2)
@@ -135,16 +135,16 @@ async def test_kubelet_killed_during_allocate_asks_again() -> None:
 
 async def test_without_a_plugin_for_five_minutes_the_resource_leaves_the_node() -> None:
     """A new pod is then admitted as if it asked for nothing; an old one does not start."""
-    async with a_rig() as rig:
-        old = a_pod("old")
+    async with kubelet_rig() as rig:
+        old = kubelet_pod("old")
         await rig.kubelet.admit(old)
-        await rig.kubelet.cut(MEMORY)
+        await rig.kubelet.cut_connections(MEMORY)
         rig.kubelet.drop_stopped()
         assert rig.kubelet.capacity(MEMORY) == 0
         outcome = await rig.kubelet.try_start(old, "main")
         assert f"endpoint not found in cache for a registered resource: {MEMORY}" in str(outcome)
         rig.kubelet.remove(old)
         assert await rig.listed() == {}
-        new = a_pod("new")
+        new = kubelet_pod("new")
         assert await rig.kubelet.admit(new)
         assert rig.kubelet.device_ids(new, "main") == set()

@@ -8,17 +8,17 @@ import grpc
 import pytest
 
 from tests.fakes.kubelet.endpoints import Timeouts
-from tests.fakes.kubelet.pods import a_pod
-from tests.fakes.kubelet.rig import a_rig
+from tests.fakes.kubelet.pods import kubelet_pod
+from tests.fakes.kubelet.rig import kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
-from tests.fakes.kubelet.starting import StartRefusedError, Waiting
+from tests.fakes.kubelet.starting import StartRefusedError, WaitingContainer
 
 VISIBLE = {"visible-devices.vrampack.dev/main": "GPU-1"}
 
 
 async def test_the_pods_environment_beats_the_plugins_and_the_images() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(annotations=VISIBLE)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(annotations=VISIBLE)
         await rig.kubelet.admit(pod)
         image = {"NVIDIA_VISIBLE_DEVICES": "all", "FROM_PLUGIN": "image", "PATH": "/bin"}
         started = await rig.kubelet.start(pod, "main", image_env=image)
@@ -30,31 +30,31 @@ async def test_the_pods_environment_beats_the_plugins_and_the_images() -> None:
 
 
 async def test_without_references_the_plugins_environment_stands() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(annotations=VISIBLE, has_references=False)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(annotations=VISIBLE, has_references=False)
         await rig.kubelet.admit(pod)
         assert (await rig.kubelet.start(pod, "main")).env["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 async def test_a_missing_annotation_is_an_empty_variable() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         assert (await rig.kubelet.start(pod, "main")).env["NVIDIA_VISIBLE_DEVICES"] == ""
 
 
 async def test_variables_refer_to_earlier_ones() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         values = {"UNITS": "$(ALIYUN_COM_GPU_MEM_CONTAINER) of $(UNKNOWN), $$(PATH)", "EMPTY": ""}
-        pod = a_pod(env=[{"name": name, "value": value} for name, value in values.items()])
+        pod = kubelet_pod(env=[{"name": name, "value": value} for name, value in values.items()])
         await rig.kubelet.admit(pod)
         env = (await rig.kubelet.start(pod, "main")).env
         assert (env["UNITS"], env["EMPTY"]) == ("4 of $(UNKNOWN), $(PATH)", "")
 
 
 async def test_every_start_asks_the_fence_and_reads_the_annotations_anew() -> None:
-    async with a_rig() as rig:
-        pod = a_pod(annotations=VISIBLE)
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod(annotations=VISIBLE)
         await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         rig.kubelet.exit(pod, "main")
@@ -67,23 +67,23 @@ async def test_every_start_asks_the_fence_and_reads_the_annotations_anew() -> No
 
 
 async def test_the_fence_is_not_asked_without_the_option() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.options.pre_start_required = False
         await rig.plugin.register()
         await rig.kubelet.registered(MEMORY, times=2)
-        pod = a_pod()
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         await rig.kubelet.start(pod, "main")
         assert rig.kubelet.calls_of("PreStartContainer") == []
 
 
 async def test_a_refused_start_waits_and_may_be_tried_again() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         rig.plugin.refusals["PreStartContainer"] = "card 0 is full"
         words = "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = card 0 is full"
-        assert await rig.kubelet.try_start(pod, "main") == Waiting("CreateContainerConfigError", words)
+        assert await rig.kubelet.try_start(pod, "main") == WaitingContainer("CreateContainerConfigError", words)
         assert pod.manifest()["status"]["containerStatuses"][0]["state"]["waiting"]["message"] == words
         with pytest.raises(StartRefusedError, match="card 0 is full"):
             await rig.kubelet.start(pod, "main")
@@ -93,8 +93,8 @@ async def test_a_refused_start_waits_and_may_be_tried_again() -> None:
 
 
 async def test_a_fence_that_hangs_is_given_up() -> None:
-    async with a_rig(timeouts=Timeouts(pre_start_seconds=0.1)) as rig:
-        pod = a_pod()
+    async with kubelet_rig(timeouts=Timeouts(pre_start_seconds=0.1)) as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         rig.plugin.held.add("PreStartContainer")
         with pytest.raises(StartRefusedError, match="code = DeadlineExceeded desc = context deadline exceeded"):
@@ -102,8 +102,8 @@ async def test_a_fence_that_hangs_is_given_up() -> None:
 
 
 async def test_pod_resources_names_the_container_while_the_fence_is_asked() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
         rig.plugin.held.add("PreStartContainer")
         starting = asyncio.create_task(rig.kubelet.start(pod, "main"))
@@ -114,9 +114,9 @@ async def test_pod_resources_names_the_container_while_the_fence_is_asked() -> N
 
 
 async def test_pod_resources_shows_the_pod_but_no_ids_during_allocate() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         rig.plugin.held.add("Allocate")
-        admitting = asyncio.create_task(rig.kubelet.admit(a_pod()))
+        admitting = asyncio.create_task(rig.kubelet.admit(kubelet_pod()))
         await rig.plugin.called("Allocate")
         assert await rig.listed() == {"p": {"main": set()}}
         rig.plugin.release()
@@ -124,7 +124,7 @@ async def test_pod_resources_shows_the_pod_but_no_ids_during_allocate() -> None:
 
 
 async def test_pod_resources_can_be_slow_and_can_turn_callers_away() -> None:
-    async with a_rig() as rig:
+    async with kubelet_rig() as rig:
         door = rig.kubelet.doors.list_pods
         door.hold()
         listing = asyncio.create_task(rig.listed())
@@ -138,9 +138,9 @@ async def test_pod_resources_can_be_slow_and_can_turn_callers_away() -> None:
 
 
 async def test_a_stopped_plugin_keeps_its_containers_from_starting() -> None:
-    async with a_rig() as rig:
-        pod = a_pod()
+    async with kubelet_rig() as rig:
+        pod = kubelet_pod()
         await rig.kubelet.admit(pod)
-        await rig.kubelet.cut(MEMORY)
+        await rig.kubelet.cut_connections(MEMORY)
         with pytest.raises(StartRefusedError, match=f"endpoint {MEMORY} has been stopped"):
             await rig.kubelet.start(pod, "main")

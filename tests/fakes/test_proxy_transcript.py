@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.auditor.binds import Said, read_binds
-from tests.fakes.caller import LOST, Caller
-from tests.fakes.proxy import Proxy
-from tests.fakes.proxy_thread import ProxyThread
-from tests.fakes.upstream import Upstream, a_reply
+from tests.auditor.binds import BindAnswer, read_binds
+from tests.fakes.caller import LOST, RawHttpClient
+from tests.fakes.proxy import FaultProxy
+from tests.fakes.proxy_thread import FaultProxyThread
+from tests.fakes.upstream import FakeUpstream, http_reply
 
 BIND = "/gpushare-scheduler/bind"
 ASKED = {"PodName": "a", "PodNamespace": "ml", "PodUID": "u", "Node": "n1"}
@@ -28,25 +28,25 @@ def lines(file: Path) -> list[dict[str, object]]:
 
 
 ANSWERS = {
-    "yes": (a_reply(b'{"Error":""}'), 200, {"Error": ""}, None, Said.YES),
-    "no": (a_reply(b'{"Error":"card full"}'), 200, {"Error": "card full"}, None, Said.NO),
-    "in chunks": (CHUNKED + b'c\r\n{"Error":""}\r\n0\r\n\r\n', 200, {"Error": ""}, None, Said.YES),
-    "compressed": (a_reply(gzip.compress(b"{}"), 200, "Content-Encoding: gzip"), 200, {}, None, Said.YES),
-    "status": (a_reply(b"oops", 500), 500, None, None, Said.NO),
-    "garbage": (a_reply(b"oops"), 200, None, "answer is not JSON", Said.UNKNOWN),
+    "yes": (http_reply(b'{"Error":""}'), 200, {"Error": ""}, None, BindAnswer.YES),
+    "no": (http_reply(b'{"Error":"card full"}'), 200, {"Error": "card full"}, None, BindAnswer.NO),
+    "in chunks": (CHUNKED + b'c\r\n{"Error":""}\r\n0\r\n\r\n', 200, {"Error": ""}, None, BindAnswer.YES),
+    "compressed": (http_reply(gzip.compress(b"{}"), 200, "Content-Encoding: gzip"), 200, {}, None, BindAnswer.YES),
+    "status": (http_reply(b"oops", 500), 500, None, None, BindAnswer.NO),
+    "garbage": (http_reply(b"oops"), 200, None, "answer is not JSON", BindAnswer.UNKNOWN),
 }
 
 
 @pytest.mark.parametrize(("reply", "status", "answer", "error", "said"), ANSWERS.values(), ids=ANSWERS)
 async def test_a_line_holds_what_was_asked_and_answered(
-    tmp_path: Path, reply: bytes, status: int, answer: object, error: str | None, said: Said
+    tmp_path: Path, reply: bytes, status: int, answer: object, error: str | None, said: BindAnswer
 ) -> None:
     """And the auditor, which shares no code with the proxy, understands it."""
     file = tmp_path / "transcript.jsonl"
     async with (
-        Upstream(replies=[reply]) as upstream,
-        Proxy(upstream.port, transcript=file) as proxy,
-        Caller(proxy.port) as caller,
+        FakeUpstream(replies=[reply]) as upstream,
+        FaultProxy(upstream.port, transcript=file) as proxy,
+        RawHttpClient(proxy.port) as caller,
     ):
         await caller.ask("POST", BIND, BODY)
     (line,) = lines(file)
@@ -57,7 +57,11 @@ async def test_a_line_holds_what_was_asked_and_answered(
 
 async def test_the_line_is_there_before_the_answer_is(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
-    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy, Caller(proxy.port) as caller:
+    async with (
+        FakeUpstream() as upstream,
+        FaultProxy(upstream.port, transcript=file) as proxy,
+        RawHttpClient(proxy.port) as caller,
+    ):
         await caller.send("POST", BIND, BODY)
         await caller.head()
         assert len(lines(file)) == 1
@@ -65,20 +69,20 @@ async def test_the_line_is_there_before_the_answer_is(tmp_path: Path) -> None:
 
 async def test_calls_without_an_answer_say_why(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
-    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy:
+    async with FakeUpstream() as upstream, FaultProxy(upstream.port, transcript=file) as proxy:
         proxy.when("POST", "").cut(times=1)
         proxy.when("POST", "").cut_after_write(times=1)
         held = proxy.when("POST", "").hold_reply(times=1)
         proxy.when("POST", "").answer(503, {"Error": ""}, times=1)
         for _ in range(2):
-            async with Caller(proxy.port) as caller:
+            async with RawHttpClient(proxy.port) as caller:
                 with pytest.raises(LOST):
                     await caller.ask("POST", BIND, BODY)
-        async with Caller(proxy.port) as caller:
+        async with RawHttpClient(proxy.port) as caller:
             await caller.send("POST", BIND, BODY)
             await proxy.reached(held)
         await proxy.settled()
-        async with Caller(proxy.port) as caller:
+        async with RawHttpClient(proxy.port) as caller:
             await caller.ask("POST", BIND, BODY)
             await caller.ask("GET", "/healthz")
     assert [line["error"] for line in lines(file)] == [
@@ -87,22 +91,31 @@ async def test_calls_without_an_answer_say_why(tmp_path: Path) -> None:
         "caller left",
         None,
     ]
-    assert [call.said for call in read_binds(lines(file))] == [Said.UNKNOWN, Said.UNKNOWN, Said.UNKNOWN, Said.NO]
+    assert [call.said for call in read_binds(lines(file))] == [
+        BindAnswer.UNKNOWN,
+        BindAnswer.UNKNOWN,
+        BindAnswer.UNKNOWN,
+        BindAnswer.NO,
+    ]
 
 
 async def test_a_body_that_is_no_json_is_kept_as_null(tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
-    async with Upstream() as upstream, Proxy(upstream.port, transcript=file) as proxy, Caller(proxy.port) as caller:
+    async with (
+        FakeUpstream() as upstream,
+        FaultProxy(upstream.port, transcript=file) as proxy,
+        RawHttpClient(proxy.port) as caller,
+    ):
         await caller.ask("POST", "/gpushare-scheduler/filter?x=/y", b"\xff[")
     assert [(line["verb"], line["request"]) for line in lines(file)] == [("filter", None)]
 
 
 async def test_settled_waits_for_calls_but_not_for_watches(tmp_path: Path) -> None:
     async with (
-        Upstream() as upstream,
-        Proxy(upstream.port) as proxy,
-        Caller(proxy.port) as one,
-        Caller(proxy.port) as two,
+        FakeUpstream() as upstream,
+        FaultProxy(upstream.port) as proxy,
+        RawHttpClient(proxy.port) as one,
+        RawHttpClient(proxy.port) as two,
     ):
         await one.send("GET", "/api/v1/pods?watch=1")
         rule = proxy.when("POST", "").hold()
@@ -138,7 +151,7 @@ def plain_upstream() -> Iterator[int]:
 
 def test_the_same_words_work_from_a_plain_test(plain_upstream: int, tmp_path: Path) -> None:
     file = tmp_path / "transcript.jsonl"
-    with ProxyThread(plain_upstream, transcript=file) as proxy:
+    with FaultProxyThread(plain_upstream, transcript=file) as proxy:
         proxy.when("POST", "bind").cut_after_write(times=1)
         with pytest.raises((RemoteDisconnected, ConnectionResetError)):
             post(proxy.port)
@@ -160,7 +173,7 @@ def test_the_same_words_work_from_a_plain_test(plain_upstream: int, tmp_path: Pa
 
 
 def test_a_proxy_in_a_thread_goes_away_and_comes_back(plain_upstream: int) -> None:
-    with ProxyThread(plain_upstream) as proxy:
+    with FaultProxyThread(plain_upstream) as proxy:
         port = proxy.port
         proxy.close()
         with pytest.raises(ConnectionRefusedError):
@@ -172,8 +185,8 @@ def test_a_proxy_in_a_thread_goes_away_and_comes_back(plain_upstream: int) -> No
 
 def test_a_port_that_is_taken_leaves_no_thread_behind(plain_upstream: int) -> None:
     before = threading.active_count()
-    with ProxyThread(plain_upstream) as proxy, pytest.raises(OSError, match="in use"):
-        ProxyThread(plain_upstream, port=proxy.port).__enter__()
+    with FaultProxyThread(plain_upstream) as proxy, pytest.raises(OSError, match="in use"):
+        FaultProxyThread(plain_upstream, port=proxy.port).__enter__()
     assert threading.active_count() == before
 
 

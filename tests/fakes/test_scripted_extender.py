@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tests.fakes.scripted_extender import Call, Json, Rule, ScriptedExtender
+from tests.fakes.scripted_extender import Json, ScriptedCall, ScriptedExtender, ScriptedRule
 from vrampack.simulator.apiserver import ApiServer
 
 ASK = {"Pod": {"metadata": {"name": "a"}}, "Nodes": None, "NodeNames": ["n2", "n1"]}
@@ -53,7 +53,10 @@ async def test_bind_posts_a_binding(extender: ScriptedExtender, api: ApiServer) 
 
 async def test_a_refused_bind_posts_none_unless_told(extender: ScriptedExtender, api: ApiServer) -> None:
     asked = bind_of(api)
-    extender.rules = [Rule("bind", answer={"Error": "no"}, times=1), Rule("bind", answer={"Error": "no"}, binds=True)]
+    extender.rules = [
+        ScriptedRule("bind", answer={"Error": "no"}, times=1),
+        ScriptedRule("bind", answer={"Error": "no"}, binds=True),
+    ]
     await ask(extender, "bind", asked)
     assert "nodeName" not in api.get("pods", "a")["spec"]
     await ask(extender, "bind", asked)
@@ -62,35 +65,37 @@ async def test_a_refused_bind_posts_none_unless_told(extender: ScriptedExtender,
 
 async def test_rules_hold_for_their_verb_and_pod_and_so_many_times(extender: ScriptedExtender) -> None:
     extender.rules = [
-        Rule("filter", "b", refuse={"*": "not b"}),
-        Rule("bind", status=500),
-        Rule("filter", refuse={"n1": "full"}, times=1),
+        ScriptedRule("filter", "b", refuse={"*": "not b"}),
+        ScriptedRule("bind", status=500),
+        ScriptedRule("filter", refuse={"n1": "full"}, times=1),
     ]
     assert (await ask(extender, "filter"))["FailedNodes"] == {"n1": "full"}
     assert (await ask(extender, "filter"))["FailedNodes"] == {}
 
 
 ANSWERS = {
-    "usual": (Rule("filter"), "ok"),
-    "refused": (Rule("filter", refuse={"*": "full"}), "no"),
-    "null": (Rule("filter", answer={"NodeNames": None}), "no"),
-    "error": (Rule("filter", answer={"Error": "oops"}), "error"),
-    "stranger": (Rule("filter", answer={"NodeNames": ["n9"]}), "error"),
-    "status": (Rule("filter", status=500), "error"),
-    "text": (Rule("filter", text=""), "error"),
+    "usual": (ScriptedRule("filter"), "ok"),
+    "refused": (ScriptedRule("filter", refuse={"*": "full"}), "no"),
+    "null": (ScriptedRule("filter", answer={"NodeNames": None}), "no"),
+    "error": (ScriptedRule("filter", answer={"Error": "oops"}), "error"),
+    "stranger": (ScriptedRule("filter", answer={"NodeNames": ["n9"]}), "error"),
+    "status": (ScriptedRule("filter", status=500), "error"),
+    "text": (ScriptedRule("filter", text=""), "error"),
 }
 
 
 @pytest.mark.parametrize(("rule", "says"), ANSWERS.values(), ids=ANSWERS)
-async def test_calls_are_remembered_with_their_meaning(extender: ScriptedExtender, rule: Rule, says: str) -> None:
+async def test_calls_are_remembered_with_their_meaning(
+    extender: ScriptedExtender, rule: ScriptedRule, says: str
+) -> None:
     extender.rules = [rule]
     await ask(extender, "filter")
-    assert extender.calls == [Call("filter", "a", ("n1", "n2"), says)]
+    assert extender.calls == [ScriptedCall("filter", "a", ("n1", "n2"), says)]
     assert extender.bodies == [ASK]
 
 
 async def test_a_call_nobody_waits_for_any_more_is_late(extender: ScriptedExtender) -> None:
-    extender.rules = [Rule("filter", hang_seconds=60)]
+    extender.rules = [ScriptedRule("filter", hang_seconds=60)]
     with pytest.raises(TimeoutError):
         await ask(extender, "filter", timeout_seconds=0.1)
     async with asyncio.timeout(5):
@@ -100,14 +105,14 @@ async def test_a_call_nobody_waits_for_any_more_is_late(extender: ScriptedExtend
 
 
 async def test_a_cut_call_has_no_answer(extender: ScriptedExtender) -> None:
-    extender.rules = [Rule("filter", is_cut=True)]
+    extender.rules = [ScriptedRule("filter", is_cut=True)]
     with pytest.raises(aiohttp.ServerDisconnectedError):
         await ask(extender, "filter")
     assert [call.says for call in extender.calls] == ["error"]
 
 
 async def test_calls_are_in_the_order_of_their_answers(extender: ScriptedExtender) -> None:
-    extender.rules = [Rule("filter", "a", hang_seconds=0.2)]
+    extender.rules = [ScriptedRule("filter", "a", hang_seconds=0.2)]
     slow = asyncio.create_task(ask(extender, "filter"))
     async with asyncio.timeout(5):
         while not extender.open_calls:  # noqa: ASYNC110 - as above

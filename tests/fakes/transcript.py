@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.fakes.http1 import BrokenMessageError, Head, content
+from tests.fakes.http1 import BrokenMessageError, HttpHead, content
 
 
-class VerbCall:
+class TranscribedCall:
     """One call on its way; it is written once, by whichever of `heard` and `lost` comes first."""
 
     def __init__(self, file: Path, target: str, body: bytes) -> None:
@@ -22,7 +22,7 @@ class VerbCall:
         self._line = {"t": time.time(), "verb": target.partition("?")[0].rpartition("/")[2], "request": _json(body)}
         self._is_written = False
 
-    def heard(self, status: int, head: Head, pieces: Iterable[bytes]) -> None:
+    def heard(self, status: int, head: HttpHead, pieces: Iterable[bytes]) -> None:
         """The scheduler is about to get this answer."""
         try:
             body = content(head, pieces)

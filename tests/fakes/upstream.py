@@ -8,14 +8,14 @@ from typing import Self
 from tests.fakes.http1 import HEAD_LIMIT, chunk, read_head, request_pieces
 
 
-def a_reply(body: bytes = b"{}", status: int = 200, *fields: str) -> bytes:
+def http_reply(body: bytes = b"{}", status: int = 200, *fields: str) -> bytes:
     """A reply that says how long it is."""
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}", *fields, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 @dataclass(slots=True, eq=False)
-class Upstream:
+class FakeUpstream:
     """Answers `replies` in turn, then `a_reply()`; a request for `watch=true` gets the chunks put into `events`."""
 
     tls: ssl.SSLContext | None = None
@@ -54,7 +54,7 @@ class Upstream:
                 if "watch=true" in head.start[1]:
                     await self._stream(writer)
                 else:
-                    reply = self.replies.pop(0) if self.replies else a_reply()
+                    reply = self.replies.pop(0) if self.replies else http_reply()
                     writer.write(reply)
                     if b"Content-Length" not in reply and b"chunked" not in reply:
                         break

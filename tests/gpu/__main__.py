@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.e2e.processes import REPOSITORY
-from tests.gpu.machine import Card, Machine, first_card, interception
-from tests.gpu.points import LIMIT_MIB, POINTS, Seen
+from tests.gpu.machine import GpuMachine, RealCard, first_card, interception
+from tests.gpu.points import LIMIT_MIB, POINTS, ObservedRow
 
 RESULTS = REPOSITORY / "docs" / "gpu-results"
 WORDS = {True: "pass", False: "FAIL", None: "not tried"}
@@ -30,9 +30,9 @@ async def main(rows: Sequence[str]) -> int:
     if card is None or os.geteuid() != 0:
         sys.stderr.write("tests.gpu: needs an NVIDIA card with its driver, and root\n")
         return 2
-    seen: dict[str, Seen] = {}
+    seen: dict[str, ObservedRow] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        async with Machine.limited_to(card, LIMIT_MIB, Path(scratch)) as machine:
+        async with GpuMachine.limited_to(card, LIMIT_MIB, Path(scratch)) as machine:
             for name, point in wanted.items():
                 seen[name] = await _tried(point(machine))
                 sys.stdout.write(f"{WORDS[seen[name].ok]:<9}  {name:<40}  {seen[name].what}\n")
@@ -41,21 +41,21 @@ async def main(rows: Sequence[str]) -> int:
     return 1 if not seen or any(each.ok is False for each in seen.values()) else 0
 
 
-def _write(card: Card, seen: Mapping[str, Seen]) -> None:
+def _write(card: RealCard, seen: Mapping[str, ObservedRow]) -> None:
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{re.sub('[^a-z0-9]+', '-', card.name.lower())}-{card.driver}.md"
     file.write_text(_page(card, seen))
     sys.stdout.write(f"{file.relative_to(REPOSITORY)}\n")
 
 
-async def _tried(point: Awaitable[Seen]) -> Seen:
+async def _tried(point: Awaitable[ObservedRow]) -> ObservedRow:
     try:
         return await point
     except (KeyError, ValueError, TimeoutError) as error:
-        return Seen(False, f"{type(error).__name__}: {error}")  # noqa: FBT003
+        return ObservedRow(False, f"{type(error).__name__}: {error}")  # noqa: FBT003
 
 
-def _page(card: Card, seen: Mapping[str, Seen]) -> str:
+def _page(card: RealCard, seen: Mapping[str, ObservedRow]) -> str:
     between = interception()
     lines = [
         f"# {card.name}, driver {card.driver}",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.e2e.processes import REPOSITORY
-from tests.fakes.driver.build import build
+from tests.fakes.driver.build import build_fake_driver
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
 from vrampack.agent.limits.preload.files import HOST_FOLDER, LIBRARY
@@ -29,7 +29,7 @@ Json: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class RealCard:
     uuid: str
     name: str
     driver: str
@@ -37,7 +37,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProgramRun:
     """One program's end."""
 
     code: int
@@ -51,7 +51,7 @@ class Ran:
         return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
 
 
-def first_card() -> Card | None:
+def first_card() -> RealCard | None:
     """As nvidia-smi says without any library of ours; None where there is no GPU."""
     if shutil.which("nvidia-smi") is None:
         return None
@@ -62,7 +62,7 @@ def first_card() -> Card | None:
     if done.returncode:
         return None
     uuid, name, driver, memory = (part.strip() for part in done.stdout.splitlines()[0].split(","))
-    return Card(uuid, name, driver, int(memory))
+    return RealCard(uuid, name, driver, int(memory))
 
 
 def interception() -> str:
@@ -71,18 +71,18 @@ def interception() -> str:
     return "gVisor" if "gVisor" in version or Path("/proc/sentry-meminfo").exists() else ""
 
 
-class Machine:
+class GpuMachine:
     """Programs run with the library or without it; the back end runs in this process."""
 
-    def __init__(self, card: Card, back_end: PreloadBackEnd, programs: Path) -> None:
+    def __init__(self, card: RealCard, back_end: PreloadBackEnd, programs: Path) -> None:
         self.card = card
         self.back_end = back_end
         self.cuda = programs / "cuda"
-        self._app = build(programs).app
+        self._app = build_fake_driver(programs).app
 
     @classmethod
     @asynccontextmanager
-    async def limited_to(cls, card: Card, limit_mib: int, scratch: Path) -> AsyncIterator[Machine]:
+    async def limited_to(cls, card: RealCard, limit_mib: int, scratch: Path) -> AsyncIterator[GpuMachine]:
         """Build, install, and answer until the end. As root: the library's folder is a fixed one."""
         await asyncio.to_thread(_build, scratch)
         back_end = PreloadBackEnd(
@@ -98,12 +98,12 @@ class Machine:
         finally:
             back_end.stop()
 
-    async def run(self, *command: str | Path, is_limited: bool = True) -> Ran:
+    async def run(self, *command: str | Path, is_limited: bool = True) -> ProgramRun:
         """To its end."""
         process = await self._start(command, is_limited=is_limited)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             out, complaint = await process.communicate()
-        return Ran(process.returncode or 0, out.decode(), complaint.decode())
+        return ProgramRun(process.returncode or 0, out.decode(), complaint.decode())
 
     @asynccontextmanager
     async def holding(self, mib: int) -> AsyncIterator[Json]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TypeAlias
 
-from tests.gpu.machine import Machine, interception
+from tests.gpu.machine import GpuMachine, interception
 
 LIMIT_MIB = 4301
 TAKEN_MIB = 3192
@@ -35,139 +35,151 @@ print(json.dumps({"total_mib": total >> 20, "refused": refused, "product": produ
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedRow:
     """`ok` is None where the point could not be tried here, and `what` says why."""
 
     ok: bool | None
     what: str
 
 
-Point: TypeAlias = Callable[[Machine], Awaitable[Seen]]
+Point: TypeAlias = Callable[[GpuMachine], Awaitable[ObservedRow]]
 
 
-async def refusal(machine: Machine) -> Seen:
+async def refusal(machine: GpuMachine) -> ObservedRow:
     """One allocation over the limit is error 2, and the process goes on."""
     ran = await machine.run(machine.cuda, "take", str(TAKEN_MIB))
     said = ran.said
     ok = ran.code == 0 and (said["error"], said["refused_with"], said["after_free"]) == (0, 2, 0)
-    return Seen(ok and said["taken_mib"] == TAKEN_MIB and said["more_mib"] <= 1024, ran.out.strip() or ran.complaint)
+    return ObservedRow(
+        ok and said["taken_mib"] == TAKEN_MIB and said["more_mib"] <= 1024, ran.out.strip() or ran.complaint
+    )
 
 
-async def reports(machine: Machine) -> Seen:
+async def reports(machine: GpuMachine) -> ObservedRow:
     """The card looks as big as the limit, and used is what is held."""
     async with machine.holding(TAKEN_MIB) as held:
         query = "--query-gpu=memory.total,memory.used,memory.free"
         ran = await machine.run("nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits")
         counted_mib = machine.held_bytes(held.get("pid", -1)) >> 20
     if ran.code:
-        return Seen(False, ran.complaint or ran.out)  # noqa: FBT003
+        return ObservedRow(False, ran.complaint or ran.out)  # noqa: FBT003
     total, used, free = (int(part) for part in ran.out.split(","))
     ok = total == LIMIT_MIB and abs(used - counted_mib) <= NEAR_MIB and used + free <= total
-    return Seen(ok, f"nvidia-smi: total {total}, used {used}, free {free}; counted {counted_mib} MiB")
+    return ObservedRow(ok, f"nvidia-smi: total {total}, used {used}, free {free}; counted {counted_mib} MiB")
 
 
-async def per_process(machine: Machine) -> Seen:
+async def per_process(machine: GpuMachine) -> ObservedRow:
     """Our figure of a process is NVML's, but for the context, whose size is point 4."""
     async with machine.holding(TAKEN_MIB) as held:
         theirs = await _nvml_mib(machine, held.get("pid", -1))
         ours = machine.held_bytes(held.get("pid", -1)) >> 20
     if theirs is None:
-        return Seen(None, "nvidia-smi lists no process of that pid here")
-    return Seen(ours <= theirs, f"counted {ours} MiB, NVML {theirs} MiB: {theirs - ours} MiB that are not counted")
+        return ObservedRow(None, "nvidia-smi lists no process of that pid here")
+    return ObservedRow(
+        ours <= theirs, f"counted {ours} MiB, NVML {theirs} MiB: {theirs - ours} MiB that are not counted"
+    )
 
 
-async def context_overhead(machine: Machine) -> Seen:
+async def context_overhead(machine: GpuMachine) -> ObservedRow:
     """What a process costs the card beside its own memory."""
     before = await _card_used_mib(machine)
     async with machine.holding(2) as held:
         with_context = await _card_used_mib(machine)
-    return Seen(held.get("error") == 0, f"{with_context - before - 2} MiB on {machine.card.name}")
+    return ObservedRow(held.get("error") == 0, f"{with_context - before - 2} MiB on {machine.card.name}")
 
 
-async def managed_memory(machine: Machine) -> Seen:
+async def managed_memory(machine: GpuMachine) -> ObservedRow:
     """Managed memory is refused, and cudaMalloc works afterwards."""
     ran = await machine.run(machine.cuda, "managed", "64")
     ok = ran.code == 0 and ran.said["plain_afterwards"] == 0 and (ran.said["managed"] or ran.said["touched"])
-    return Seen(bool(ok), ran.out.strip() or ran.complaint)
+    return ObservedRow(bool(ok), ran.out.strip() or ran.complaint)
 
 
-async def pytorch(machine: Machine) -> Seen:
+async def pytorch(machine: GpuMachine) -> ObservedRow:
     """PyTorch computes, sees the limit and gets its own out-of-memory error."""
     if find_spec("torch") is None:
-        return Seen(None, "no PyTorch here")
+        return ObservedRow(None, "no PyTorch here")
     ran = await machine.run(sys.executable, "-c", PYTORCH)
     said = ran.said
     ok = ran.code == 0 and said == {"total_mib": LIMIT_MIB, "refused": "OutOfMemoryError", "product": 2048.0}
-    return Seen(ok, ran.out.strip() or ran.complaint[-400:])
+    return ObservedRow(ok, ran.out.strip() or ran.complaint[-400:])
 
 
-async def shared_between_processes(machine: Machine) -> Seen:
+async def shared_between_processes(machine: GpuMachine) -> ObservedRow:
     """CUDA IPC: another process opens the memory."""
     ran = await machine.run(machine.cuda, "ipc", "64")
-    return Seen(ran.code == 0 and ran.said["opened_by_another_process"] == 0, ran.out.strip() or ran.complaint)
+    return ObservedRow(ran.code == 0 and ran.said["opened_by_another_process"] == 0, ran.out.strip() or ran.complaint)
 
 
-async def pools(machine: Machine) -> Seen:
+async def pools(machine: GpuMachine) -> ObservedRow:
     """cudaMallocAsync: given within the limit, refused above it."""
     ran = await machine.run(machine.cuda, "pool", "1024")
-    return Seen(
+    return ObservedRow(
         ran.code == 0 and (ran.said["given"], ran.said["a_tebibyte"]) == (0, 2), ran.out.strip() or ran.complaint
     )
 
 
-async def virtual_memory(machine: Machine) -> Seen:
+async def virtual_memory(machine: GpuMachine) -> ObservedRow:
     """cuMemCreate: given within the limit, refused above it."""
     within = await machine.run(machine.cuda, "virtual", "1024")
     above = await machine.run(machine.cuda, "virtual", "8192")
     ok = within.code == above.code == 0 and (within.said["created"], above.said["created"]) == (0, 2)
-    return Seen(ok, f"1 GiB {within.out.strip() or within.complaint}, 8 GiB {above.out.strip() or above.complaint}")
+    return ObservedRow(
+        ok, f"1 GiB {within.out.strip() or within.complaint}, 8 GiB {above.out.strip() or above.complaint}"
+    )
 
 
-async def cost(machine: Machine) -> Seen:
+async def cost(machine: GpuMachine) -> ObservedRow:
     """An allocation of 64 MiB and its free, with the library and without, in turn."""
     figures: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(5):
         for is_limited in (True, False):
             ran = await machine.run(machine.cuda, "churn", "200", is_limited=is_limited)
             if ran.code:
-                return Seen(False, ran.complaint)  # noqa: FBT003
+                return ObservedRow(False, ran.complaint)  # noqa: FBT003
             figures[is_limited].append(ran.said["ns_per_round"] / 1000)
     with_it, without = (sorted(figures[each])[2] for each in (True, False))
-    return Seen(True, f"{with_it:.0f} us with the library, {without:.0f} us without, median of five")  # noqa: FBT003
+    return ObservedRow(True, f"{with_it:.0f} us with the library, {without:.0f} us without, median of five")  # noqa: FBT003
 
 
-async def static_runtime(machine: Machine) -> Seen:
+async def static_runtime(machine: GpuMachine) -> ObservedRow:
     """The program of all these points opens libcuda itself, as a statically linked CUDA runtime does."""
     ran = await machine.run(machine.cuda, "view")
-    return Seen(ran.code == 0 and ran.said["total_mib"] == LIMIT_MIB, ran.out.strip() or ran.complaint)
+    return ObservedRow(ran.code == 0 and ran.said["total_mib"] == LIMIT_MIB, ran.out.strip() or ran.complaint)
 
 
-async def gives_back(machine: Machine) -> Seen:
+async def gives_back(machine: GpuMachine) -> ObservedRow:
     """After every point nothing is held: processes that ended gave back what they had."""
     left = machine.back_end.list_processes()
-    return Seen(not left, f"{len(left)} processes still hold something; runtime between: {interception() or 'none'}")
+    return ObservedRow(
+        not left, f"{len(left)} processes still hold something; runtime between: {interception() or 'none'}"
+    )
 
 
 def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
     """The program that our played driver is tried with, on the real one: it is answered, and the card has less free."""
 
-    async def point(machine: Machine) -> Seen:
+    async def point(machine: GpuMachine) -> ObservedRow:
         before = await _card_used_mib(machine)
         async with machine.app(*options, str(mib)) as said:
             more = await _card_used_mib(machine) - before
         expected = mib if costs_mib is None else costs_mib
-        return Seen("error" not in said and abs(more - expected) <= CONTEXT_MIB, f"{said}; {more} MiB more in use")
+        return ObservedRow(
+            "error" not in said and abs(more - expected) <= CONTEXT_MIB, f"{said}; {more} MiB more in use"
+        )
 
     return point
 
 
-async def dies(machine: Machine) -> Seen:
+async def dies(machine: GpuMachine) -> ObservedRow:
     """What a killed process had is free again."""
     before = await _card_used_mib(machine)
     async with machine.app("512") as said:
         with_it = await _card_used_mib(machine)
     after = await _card_used_mib(machine)
-    return Seen(with_it - before >= 512 > after - before, f"{said}; in use {before}, {with_it}, then {after} MiB")
+    return ObservedRow(
+        with_it - before >= 512 > after - before, f"{said}; in use {before}, {with_it}, then {after} MiB"
+    )
 
 
 POINTS: dict[str, Point] = {
@@ -197,12 +209,12 @@ BY_HAND = ("D7", "D10", "D14", "D16", "D20", "D22", "D23", "D24", "D25", "D26", 
 by looking at the driver's modules, D27 and D28 by a program of the played driver's."""
 
 
-async def _card_used_mib(machine: Machine) -> int:
+async def _card_used_mib(machine: GpuMachine) -> int:
     query = ["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     return int((await machine.run(*query, is_limited=False)).out.split()[0])
 
 
-async def _nvml_mib(machine: Machine, pid: int) -> int | None:
+async def _nvml_mib(machine: GpuMachine, pid: int) -> int | None:
     query = ["nvidia-smi", "-i", "0", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
     rows = [line.split(",") for line in (await machine.run(*query, is_limited=False)).out.splitlines() if line.strip()]
     found = {int(row[0]): row[1].strip() for row in rows}

@@ -10,7 +10,7 @@ from kubernetes.aio.client import Configuration
 from vrampack.kube.client import Api
 
 
-class Calls:
+class RecordedApiCalls:
     """An observer that keeps what it is told: verb, resource, status."""
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class Calls:
 
 
 @asynccontextmanager
-async def an_api(url: str, calls: Calls | None = None) -> AsyncIterator[Api]:
+async def open_api(url: str, calls: RecordedApiCalls | None = None) -> AsyncIterator[Api]:
     """A client without credentials."""
-    api = Api(Configuration(host=url), observe=calls or Calls())
+    api = Api(Configuration(host=url), observe=calls or RecordedApiCalls())
     try:
         yield api
     finally:

@@ -17,7 +17,7 @@ WITHIN_SECONDS = 10.0
 _Object = TypeVar("_Object", bound=PodObject)
 
 
-class Recorder(Generic[_Object]):
+class RecordingSink(Generic[_Object]):
     """Objects by name as last told; a list replaces them when it ends."""
 
     def __init__(self) -> None:
@@ -92,8 +92,8 @@ class Recorder(Generic[_Object]):
 
 
 @asynccontextmanager
-async def reflecting(
-    api: Api, sink: Recorder[PodObject], *, silence_seconds: float = SILENCE_SECONDS
+async def run_reflector(
+    api: Api, sink: RecordingSink[PodObject], *, silence_seconds: float = SILENCE_SECONDS
 ) -> AsyncIterator[None]:
     """A reflector of pods at work; it must still be at work when the test is over."""
     task = asyncio.create_task(Reflector(api, "pods", PodObject, sink, silence_seconds=silence_seconds).run())

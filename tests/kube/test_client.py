@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.proxy import Proxy
-from tests.fakes.upstream import Upstream
-from tests.kube.calls import Calls, an_api
+from tests.fakes.proxy import FaultProxy
+from tests.fakes.upstream import FakeUpstream
+from tests.kube.calls import RecordedApiCalls, open_api
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.apiserver import ApiServer
@@ -22,10 +22,10 @@ SOON = 5.0
 ANNOTATIONS = {"vrampack.dev/allocation": "{}", "limit-mib.vrampack.dev/main": "4301"}
 
 
-class Setting:
+class ClientHarness:
     """A client behind a proxy in front of an API server with one pod."""
 
-    def __init__(self, server: ApiServer, proxy: Proxy, api: Api, calls: Calls) -> None:
+    def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api, calls: RecordedApiCalls) -> None:
         self.server, self.proxy, self.api, self.calls = server, proxy, api, calls
         self.pod = server.create({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}})
 
@@ -44,17 +44,17 @@ class Setting:
 
 
 @pytest.fixture
-async def setting() -> AsyncIterator[Setting]:
-    calls = Calls()
+async def setting() -> AsyncIterator[ClientHarness]:
+    calls = RecordedApiCalls()
     async with (
         ApiServer() as server,
-        Proxy(int(server.url.rpartition(":")[2])) as proxy,
-        an_api(proxy.url, calls) as api,
+        FaultProxy(int(server.url.rpartition(":")[2])) as proxy,
+        open_api(proxy.url, calls) as api,
     ):
-        yield Setting(server, proxy, api, calls)
+        yield ClientHarness(server, proxy, api, calls)
 
 
-async def test_a_binding_writes_node_and_annotations_in_one_step(setting: Setting) -> None:
+async def test_a_binding_writes_node_and_annotations_in_one_step(setting: ClientHarness) -> None:
     """The answer is 201 with a Status of success, which is neither a Binding nor an error."""
     before = setting.server.resource_version
     await setting.bind()
@@ -66,13 +66,13 @@ async def test_a_binding_writes_node_and_annotations_in_one_step(setting: Settin
     assert setting.calls.made == [("create", "pods/binding", 201)]
 
 
-async def test_a_binding_without_annotations_is_a_plain_one(setting: Setting) -> None:
+async def test_a_binding_without_annotations_is_a_plain_one(setting: ClientHarness) -> None:
     await setting.api.bind("default", "p", setting.pod["metadata"]["uid"], "n", {}, timeout_seconds=SOON)
     assert "annotations" not in setting.server.get("pods", "p")["metadata"]
     assert setting.bound_to() == "n"
 
 
-async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: Setting) -> None:
+async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: ClientHarness) -> None:
     with pytest.raises(RefusedError, match="Precondition failed: UID") as caught:
         await setting.bind(uid="another")
     assert (caught.value.status, caught.value.reason) == (409, "Conflict")
@@ -80,7 +80,7 @@ async def test_a_pod_of_another_uid_is_refused_and_nothing_is_written(setting: S
     assert setting.calls.made == [("create", "pods/binding", 409)]
 
 
-async def test_a_second_binding_is_refused(setting: Setting) -> None:
+async def test_a_second_binding_is_refused(setting: ClientHarness) -> None:
     await setting.bind()
     with pytest.raises(RefusedError, match='already assigned to node "n"') as caught:
         await setting.bind(node="m")
@@ -88,13 +88,13 @@ async def test_a_second_binding_is_refused(setting: Setting) -> None:
     assert setting.bound_to() == "n"
 
 
-async def test_a_pod_that_is_gone_is_refused(setting: Setting) -> None:
+async def test_a_pod_that_is_gone_is_refused(setting: ClientHarness) -> None:
     with pytest.raises(RefusedError) as caught:
         await setting.bind(name="gone")
     assert caught.value.status == 404
 
 
-async def test_an_annotation_is_set_through_the_status_and_nothing_else_changes(setting: Setting) -> None:
+async def test_an_annotation_is_set_through_the_status_and_nothing_else_changes(setting: ClientHarness) -> None:
     await setting.api.patch_pod_status("default", "p", setting.pod["metadata"]["uid"], KICK, timeout_seconds=SOON)
     pod = setting.server.get("pods", "p")
     assert pod["metadata"]["annotations"] == KICK
@@ -102,21 +102,21 @@ async def test_an_annotation_is_set_through_the_status_and_nothing_else_changes(
     assert setting.calls.made == [("patch", "pods/status", 200)]
 
 
-async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: Setting) -> None:
+async def test_the_status_of_a_pod_of_another_uid_is_refused(setting: ClientHarness) -> None:
     with pytest.raises(RefusedError, match=r"metadata\.uid") as caught:
         await setting.api.patch_pod_status("default", "p", "another", KICK, timeout_seconds=SOON)
     assert caught.value.status == 422
     assert "annotations" not in setting.server.get("pods", "p")["metadata"]
 
 
-async def test_a_status_patch_that_times_out_leaves_it_open(setting: Setting) -> None:
+async def test_a_status_patch_that_times_out_leaves_it_open(setting: ClientHarness) -> None:
     setting.proxy.when("PATCH", "/status$").hang()
     with pytest.raises(NoAnswerError, match="patch pods/status: TimeoutError"):
         await setting.api.patch_pod_status("default", "p", "u", KICK, timeout_seconds=0.05)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429])
-async def test_4xx_is_a_definite_no(setting: Setting, status: int) -> None:
+async def test_4xx_is_a_definite_no(setting: ClientHarness, status: int) -> None:
     setting.proxy.when("POST", "/binding$").answer(status)
     with pytest.raises(RefusedError, match="as the test asked") as caught:
         await setting.bind()
@@ -124,7 +124,7 @@ async def test_4xx_is_a_definite_no(setting: Setting, status: int) -> None:
     assert not isinstance(caught.value, ResourceExpiredError)
 
 
-async def test_410_asks_for_a_new_list(setting: Setting) -> None:
+async def test_410_asks_for_a_new_list(setting: ClientHarness) -> None:
     setting.proxy.when("GET", "/pods").gone()
     with pytest.raises(ResourceExpiredError) as caught:
         await setting.api.list_page("pods", limit=500)
@@ -132,7 +132,7 @@ async def test_410_asks_for_a_new_list(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 302])
-async def test_5xx_and_what_is_no_answer_leaves_it_open(setting: Setting, status: int) -> None:
+async def test_5xx_and_what_is_no_answer_leaves_it_open(setting: ClientHarness, status: int) -> None:
     setting.proxy.when("POST", "/binding$").answer(status)
     with pytest.raises(NoAnswerError, match=str(status)):
         await setting.bind()
@@ -143,7 +143,7 @@ BODIES = [b"", b"<html>no</html>", b"[]", b"null", b'{"message":7}', b"\xff", b"
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: ascii(body[:20]))
-async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: Setting, body: bytes) -> None:
+async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: ClientHarness, body: bytes) -> None:
     setting.proxy.when("POST", "/binding$").answer(403, body)
     with pytest.raises(RefusedError) as caught:
         await setting.bind()
@@ -151,7 +151,7 @@ async def test_a_refusal_that_is_no_status_object_is_a_refusal(setting: Setting,
     assert len(str(caught.value)) < 300
 
 
-async def test_a_line_cut_before_the_write_leaves_it_open(setting: Setting) -> None:
+async def test_a_line_cut_before_the_write_leaves_it_open(setting: ClientHarness) -> None:
     setting.proxy.when("POST", "/binding$").cut()
     with pytest.raises(NoAnswerError):
         await setting.bind()
@@ -160,7 +160,7 @@ async def test_a_line_cut_before_the_write_leaves_it_open(setting: Setting) -> N
     assert setting.proxy.count("POST", "/binding$") == 1
 
 
-async def test_a_line_cut_after_the_write_leaves_it_open_and_is_not_tried_again(setting: Setting) -> None:
+async def test_a_line_cut_after_the_write_leaves_it_open_and_is_not_tried_again(setting: ClientHarness) -> None:
     lost = setting.proxy.when("POST", "/binding$").cut_after_write()
     with pytest.raises(NoAnswerError):
         await setting.bind()
@@ -168,7 +168,7 @@ async def test_a_line_cut_after_the_write_leaves_it_open_and_is_not_tried_again(
     assert lost.hits == 1
 
 
-async def test_a_time_out_leaves_it_open_and_is_named(setting: Setting) -> None:
+async def test_a_time_out_leaves_it_open_and_is_named(setting: ClientHarness) -> None:
     setting.proxy.when("POST", "/binding$").hang()
     with pytest.raises(NoAnswerError, match="TimeoutError"):
         await setting.bind(timeout_seconds=0.05)
@@ -178,12 +178,12 @@ async def test_a_time_out_leaves_it_open_and_is_named(setting: Setting) -> None:
 async def test_a_refused_connection_leaves_it_open() -> None:
     async with ApiServer() as server:
         url = server.url
-    async with an_api(url) as api:
+    async with open_api(url) as api:
         with pytest.raises(NoAnswerError, match="get pods"):
             await api.get_pod("default", "p", timeout_seconds=SOON)
 
 
-async def test_a_pod_is_looked_up_and_one_that_is_not_there_is_none(setting: Setting) -> None:
+async def test_a_pod_is_looked_up_and_one_that_is_not_there_is_none(setting: ClientHarness) -> None:
     pod = await setting.api.get_pod("default", "p", timeout_seconds=SOON)
     assert pod is not None
     assert pod.metadata.uid == setting.pod["metadata"]["uid"]
@@ -191,25 +191,25 @@ async def test_a_pod_is_looked_up_and_one_that_is_not_there_is_none(setting: Set
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"metadata":{"uid":7}}', b'{"metadata":{"uid":"\xff"}}'], ids=ascii)
-async def test_a_look_up_that_gives_no_pod_is_no_answer(setting: Setting, body: bytes) -> None:
+async def test_a_look_up_that_gives_no_pod_is_no_answer(setting: ClientHarness, body: bytes) -> None:
     setting.proxy.when("GET", "/pods/p$").answer(200, body)
     with pytest.raises(NoAnswerError, match="get pod default/p"):
         await setting.api.get_pod("default", "p", timeout_seconds=SOON)
 
 
-async def test_a_refused_look_up_is_not_a_missing_pod(setting: Setting) -> None:
+async def test_a_refused_look_up_is_not_a_missing_pod(setting: ClientHarness) -> None:
     setting.proxy.when("GET", "/pods/p$").answer(403)
     with pytest.raises(RefusedError):
         await setting.api.get_pod("default", "p", timeout_seconds=SOON)
 
 
-async def test_a_name_stays_within_its_path(setting: Setting) -> None:
+async def test_a_name_stays_within_its_path(setting: ClientHarness) -> None:
     """`p/status` would be another call, `..` another object."""
     for name in ("p/status", "../pods/p", "p?x=1", "p#x"):
         assert await setting.api.get_pod("default", name, timeout_seconds=SOON) is None
 
 
-async def test_a_list_comes_in_pages(setting: Setting) -> None:
+async def test_a_list_comes_in_pages(setting: ClientHarness) -> None:
     setting.server.create({"kind": "Node", "metadata": {"name": "n"}})
     await setting.api.list_page("nodes", limit=500)
     await setting.api.list_page("pods", limit=2)
@@ -222,7 +222,7 @@ async def test_a_list_comes_in_pages(setting: Setting) -> None:
     ]
 
 
-async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: Setting) -> None:
+async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: ClientHarness) -> None:
     setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "b"}}})
     node = await setting.api.get_node("n", timeout_seconds=SOON)
     assert node is not None
@@ -237,7 +237,7 @@ async def test_a_node_is_looked_up_and_one_that_is_not_there_is_none(setting: Se
         await setting.api.get_node("n", timeout_seconds=SOON)
 
 
-async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: Setting) -> None:
+async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: ClientHarness) -> None:
     """Null takes an annotation away; a resourceVersion that is over refuses all of it."""
     old = setting.server.create({"kind": "Node", "metadata": {"name": "n", "annotations": {"a": "1", "b": "2"}}})
     await setting.api.patch_node("n", {"metadata": {"annotations": {"b": None, "c": "3"}}}, timeout_seconds=SOON)
@@ -250,14 +250,14 @@ async def test_a_node_is_patched_and_keeps_what_is_not_named(setting: Setting) -
     assert ("patch", "nodes", 200) in setting.calls.made
 
 
-async def test_an_event_is_created_in_its_namespace(setting: Setting) -> None:
+async def test_an_event_is_created_in_its_namespace(setting: ClientHarness) -> None:
     event = {"metadata": {"generateName": "p."}, "involvedObject": {"namespace": "default", "name": "p"}, "reason": "R"}
     await setting.api.create_event("default", event, timeout_seconds=SOON)
     assert [each["reason"] for each in setting.server.list_events()] == ["R"]
     assert setting.calls.made == [("create", "events", 201)]
 
 
-async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting: Setting) -> None:
+async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting: ClientHarness) -> None:
     since = str(setting.server.resource_version)
     async with setting.api.watch("pods", since, server_seconds=1, silence_seconds=SOON) as lines:
         setting.server.patch("pods", "p", {"metadata": {"labels": {"a": "b"}}})
@@ -269,13 +269,13 @@ async def test_a_watch_gives_one_line_per_event_until_the_server_ends_it(setting
     assert setting.calls.made == [("watch", "pods", 200)]
 
 
-async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: Setting) -> None:
+async def test_a_watch_that_is_silent_for_too_long_is_given_up(setting: ClientHarness) -> None:
     with pytest.raises(SilentWatchError, match=r"no word for 0\.1 s"):
         await setting.watch_to_its_end(silence_seconds=0.1)
     await setting.proxy.finished("GET", "watch")
 
 
-async def test_a_watch_that_does_not_even_begin_is_silent_too(setting: Setting) -> None:
+async def test_a_watch_that_does_not_even_begin_is_silent_too(setting: ClientHarness) -> None:
     setting.proxy.freeze_watches()
     with pytest.raises(SilentWatchError):
         async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=0.1):
@@ -286,7 +286,7 @@ WATCH_ERRORS: dict[int, type[Exception]] = {410: ResourceExpiredError, 403: Refu
 
 
 @pytest.mark.parametrize(("status", "error"), WATCH_ERRORS.items())
-async def test_a_refused_watch_says_why(setting: Setting, status: int, error: type[Exception]) -> None:
+async def test_a_refused_watch_says_why(setting: ClientHarness, status: int, error: type[Exception]) -> None:
     setting.proxy.when("GET", "watch").answer(status)
     with pytest.raises(error):
         async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
@@ -294,19 +294,19 @@ async def test_a_refused_watch_says_why(setting: Setting, status: int, error: ty
     assert setting.calls.made == [("watch", "pods", status)]
 
 
-async def test_a_watch_cut_in_the_middle_is_no_answer(setting: Setting) -> None:
+async def test_a_watch_cut_in_the_middle_is_no_answer(setting: ClientHarness) -> None:
     with pytest.raises(NoAnswerError) as caught:
         await setting.watch_to_its_end(on_line=setting.proxy.cut_watches)
     assert not isinstance(caught.value, SilentWatchError)
 
 
-async def test_leaving_a_watch_closes_its_connection(setting: Setting) -> None:
+async def test_leaving_a_watch_closes_its_connection(setting: ClientHarness) -> None:
     async with setting.api.watch("pods", "1", server_seconds=60, silence_seconds=SOON):
         pass
     assert [watch.outcome for watch in await setting.proxy.finished("GET", "watch")] == ["caller left"]
 
 
-async def test_a_cancelled_call_is_cancelled_and_counted(setting: Setting) -> None:
+async def test_a_cancelled_call_is_cancelled_and_counted(setting: ClientHarness) -> None:
     held = setting.proxy.when("POST", "/binding$").hold()
     task = asyncio.create_task(setting.bind())
     await setting.proxy.reached(held)
@@ -333,9 +333,11 @@ users:
 
 @pytest.mark.parametrize(("context", "has_token"), [(None, True), ("two", False)])
 async def test_a_kubeconfig_says_where_and_who(tmp_path: Path, context: str | None, has_token: bool) -> None:  # noqa: FBT001 - a table
-    async with Upstream() as upstream:
+    async with FakeUpstream() as upstream:
         (tmp_path / "config").write_text(KUBECONFIG % upstream.port)
-        api = Api(await load_credentials(tmp_path / "config", context), observe=Calls(), user_agent="vrampack/test")
+        api = Api(
+            await load_credentials(tmp_path / "config", context), observe=RecordedApiCalls(), user_agent="vrampack/test"
+        )
         await api.list_page("pods", limit=1)
         await api.close()
     (request,) = upstream.requests

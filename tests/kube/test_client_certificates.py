@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.upstream import Upstream, a_reply
-from tests.kube.calls import Calls, an_api
+from tests.fakes.upstream import FakeUpstream, http_reply
+from tests.kube.calls import RecordedApiCalls, open_api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 SOON = 5.0
 SECRETS = "/api/v1/namespaces/system/secrets"
 
 
-def sent(upstream: Upstream) -> tuple[str, bytes, Any]:
+def sent(upstream: FakeUpstream) -> tuple[str, bytes, Any]:
     """First line, head and body of the one request."""
     (whole,) = upstream.requests
     head, _, body = whole.partition(b"\r\n\r\n")
@@ -23,8 +23,8 @@ def sent(upstream: Upstream) -> tuple[str, bytes, Any]:
 
 
 async def test_a_secret_is_read_and_its_data_decoded() -> None:
-    reply = a_reply(b'{"metadata":{"resourceVersion":"7"},"data":{"tls.crt":"UEVN"}}')
-    async with Upstream(replies=[reply]) as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+    reply = http_reply(b'{"metadata":{"resourceVersion":"7"},"data":{"tls.crt":"UEVN"}}')
+    async with FakeUpstream(replies=[reply]) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         found = await api.get_secret("system", "a", timeout_seconds=SOON)
         assert found is not None
         assert (found.metadata.resource_version, found.data) == ("7", {"tls.crt": b"PEM"})
@@ -32,8 +32,8 @@ async def test_a_secret_is_read_and_its_data_decoded() -> None:
 
 
 async def test_a_secret_that_is_not_there_is_none_and_another_no_is_an_error() -> None:
-    replies = [a_reply(status=404), a_reply(status=403), a_reply(b'{"data":{"a":"?"}}')]
-    async with Upstream(replies=replies) as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+    replies = [http_reply(status=404), http_reply(status=403), http_reply(b'{"data":{"a":"?"}}')]
+    async with FakeUpstream(replies=replies) as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         assert await api.get_secret("system", "a", timeout_seconds=SOON) is None
         with pytest.raises(RefusedError):
             await api.get_secret("system", "a", timeout_seconds=SOON)
@@ -46,8 +46,8 @@ async def test_a_secret_that_is_not_there_is_none_and_another_no_is_an_error() -
     [("", f"POST {SECRETS} HTTP/1.1", "create"), ("7", f"PUT {SECRETS}/a HTTP/1.1", "update")],
 )
 async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(version: str, line: str, verb: str) -> None:
-    calls = Calls()
-    async with Upstream() as upstream, an_api(f"http://127.0.0.1:{upstream.port}", calls) as api:
+    calls = RecordedApiCalls()
+    async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}", calls) as api:
         await api.write_secret("system", "a", {"tls.crt": b"PEM"}, version=version, timeout_seconds=SOON)
         first, _, body = sent(upstream)
     assert first == line
@@ -58,7 +58,7 @@ async def test_a_secret_is_created_or_replaced_at_the_version_that_was_read(vers
 
 async def test_the_authorities_of_one_webhook_are_written_and_nothing_else_of_it() -> None:
     """Merged by name: a plain merge would replace the list, and with it all that the webhook is."""
-    async with Upstream() as upstream, an_api(f"http://127.0.0.1:{upstream.port}") as api:
+    async with FakeUpstream() as upstream, open_api(f"http://127.0.0.1:{upstream.port}") as api:
         await api.patch_webhook_ca_bundle("configuration", "webhook", b"PEM", timeout_seconds=SOON)
         first, head, body = sent(upstream)
     group = "/apis/admissionregistration.k8s.io/v1"

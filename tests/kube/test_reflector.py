@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.proxy import Proxy
-from tests.kube.calls import an_api
-from tests.kube.sinks import Recorder, reflecting
+from tests.fakes.proxy import FaultProxy
+from tests.kube.calls import open_api
+from tests.kube.sinks import RecordingSink, run_reflector
 from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
 from vrampack.kube.reflector import Reflector
@@ -22,12 +22,12 @@ LIST = r"/pods\?limit="
 NEXT_PAGE = r"/pods\?limit=500&continue="
 
 
-class Setting:
+class ReflectorHarness:
     """An API server, a proxy in front of it, a client and a sink."""
 
-    def __init__(self, server: ApiServer, proxy: Proxy, api: Api) -> None:
+    def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api) -> None:
         self.server, self.proxy, self.api = server, proxy, api
-        self.sink: Recorder[PodObject] = Recorder()
+        self.sink: RecordingSink[PodObject] = RecordingSink()
 
     def create(self, *names: str) -> None:
         for name in names:
@@ -54,14 +54,14 @@ def port_of(server: ApiServer) -> int:
 
 
 @pytest.fixture
-async def setting() -> AsyncIterator[Setting]:
-    async with ApiServer() as server, Proxy(port_of(server)) as proxy, an_api(proxy.url) as api:
-        yield Setting(server, proxy, api)
+async def setting() -> AsyncIterator[ReflectorHarness]:
+    async with ApiServer() as server, FaultProxy(port_of(server)) as proxy, open_api(proxy.url) as api:
+        yield ReflectorHarness(server, proxy, api)
 
 
-async def test_a_list_then_every_change(setting: Setting) -> None:
+async def test_a_list_then_every_change(setting: ReflectorHarness) -> None:
     setting.create("a", "b")
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a", "b")
         setting.create("c")
         setting.label("a")
@@ -74,10 +74,12 @@ async def test_a_list_then_every_change(setting: Setting) -> None:
     assert setting.sink.objects["a"].metadata.labels is not None
 
 
-async def test_a_list_of_many_comes_in_pages_of_500_and_the_watch_begins_at_its_version(setting: Setting) -> None:
+async def test_a_list_of_many_comes_in_pages_of_500_and_the_watch_begins_at_its_version(
+    setting: ReflectorHarness,
+) -> None:
     names = [f"p{at:04}" for at in range(1001)]
     setting.create(*names)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of(*names)
         await setting.proxy.seen("GET", WATCH)
     assert setting.sink.told == ["list start", "page 500", "page 500", "page 1", "list ends"]
@@ -85,18 +87,18 @@ async def test_a_list_of_many_comes_in_pages_of_500_and_the_watch_begins_at_its_
     assert setting.since() == [setting.server.resource_version]
 
 
-async def test_no_list_is_read_from_a_stale_cache(setting: Setting) -> None:
+async def test_no_list_is_read_from_a_stale_cache(setting: ReflectorHarness) -> None:
     """`resourceVersion=0` would be: after a restart it may show a time before the last Binding."""
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.proxy.seen("GET", WATCH)
     assert [exchange.target for exchange in setting.proxy.matching("GET", LIST)] == ["/api/v1/pods?limit=500"]
 
 
-async def test_what_happens_between_two_pages_is_not_lost(setting: Setting) -> None:
+async def test_what_happens_between_two_pages_is_not_lost(setting: ReflectorHarness) -> None:
     names = [f"p{at:04}" for at in range(501)]
     setting.create(*names)
     page = setting.proxy.when("GET", NEXT_PAGE).hold(times=1)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.proxy.reached(page)
         setting.create("between")
         setting.server.delete("pods", names[0])
@@ -105,10 +107,10 @@ async def test_what_happens_between_two_pages_is_not_lost(setting: Setting) -> N
     assert setting.sink.lists == ["start"]
 
 
-async def test_what_happens_between_list_and_watch_is_not_lost(setting: Setting) -> None:
+async def test_what_happens_between_list_and_watch_is_not_lost(setting: ReflectorHarness) -> None:
     setting.create("a", "b")
     watch = setting.proxy.when("GET", WATCH).hold(times=1)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.proxy.reached(watch)
         setting.create("between")
         setting.server.delete("pods", "a")
@@ -117,9 +119,9 @@ async def test_what_happens_between_list_and_watch_is_not_lost(setting: Setting)
     assert setting.sink.lists == ["start"]
 
 
-async def test_after_a_cut_it_goes_on_where_it_was(setting: Setting) -> None:
+async def test_after_a_cut_it_goes_on_where_it_was(setting: ReflectorHarness) -> None:
     setting.create("a")
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.watching("a")
         seen = setting.server.resource_version
         again = setting.proxy.when("GET", WATCH).hold(times=1)
@@ -133,10 +135,10 @@ async def test_after_a_cut_it_goes_on_where_it_was(setting: Setting) -> None:
     assert setting.since()[1] == seen
 
 
-async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Setting) -> None:
+async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: ReflectorHarness) -> None:
     """The line breaks while the watch's second event is on its way; nothing is told of the half that came."""
     setting.create("a")
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
         for at in range(20):
             setting.label("a")
@@ -149,9 +151,9 @@ async def test_an_event_cut_in_the_middle_is_told_once_and_whole(setting: Settin
 
 
 @pytest.mark.parametrize("form", ["status", "event"])
-async def test_an_expired_version_is_a_new_list(setting: Setting, form: str) -> None:
+async def test_an_expired_version_is_a_new_list(setting: ReflectorHarness, form: str) -> None:
     setting.create("a", "b")
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.watching("a", "b")
         if form == "status":
             setting.proxy.when("GET", WATCH).gone(times=1)
@@ -163,9 +165,9 @@ async def test_an_expired_version_is_a_new_list(setting: Setting, form: str) -> 
         await setting.sink.told_of("a", "b", "c", "open")
 
 
-async def test_what_went_while_the_history_was_lost_is_not_in_the_new_list(setting: Setting) -> None:
+async def test_what_went_while_the_history_was_lost_is_not_in_the_new_list(setting: ReflectorHarness) -> None:
     setting.create("a", "b")
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.watching("a", "b")
         again = setting.proxy.when("GET", WATCH).hold(times=1)
         setting.server.cut_watches()
@@ -178,27 +180,27 @@ async def test_what_went_while_the_history_was_lost_is_not_in_the_new_list(setti
     assert "gone a" not in setting.sink.told
 
 
-async def test_a_list_that_expires_between_two_pages_begins_again(setting: Setting) -> None:
+async def test_a_list_that_expires_between_two_pages_begins_again(setting: ReflectorHarness) -> None:
     names = [f"p{at:04}" for at in range(501)]
     setting.create(*names)
     setting.proxy.when("GET", NEXT_PAGE).gone(times=1)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of(*names)
     assert setting.sink.told == ["list start", "page 500", "list expired", "page 500", "page 1", "list ends"]
 
 
-async def test_a_list_that_is_cut_between_two_pages_begins_again(setting: Setting) -> None:
+async def test_a_list_that_is_cut_between_two_pages_begins_again(setting: ReflectorHarness) -> None:
     names = [f"p{at:04}" for at in range(501)]
     setting.create(*names)
     setting.proxy.when("GET", NEXT_PAGE).cut(times=1)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of(*names)
     assert setting.sink.told.count("list ends") == 1
 
 
-async def test_a_bookmark_is_a_word_and_advances_the_version(setting: Setting) -> None:
+async def test_a_bookmark_is_a_word_and_advances_the_version(setting: ReflectorHarness) -> None:
     """Pods are quiet while nodes change; without the bookmark the next watch would begin in a forgotten past."""
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.watching()
         for at in range(5):
             setting.server.create({"kind": "Node", "metadata": {"name": f"n{at}"}})
@@ -211,17 +213,17 @@ async def test_a_bookmark_is_a_word_and_advances_the_version(setting: Setting) -
     assert setting.sink.told == told
 
 
-async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: Setting) -> None:
+async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: ReflectorHarness) -> None:
     setting.create("a")
-    async with reflecting(setting.api, setting.sink, silence_seconds=0.2):
+    async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
         await setting.sink.until(lambda: setting.sink.lists[:3] == ["start", "silent", "silent"])
     assert setting.proxy.count("GET", LIST) - setting.proxy.count("GET", WATCH) in (0, 1)
 
 
-async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: Setting) -> None:
+async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: ReflectorHarness) -> None:
     """A line that died: its version was good, and to list everything anew would cost a large cluster much."""
     setting.create("a")
-    async with reflecting(setting.api, setting.sink, silence_seconds=0.4):
+    async with run_reflector(setting.api, setting.sink, silence_seconds=0.4):
         again = setting.proxy.when("GET", WATCH).hold()
         await setting.proxy.reached(again)
         again.stop()
@@ -232,14 +234,17 @@ async def test_a_watch_that_spoke_and_fell_silent_goes_on_where_it_was(setting: 
     assert setting.since()[1] == setting.server.resource_version
 
 
-async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: Setting) -> None:
+async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: ReflectorHarness) -> None:
     """It has not reached the version that was seen last, and says nothing until it has."""
     setting.create("a", "b", "c", "d")
-    async with reflecting(setting.api, setting.sink, silence_seconds=0.2):
+    async with run_reflector(setting.api, setting.sink, silence_seconds=0.2):
         await setting.watching("a", "b", "c", "d")
         seen = setting.server.resource_version
         await setting.proxy.close()
-        async with ApiServer() as setting.server, Proxy(port_of(setting.server), port=setting.proxy.port) as restored:
+        async with (
+            ApiServer() as setting.server,
+            FaultProxy(port_of(setting.server), port=setting.proxy.port) as restored,
+        ):
             setting.create("a")
             await setting.sink.told_of("a")
             setting.create("e")
@@ -249,8 +254,8 @@ async def test_an_api_server_restored_from_a_backup_is_listed_anew(setting: Sett
     assert setting.sink.lists[:2] == ["start", "silent"]
 
 
-async def test_an_api_server_that_comes_back_is_followed_again(setting: Setting) -> None:
-    async with reflecting(setting.api, setting.sink):
+async def test_an_api_server_that_comes_back_is_followed_again(setting: ReflectorHarness) -> None:
+    async with run_reflector(setting.api, setting.sink):
         await setting.watching()
         await setting.proxy.close()
         setting.create("b")
@@ -274,26 +279,26 @@ REFUSING: dict[str, tuple[str, int]] = {
 
 @pytest.mark.parametrize(("pattern", "status"), REFUSING.values(), ids=REFUSING)
 async def test_what_fails_again_and_again_is_tried_ever_more_rarely(
-    setting: Setting, pattern: str, status: int
+    setting: ReflectorHarness, pattern: str, status: int
 ) -> None:
     setting.proxy.when("GET", pattern).answer(status, b"" if status == 200 else None)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         began = time.monotonic()
         await setting.proxy.seen("GET", pattern, 3)
         assert time.monotonic() - began > FIRST_WAITS_SECONDS * 0.9
         assert setting.proxy.count("GET", "") <= 8
 
 
-async def test_an_event_of_expiry_each_time_is_tried_ever_more_rarely(setting: Setting) -> None:
+async def test_an_event_of_expiry_each_time_is_tried_ever_more_rarely(setting: ReflectorHarness) -> None:
     expired = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n'
     setting.proxy.when("GET", WATCH).answer(200, expired)
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         began = time.monotonic()
         await setting.proxy.seen("GET", WATCH, 3)
         assert time.monotonic() - began > FIRST_WAITS_SECONDS * 0.9
 
 
-async def test_cancellation_ends_it_and_its_connection(setting: Setting) -> None:
+async def test_cancellation_ends_it_and_its_connection(setting: ReflectorHarness) -> None:
     task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
     await setting.proxy.seen("GET", WATCH)
     task.cancel()
@@ -302,7 +307,7 @@ async def test_cancellation_ends_it_and_its_connection(setting: Setting) -> None
     assert [watch.outcome for watch in await setting.proxy.finished("GET", WATCH)] == ["caller left"]
 
 
-async def test_cancellation_ends_it_while_it_waits(setting: Setting) -> None:
+async def test_cancellation_ends_it_while_it_waits(setting: ReflectorHarness) -> None:
     setting.proxy.when("GET", LIST).answer(500)
     task = asyncio.create_task(Reflector(setting.api, "pods", PodObject, setting.sink).run())
     await setting.proxy.seen("GET", LIST, 2)

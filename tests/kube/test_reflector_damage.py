@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes.upstream import Upstream, a_reply
-from tests.kube.calls import an_api
-from tests.kube.sinks import Recorder, reflecting
+from tests.fakes.upstream import FakeUpstream, http_reply
+from tests.kube.calls import open_api
+from tests.kube.sinks import RecordingSink, run_reflector
 from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
 
 
-class Setting:
+class DamagedStreamHarness:
     """A server that says what it is told, byte for byte."""
 
-    def __init__(self, server: Upstream, api: Api) -> None:
+    def __init__(self, server: FakeUpstream, api: Api) -> None:
         self.server, self.api = server, api
-        self.sink: Recorder[PodObject] = Recorder()
+        self.sink: RecordingSink[PodObject] = RecordingSink()
 
     def will_list(self, *items: bytes, version: int = 1) -> None:
         body = b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (version, b",".join(items))
-        self.server.replies.append(a_reply(body))
+        self.server.replies.append(http_reply(body))
 
     async def say(self, line: bytes) -> None:
         await self.server.events.put(line + b"\n")
@@ -34,9 +34,9 @@ class Setting:
 
 
 @pytest.fixture
-async def setting() -> AsyncIterator[Setting]:
-    async with Upstream() as server, an_api(f"http://127.0.0.1:{server.port}") as api:
-        yield Setting(server, api)
+async def setting() -> AsyncIterator[DamagedStreamHarness]:
+    async with FakeUpstream() as server, open_api(f"http://127.0.0.1:{server.port}") as api:
+        yield DamagedStreamHarness(server, api)
         await server.events.put(b"")
 
 
@@ -65,18 +65,18 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("body", "words"), DAMAGED.values(), ids=DAMAGED)
-async def test_a_damaged_object_of_a_list_is_left_out(setting: Setting, body: bytes, words: str) -> None:
+async def test_a_damaged_object_of_a_list_is_left_out(setting: DamagedStreamHarness, body: bytes, words: str) -> None:
     setting.will_list(a_pod("a"), body, a_pod("b"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a", "b")
     (problem,) = setting.sink.problems
     assert problem.startswith(words)
 
 
 @pytest.mark.parametrize(("body", "words"), DAMAGED.values(), ids=DAMAGED)
-async def test_a_damaged_object_of_an_event_is_left_out(setting: Setting, body: bytes, words: str) -> None:
+async def test_a_damaged_object_of_an_event_is_left_out(setting: DamagedStreamHarness, body: bytes, words: str) -> None:
     setting.will_list(a_pod("a"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.say(an_event(a_pod("b"), "ADDED"))
         await setting.say(an_event(body))
         await setting.say(an_event(a_pod("c", 3), "ADDED"))
@@ -86,9 +86,9 @@ async def test_a_damaged_object_of_an_event_is_left_out(setting: Setting, body: 
     assert setting.sink.lists == ["start"]
 
 
-async def test_a_damaged_object_still_advances_the_version(setting: Setting) -> None:
+async def test_a_damaged_object_still_advances_the_version(setting: DamagedStreamHarness) -> None:
     setting.will_list(a_pod("a"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.say(an_event(a_pod("bad", 9, spec={"priority": "high"})))
         await setting.sink.until(lambda: bool(setting.sink.problems))
         await setting.server.events.put(b"")
@@ -113,10 +113,10 @@ NO_EVENTS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("line", NO_EVENTS.values(), ids=NO_EVENTS)
 async def test_a_line_that_is_no_event_ends_the_watch_and_the_next_goes_on_where_it_was(
-    setting: Setting, line: bytes
+    setting: DamagedStreamHarness, line: bytes
 ) -> None:
     setting.will_list(a_pod("a"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.say(an_event(a_pod("b", 5)))
         await setting.sink.told_of("a", "b")
         await setting.say(line)
@@ -128,21 +128,21 @@ async def test_a_line_that_is_no_event_ends_the_watch_and_the_next_goes_on_where
     assert b"resourceVersion=5" in setting.asked()[-1]
 
 
-async def test_an_event_larger_than_a_buffer_is_an_event_like_any_other(setting: Setting) -> None:
+async def test_an_event_larger_than_a_buffer_is_an_event_like_any_other(setting: DamagedStreamHarness) -> None:
     """An object of 1.5 MB whose every byte is escaped as six, as a pod's arguments may be."""
     setting.will_list(a_pod("a"))
     large = a_pod("large", 5, args=["\x01" * 1_500_000])
     assert len(large) > 9_000_000
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.say(an_event(large))
         await setting.say(an_event(a_pod("b", 6)))
         await setting.sink.told_of("a", "b", "large")
     assert setting.sink.lists == ["start"]
 
 
-async def test_a_line_without_end_is_given_up(setting: Setting) -> None:
+async def test_a_line_without_end_is_given_up(setting: DamagedStreamHarness) -> None:
     setting.will_list(a_pod("a"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
         for _ in range(5):
             await setting.server.events.put(b"x" * 4_000_000)
@@ -163,17 +163,17 @@ PAGES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", PAGES.values(), ids=PAGES)
-async def test_a_page_that_is_no_list_is_asked_for_again(setting: Setting, body: bytes) -> None:
-    setting.server.replies.append(a_reply(body))
+async def test_a_page_that_is_no_list_is_asked_for_again(setting: DamagedStreamHarness, body: bytes) -> None:
+    setting.server.replies.append(http_reply(body))
     setting.will_list(a_pod("a"))
-    async with reflecting(setting.api, setting.sink):
+    async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
     assert setting.sink.told.count("list ends") == 1
 
 
-async def test_a_list_of_nothing_may_be_null(setting: Setting) -> None:
-    setting.server.replies.append(a_reply(b'{"metadata":{"resourceVersion":"3","continue":""},"items":null}'))
-    async with reflecting(setting.api, setting.sink):
+async def test_a_list_of_nothing_may_be_null(setting: DamagedStreamHarness) -> None:
+    setting.server.replies.append(http_reply(b'{"metadata":{"resourceVersion":"3","continue":""},"items":null}'))
+    async with run_reflector(setting.api, setting.sink):
         await setting.say(an_event(a_pod("a", 4)))
         await setting.sink.told_of("a")
     assert setting.sink.told[:3] == ["list start", "page 0", "list ends"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.built import fingerprint, made_once
+from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.build import FLAGS
 
 SOURCES = Path(__file__).parent / "guest"
@@ -13,8 +13,8 @@ BUILT = Path(__file__).parents[2] / "build"
 
 
 def build_init() -> Path:
-    made_of = fingerprint(*sorted([*SOURCES.iterdir(), Path(__file__)]))
-    return made_once(BUILT / f"guest-{made_of}", lambda fresh: _compile(fresh / "init")) / "init"
+    made_of = fingerprint_of(*sorted([*SOURCES.iterdir(), Path(__file__)]))
+    return build_once(BUILT / f"guest-{made_of}", lambda fresh: _compile(fresh / "init")) / "init"
 
 
 def _compile(into: Path) -> None:

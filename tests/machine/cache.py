@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.built import fingerprint
+from tests.built import fingerprint_of
 
 UNUSED_SECONDS = 14 * 24 * 3600
 """Two checkouts may want different ones in turn: what one of them used this fortnight stays."""
 
 
-def key(*made_of: str | Path) -> str:
+def cache_key(*made_of: str | Path) -> str:
     """Of texts, and of files by what is in them."""
-    return fingerprint(*made_of)
+    return fingerprint_of(*made_of)
 
 
-def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder KIND-KEY, made by `make` in a folder of another name if it is not there. Of two at once, one waits."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrampack" / "kernels"
     wanted = cache / f"{kind}-{key}"

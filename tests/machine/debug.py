@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tests.machine import packages, stock
-from tests.machine.cache import kept, key
+from tests.machine.cache import cache_key, cached
 
 NAME = "6.1-debug"
 CONFIG = Path(__file__).with_name("debug.config")
@@ -31,7 +31,7 @@ class BuildError(Exception):
 def folder() -> Path:
     """vmlinuz, release, and build for modules."""
     version = (stock.folder() / stock.SOURCE).read_text()
-    return kept("debug", key(Path(__file__), CONFIG, version), _build)
+    return cached("debug", cache_key(Path(__file__), CONFIG, version), _build)
 
 
 def _build(into: Path) -> None:

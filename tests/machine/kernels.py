@@ -29,7 +29,7 @@ class Kernel:
     """The folder for `make -C`."""
 
 
-def kernel(name: str) -> Kernel:
+def prepare_kernel(name: str) -> Kernel:
     """One of `NAMES`: fetched or built if it is not there, which takes half a minute or four."""
     if name == debug.NAME:
         folder = debug.folder()
@@ -41,5 +41,5 @@ def kernel(name: str) -> Kernel:
 
 
 if __name__ == "__main__":
-    for each in map(kernel, NAMES):
+    for each in map(prepare_kernel, NAMES):
         sys.stdout.write(f"{each.name:<9}  {each.release:<28}  {each.build}\n")

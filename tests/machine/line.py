@@ -26,7 +26,7 @@ class ClosedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SerialFrame:
     program: int
     kind: str
     content: bytes
@@ -36,7 +36,7 @@ class Frame:
         return int(NUMBER.unpack(self.content)[0])
 
 
-class Line:
+class SerialLine:
     def __init__(self, connected: socket.socket) -> None:
         connected.settimeout(0)
         self._socket = connected
@@ -51,7 +51,7 @@ class Line:
         self._unsent += HEAD.pack(program, ord(kind), len(content)) + content
         self._send_now()
 
-    def frames(self, seconds: float) -> Iterator[Frame]:
+    def frames(self, seconds: float) -> Iterator[SerialFrame]:
         """What the machine says, without an end of its own: after so long, `TimeoutError`."""
         deadline = time.monotonic() + seconds
         while True:
@@ -63,14 +63,14 @@ class Line:
             else:
                 yield frame
 
-    def _next(self) -> Frame | None:
+    def _next(self) -> SerialFrame | None:
         if len(self._received) < HEAD.size:
             return None
         program, kind, length = HEAD.unpack_from(self._received)
         end = HEAD.size + length
         if len(self._received) < end:
             return None
-        frame = Frame(program, chr(kind), bytes(self._received[HEAD.size : end]))
+        frame = SerialFrame(program, chr(kind), bytes(self._received[HEAD.size : end]))
         del self._received[:end]
         return frame
 

@@ -13,7 +13,7 @@ BEFORE, AFTER = 2, 25
 """Lines around: the trace of a mistake is what comes after its name."""
 
 
-def complaints(log: str) -> str:
+def find_kernel_complaints(log: str) -> str:
     """The first of them with what is around it; empty when there is none."""
     lines = log.splitlines()
     first = next((number for number, line in enumerate(lines) if WORSE.search(line)), None)

@@ -22,15 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.machine import qemu
 from tests.machine.archive import Content, write_archive
 from tests.machine.building import build_init
 from tests.machine.kernels import Kernel
-from tests.machine.line import ClosedError, Line
-from tests.machine.log import complaints
-from tests.machine.program import SPAWN, Program, Start, Told
-from tests.shim.preload.container import TIMEOUT_SECONDS, Ended
+from tests.machine.line import ClosedError, SerialLine
+from tests.machine.log import find_kernel_complaints
+from tests.machine.program import SPAWN, GuestOutput, GuestProgram, GuestStart
+from tests.shim.preload.container import TIMEOUT_SECONDS, ProgramResult
 
 READY, OFF = "R", "Q"
 CALL = "/bin/call"
@@ -50,7 +50,7 @@ class MachineError(Exception):
     """It does not answer any more, or its kernel has complained."""
 
 
-class Machine:
+class VirtualMachine:
     """`programs` become /bin/NAME, `files` what they say. `cgroups`: 2, or 1 for the older trees.
 
     `is_parallel`: its processors run at the same time. Where code is patched that one of them executes, they must not:
@@ -73,7 +73,7 @@ class Machine:
         self._parameters = "old_cgroups=1" if cgroups == 1 else ""
         self._memory_mib = memory_mib
         self._is_parallel = is_parallel
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, GuestOutput] = {}
         self._is_ready = False
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class Machine:
             with its:
                 self._process = self._start(folder, its)
             stack.callback(self._end)
-            self._line = Line(ours)
+            self._line = SerialLine(ours)
             self._wait(lambda: self._is_ready, BOOT_SECONDS, "boot")
             self._stack = stack.pop_all()
         return self
@@ -104,16 +104,16 @@ class Machine:
         self,
         program: Path | str,
         *arguments: str,
-        start: Start | None = None,
+        start: GuestStart | None = None,
         stdin: str | bytes = "",
         timeout: float = TIMEOUT_SECONDS,
-    ) -> Ended:
+    ) -> ProgramResult:
         started = self.start(program, *arguments, start=start)
         started.hears(stdin)
         return started.ends(timeout)
 
     @contextmanager
-    def running(self, program: Path | str, *arguments: str, start: Start | None = None) -> Iterator[Program]:
+    def running(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> Iterator[GuestProgram]:
         """Killed afterwards, if it has not ended by then."""
         started = self.start(program, *arguments, start=start)
         try:
@@ -121,18 +121,18 @@ class Machine:
         finally:
             started.kill()
 
-    def start(self, program: Path | str, *arguments: str, start: Start | None = None) -> Program:
+    def start(self, program: Path | str, *arguments: str, start: GuestStart | None = None) -> GuestProgram:
         """One of /bin is known by its name, and by the path that it has outside."""
         path = f"/bin/{Path(program).name}" if isinstance(program, Path) or "/" not in program else program
         number = len(self._told) + 1
-        told = self._told[number] = Told()
-        self._send(number, SPAWN, (start or Start()).texts([path, *arguments]))
-        return Program(number, self._send, told, self._wait, Path(path).name)
+        told = self._told[number] = GuestOutput()
+        self._send(number, SPAWN, (start or GuestStart()).texts([path, *arguments]))
+        return GuestProgram(number, self._send, told, self._wait, Path(path).name)
 
-    def read(self, path: str, *, start: Start | None = None) -> str:
+    def read(self, path: str, *, start: GuestStart | None = None) -> str:
         return self.call("read", path, start=start)
 
-    def write(self, path: str, text: str, *, start: Start | None = None) -> None:
+    def write(self, path: str, text: str, *, start: GuestStart | None = None) -> None:
         """All of it by one system call."""
         self.call("write", path, start=start, stdin=text)
 
@@ -165,7 +165,7 @@ class Machine:
 
     def assert_quiet(self) -> None:
         """The kernel has had nothing to complain of, and looked to the end."""
-        if found := complaints(self.log()):
+        if found := find_kernel_complaints(self.log()):
             raise MachineError(f"{self.kernel.release} complains:\n{found}")
         with suppress(FileNotFoundError):
             # A module of another licence, say, ends the proof of locks without a word.
@@ -180,7 +180,9 @@ class Machine:
         except FileNotFoundError:
             return
         # What is younger is not told, so whatever was there is let grow old enough; the second scan is the one that tells.
-        until(lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak")
+        wait_until(
+            lambda: self._uptime() > since + KMEMLEAK_SECONDS, timeout_seconds=TIMEOUT_SECONDS, what="an old leak"
+        )
         self.write(KMEMLEAK, "scan")
         if found := self.read(KMEMLEAK):
             raise MachineError(f"{self.kernel.release} forgot:\n{found}")
@@ -188,7 +190,7 @@ class Machine:
     def _uptime(self) -> float:
         return float(self.read("/proc/uptime").split()[0])
 
-    def call(self, name: str, *words: str, start: Start | None = None, stdin: str = "") -> str:
+    def call(self, name: str, *words: str, start: GuestStart | None = None, stdin: str = "") -> str:
         """One system call of guest/call.c: what it read, or the `OSError` that it got."""
         ended = self.run(CALL, name, *words, start=start, stdin=stdin)
         if ended.err:
@@ -256,4 +258,4 @@ class Machine:
 
     def _last_words(self) -> str:
         console = self._console.read_text(errors="replace")
-        return "\n".join([complaints(console), "..", *console.splitlines()[-CONSOLE_LINES:]])
+        return "\n".join([find_kernel_complaints(console), "..", *console.splitlines()[-CONSOLE_LINES:]])

@@ -6,15 +6,15 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.machine.line import MOST_BYTES, Frame
-from tests.shim.preload.container import TIMEOUT_SECONDS, Ended
+from tests.machine.line import MOST_BYTES, SerialFrame
+from tests.shim.preload.container import TIMEOUT_SECONDS, ProgramResult
 
 SPAWN, INPUT, SIGNAL = "S", "I", "K"
 STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class GuestStart:
     """In what surroundings a program starts (guest/spawn.c)."""
 
     cgroup: str = ""
@@ -41,7 +41,7 @@ class Start:
 
 
 @dataclass(slots=True)
-class Told:
+class GuestOutput:
     """What the machine has said of one program."""
 
     pid: int | None = None
@@ -50,7 +50,7 @@ class Told:
     code: int | None = None
     is_closed: bool = False
 
-    def take(self, frame: Frame) -> None:
+    def take(self, frame: SerialFrame) -> None:
         if frame.kind == STARTED:
             self.pid = frame.number
         elif frame.kind == OUT:
@@ -70,10 +70,10 @@ Send = Callable[[int, str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class GuestProgram:
     number: int
     send: Send
-    told: Told
+    told: GuestOutput
     wait: Wait
     name: str
 
@@ -128,12 +128,12 @@ class Program:
         """Sent, not waited for: `ends` does that."""
         self.send(self.number, SIGNAL, bytes([number]))
 
-    def ends(self, timeout: float = TIMEOUT_SECONDS) -> Ended:
+    def ends(self, timeout: float = TIMEOUT_SECONDS) -> ProgramResult:
         """With the rest of what it said, of its children too."""
         self.hears_no_more()
         told = self.told
         self.wait(lambda: told.code is not None and told.is_closed, timeout, f"end of {self.name}")
-        return Ended(told.code or 0, told.out.decode(errors="replace"), self.complaints)
+        return ProgramResult(told.code or 0, told.out.decode(errors="replace"), self.complaints)
 
     def _next_line(self, timeout: float) -> str | None:
         told = self.told

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from tests.machine import packages
-from tests.machine.cache import kept, key
+from tests.machine.cache import cache_key, cached
 from tests.machine.packages import Packages
 
 NAMES = ("5.10", "6.1", "6.12")
@@ -20,7 +20,7 @@ SOURCE = "linux-source-6.1"
 def folder() -> Path:
     """NAME/boot and NAME/usr/src, and the version of the sources that belong to 6.1."""
     month = dt.datetime.now(dt.UTC).strftime("%Y-%m")
-    return kept("stock", key(Path(__file__), Path(packages.__file__), month), _fetch)
+    return cached("stock", cache_key(Path(__file__), Path(packages.__file__), month), _fetch)
 
 
 def _fetch(into: Path) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.machine.kernels import kernel
-from tests.machine.machine import CALL, Machine, MachineError
-from tests.machine.program import Start
+from tests.machine.kernels import prepare_kernel
+from tests.machine.machine import CALL, MachineError, VirtualMachine
+from tests.machine.program import GuestStart
 
 pytestmark = pytest.mark.shim
 
@@ -18,79 +18,79 @@ CAP_SYS_ADMIN = 1 << 21
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine(kernel("5.10"), files={"/etc/words": b"said\n"}) as booted:
+def machine() -> Iterator[VirtualMachine]:
+    with VirtualMachine(prepare_kernel("5.10"), files={"/etc/words": b"said\n"}) as booted:
         yield booted
         booted.assert_quiet()
 
 
-def status(machine: Machine, start: Start) -> dict[str, str]:
+def status(machine: VirtualMachine, start: GuestStart) -> dict[str, str]:
     text = machine.read("/proc/self/status", start=start)
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
 
 
-def test_a_program_says_what_it_says_and_ends_as_it_ends(machine: Machine) -> None:
+def test_a_program_says_what_it_says_and_ends_as_it_ends(machine: VirtualMachine) -> None:
     assert (machine.run("call", "read", "/etc/words").out, machine.run("call", "nothing").code) == ("said\n", 38)
 
 
-def test_a_program_that_is_not_there_is_said(machine: Machine) -> None:
+def test_a_program_that_is_not_there_is_said(machine: VirtualMachine) -> None:
     ended = machine.run("nobody")
     assert (ended.code, ended.err) == (127, "/bin/nobody: No such file or directory\n")
 
 
-def test_what_a_program_hears_and_says_may_be_long(machine: Machine) -> None:
+def test_what_a_program_hears_and_says_may_be_long(machine: VirtualMachine) -> None:
     """Longer than a pipe, a frame and a window; every byte of it."""
     text = "".join(f"{number:07}\n" for number in range(8_500))
     machine.write("/tmp/long", text)
     assert machine.read("/tmp/long") == text
 
 
-def test_a_system_call_that_fails_has_its_error(machine: Machine) -> None:
+def test_a_system_call_that_fails_has_its_error(machine: VirtualMachine) -> None:
     for path, error in (("/nowhere/x", FileNotFoundError), ("/proc/self/nothing", FileNotFoundError)):
         with pytest.raises(error):
             machine.write(path, "x")
     with pytest.raises(PermissionError):
-        machine.write("/etc/words", "x", start=Start(uid=1000))
+        machine.write("/etc/words", "x", start=GuestStart(uid=1000))
     with pytest.raises(FileExistsError):
         machine.mkdir("/tmp")
 
 
-def test_a_program_runs_in_its_cgroup(machine: Machine) -> None:
-    assert machine.read("/proc/self/cgroup", start=Start(cgroup="a/b")) == "0::/a/b\n"
+def test_a_program_runs_in_its_cgroup(machine: VirtualMachine) -> None:
+    assert machine.read("/proc/self/cgroup", start=GuestStart(cgroup="a/b")) == "0::/a/b\n"
     assert "a" in machine.names("/sys/fs/cgroup")
     assert machine.inode("/sys/fs/cgroup/a") != machine.inode("/sys/fs/cgroup/a/b")
 
 
 def test_older_cgroups_are_trees_apart() -> None:
-    with Machine(kernel("5.10"), cgroups=1) as machine:
-        lines = machine.read("/proc/self/cgroup", start=Start(cgroup="a/b")).splitlines()
+    with VirtualMachine(prepare_kernel("5.10"), cgroups=1) as machine:
+        lines = machine.read("/proc/self/cgroup", start=GuestStart(cgroup="a/b")).splitlines()
         assert {line.partition(":")[2] for line in lines} >= {"memory:/a/b", "pids:/a/b"}
 
 
-def test_a_program_has_the_user_and_the_capabilities_of_its_start(machine: Machine) -> None:
-    assert status(machine, Start(uid=1000))["Uid"].split() == ["1000"] * 4
-    assert int(status(machine, Start(uid=1000))["CapEff"], 16) == 0
-    assert int(status(machine, Start())["CapEff"], 16) & CAP_SYS_ADMIN
-    assert int(status(machine, Start(capabilities=CAP_SYS_ADMIN))["CapEff"], 16) == CAP_SYS_ADMIN
+def test_a_program_has_the_user_and_the_capabilities_of_its_start(machine: VirtualMachine) -> None:
+    assert status(machine, GuestStart(uid=1000))["Uid"].split() == ["1000"] * 4
+    assert int(status(machine, GuestStart(uid=1000))["CapEff"], 16) == 0
+    assert int(status(machine, GuestStart())["CapEff"], 16) & CAP_SYS_ADMIN
+    assert int(status(machine, GuestStart(capabilities=CAP_SYS_ADMIN))["CapEff"], 16) == CAP_SYS_ADMIN
 
 
-def test_a_program_may_have_namespaces_of_its_own(machine: Machine) -> None:
-    assert status(machine, Start(is_pid_apart=True))["Pid"] == "1"
-    with machine.running("call", "write", "/tmp/x", start=Start(is_pid_apart=True)) as first:
-        beside = status(machine, Start(beside_pid=first.pid))
+def test_a_program_may_have_namespaces_of_its_own(machine: VirtualMachine) -> None:
+    assert status(machine, GuestStart(is_pid_apart=True))["Pid"] == "1"
+    with machine.running("call", "write", "/tmp/x", start=GuestStart(is_pid_apart=True)) as first:
+        beside = status(machine, GuestStart(beside_pid=first.pid))
         assert int(beside["NSpid"].split()[-1]) == 2
-    assert machine.read("/proc/self/uid_map", start=Start(is_user_apart=True)).split() == ["0", "0", "1"]
+    assert machine.read("/proc/self/uid_map", start=GuestStart(is_user_apart=True)).split() == ["0", "0", "1"]
     with pytest.raises(PermissionError):
-        machine.call("mknod", "/tmp/null", "1", "3", start=Start(is_user_apart=True))
+        machine.call("mknod", "/tmp/null", "1", "3", start=GuestStart(is_user_apart=True))
 
 
-def test_a_program_is_killed_when_nobody_waits_for_it_any_more(machine: Machine) -> None:
+def test_a_program_is_killed_when_nobody_waits_for_it_any_more(machine: VirtualMachine) -> None:
     with machine.running("call", "write", "/tmp/y") as program:
         assert program.pid > 1
     assert program.ends().code == -signal.SIGKILL
 
 
-def test_a_program_that_does_not_end_is_an_error(machine: Machine) -> None:
+def test_a_program_that_does_not_end_is_an_error(machine: VirtualMachine) -> None:
     program = machine.start(CALL, "read", "/dev/kmsg")
     with pytest.raises(MachineError, match="no end of call"):
         program.ends(timeout=0.5)
@@ -100,7 +100,7 @@ def test_a_program_that_does_not_end_is_an_error(machine: Machine) -> None:
 
 def test_a_machine_that_stands_still_is_ended_and_nobody_waits_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.machine.machine.PING_SECONDS", 0.5)
-    with Machine(kernel("6.1")) as frozen:
+    with VirtualMachine(prepare_kernel("6.1")) as frozen:
         program = frozen.start(CALL, "read", "/proc/uptime")
         os.kill(frozen.pid, signal.SIGSTOP)
         with pytest.raises(MachineError, match="no end of call"):

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.machine.conftest import MISTAKES
 from tests.machine.debug import NAME as DEBUG
-from tests.machine.kernels import Kernel, kernel
-from tests.machine.machine import Machine, MachineError
+from tests.machine.kernels import Kernel, prepare_kernel
+from tests.machine.machine import MachineError, VirtualMachine
 
 pytestmark = pytest.mark.shim
 
@@ -31,15 +31,15 @@ with Machine(kernel("5.10")) as machine:
 """
 
 
-def make(machine: Machine, mistake: str) -> None:
+def make(machine: VirtualMachine, mistake: str) -> None:
     """It does not stay: loading it fails."""
     with suppress(OSError):
         machine.insmod(MISTAKES, f"mistake={mistake}")
 
 
 def test_a_warning_of_the_kernel_is_an_error(mistakes: Callable[[Kernel], Path]) -> None:
-    stock = kernel("5.10")
-    with Machine(stock, files={MISTAKES: mistakes(stock)}) as machine:
+    stock = prepare_kernel("5.10")
+    with VirtualMachine(stock, files={MISTAKES: mistakes(stock)}) as machine:
         make(machine, "none")
         machine.assert_quiet()
         make(machine, "warn")
@@ -51,8 +51,8 @@ def test_a_warning_of_the_kernel_is_an_error(mistakes: Callable[[Kernel], Path])
 
 @pytest.mark.timeout(200)
 def test_the_debug_kernel_sees_what_others_do_not(mistakes: Callable[[Kernel], Path]) -> None:
-    debug = kernel(DEBUG)
-    with Machine(debug, files={MISTAKES: mistakes(debug)}) as machine:
+    debug = prepare_kernel(DEBUG)
+    with VirtualMachine(debug, files={MISTAKES: mistakes(debug)}) as machine:
         make(machine, "none")
         machine.assert_quiet()
         # Locks first: whatever KASAN finds ends their proof.
@@ -75,4 +75,4 @@ def test_whoever_is_killed_leaves_no_machine() -> None:
         pid = int(keeper.stdout.readline())
         os.kill(pid, 0)
         keeper.send_signal(signal.SIGKILL)
-    until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of the machine")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of the machine")

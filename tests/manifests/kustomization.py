@@ -24,26 +24,30 @@ SHAPES = ("second-scheduler", "kubeadm")
 FILE = "kustomization.yaml"
 
 
-def documents(path: Path) -> list[Json]:
+def load_documents(path: Path) -> list[Json]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
 
-def rendered(shape: str) -> list[Json]:
-    return documents(MANIFESTS / "rendered" / f"{shape}.yaml")
+def load_rendered(shape: str) -> list[Json]:
+    return load_documents(MANIFESTS / "rendered" / f"{shape}.yaml")
 
 
-def shape(name: str) -> list[Json]:
-    return objects(MANIFESTS / name)
+def load_shape(name: str) -> list[Json]:
+    return load_objects(MANIFESTS / name)
 
 
-def objects(folder: Path) -> list[Json]:
+def load_objects(folder: Path) -> list[Json]:
     """What `kubectl kustomize FOLDER` would print."""
-    wanted = read(folder)
-    made = [item for path in _paths(folder, wanted) for item in (objects(path) if path.is_dir() else documents(path))]
+    wanted = read_kustomization(folder)
+    made = [
+        item
+        for path in _paths(folder, wanted)
+        for item in (load_objects(path) if path.is_dir() else load_documents(path))
+    ]
     made.extend(_config_map(folder, generator) for generator in wanted.pop("configMapGenerator", []))
     for item in made:
         _label(item, wanted.get("labels", []))
-        for container in containers(item):
+        for container in find_containers(item):
             _set_image(container, wanted.get("images", []))
     _point_to_hashed_names(made)
     unknown = set(wanted) - {"apiVersion", "kind", "resources", "images", "labels"}
@@ -52,34 +56,34 @@ def objects(folder: Path) -> list[Json]:
     return made
 
 
-def read(folder: Path) -> dict[str, Json]:
-    (wanted,) = documents(folder / FILE)
+def read_kustomization(folder: Path) -> dict[str, Json]:
+    (wanted,) = load_documents(folder / FILE)
     return dict(wanted)
 
 
 def named_files(folder: Path) -> Iterator[Path]:
     """Every file that the kustomization of `folder` names, itself included, but not what its sub-folders name."""
-    wanted = read(folder)
+    wanted = read_kustomization(folder)
     yield folder / FILE
     yield from (path for path in _paths(folder, wanted) if path.is_file())
     for generator in wanted.get("configMapGenerator", []):
         yield from (folder / name for name in generator["files"])
 
 
-def workload(shape: str, name: str) -> Json:
+def find_workload(shape: str, name: str) -> Json:
     """The Deployment or DaemonSet of that name, as rendered."""
-    (found,) = [item for item in rendered(shape) if template(item) and item["metadata"]["name"] == name]
+    (found,) = [item for item in load_rendered(shape) if find_pod_template(item) and item["metadata"]["name"] == name]
     return found
 
 
-def template(item: Json) -> Json:
+def find_pod_template(item: Json) -> Json:
     """The pod that a workload makes, None of anything else."""
     return item.get("spec", {}).get("template") if item["apiVersion"] == "apps/v1" else None
 
 
-def containers(item: Json) -> list[Json]:
+def find_containers(item: Json) -> list[Json]:
     """All containers of a workload, its sidecars first."""
-    spec = (template(item) or {}).get("spec", {})
+    spec = (find_pod_template(item) or {}).get("spec", {})
     return [*spec.get("initContainers", []), *spec.get("containers", [])]
 
 
@@ -119,7 +123,7 @@ def _point_to_hashed_names(made: list[Json]) -> None:
         if item["kind"] == "ConfigMap"
     }
     for item in made:
-        for volume in (template(item) or {}).get("spec", {}).get("volumes", []):
+        for volume in (find_pod_template(item) or {}).get("spec", {}).get("volumes", []):
             source = volume.get("configMap", {})
             if source.get("name") in hashed:
                 source["name"] = hashed[source["name"]]

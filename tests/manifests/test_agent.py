@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.manifests.kustomization import SHAPES, Json, containers, rendered, template, workload
+from tests.manifests.kustomization import SHAPES, Json, find_containers, find_pod_template, find_workload, load_rendered
 from vrampack.cli.version import VERSION
 
 FOLDERS = {
@@ -27,20 +27,20 @@ LABELS = {
 
 
 def daemon_set(name: str) -> Json:
-    return workload(name, "vrampack-agent")
+    return find_workload(name, "vrampack-agent")
 
 
 def pod(name: str) -> Json:
-    return template(daemon_set(name))["spec"]
+    return find_pod_template(daemon_set(name))["spec"]
 
 
 def agent(name: str) -> Json:
-    (container,) = containers(daemon_set(name))
+    (container,) = find_containers(daemon_set(name))
     return container
 
 
 def settings(name: str) -> Json:
-    (text,) = [item["data"]["agent.yaml"] for item in rendered(name) if "agent.yaml" in item.get("data", {})]
+    (text,) = [item["data"]["agent.yaml"] for item in load_rendered(name) if "agent.yaml" in item.get("data", {})]
     return yaml.safe_load(text)
 
 
@@ -126,7 +126,9 @@ def test_one_node_at_a_time_is_without_its_agent() -> None:
 
 def test_the_quota_lets_an_agent_onto_every_node() -> None:
     assert pod("kubeadm")["priorityClassName"] == "system-node-critical"
-    (quota,) = [item["spec"] for item in rendered("kubeadm") if item["metadata"]["name"] == "vrampack-critical-agents"]
+    (quota,) = [
+        item["spec"] for item in load_rendered("kubeadm") if item["metadata"]["name"] == "vrampack-critical-agents"
+    ]
     assert quota["scopeSelector"]["matchExpressions"] == [
         {"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}
     ]
@@ -136,7 +138,7 @@ def test_the_quota_lets_an_agent_onto_every_node() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_namespace_lets_in_a_pod_that_sees_folders_of_its_node(name: str) -> None:
     """No other profile does. Nothing may run in there that would need it for more."""
-    labels = rendered(name)[0]["metadata"]["labels"]
+    labels = load_rendered(name)[0]["metadata"]["labels"]
     profiles = {key: value for key, value in labels.items() if key.startswith("pod-security.kubernetes.io/")}
     assert profiles == {
         "pod-security.kubernetes.io/enforce": "privileged",

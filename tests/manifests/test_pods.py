@@ -9,8 +9,17 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration
-from tests.e2e.binaries import pinned_version
-from tests.manifests.kustomization import MANIFESTS, SHAPES, Json, containers, objects, rendered, template, workload
+from tests.e2e.binaries import read_pinned_version
+from tests.manifests.kustomization import (
+    MANIFESTS,
+    SHAPES,
+    Json,
+    find_containers,
+    find_pod_template,
+    find_workload,
+    load_objects,
+    load_rendered,
+)
 from vrampack.cards import keys
 from vrampack.cli.version import VERSION
 from vrampack.config.addresses import is_loopback, parse_address
@@ -24,16 +33,16 @@ OF_THE_EXTENDER = {"second-scheduler": "vrampack-scheduler", "kubeadm": "vrampac
 
 
 def pod(name: str) -> Json:
-    return template(workload(name, OF_THE_EXTENDER[name]))["spec"]
+    return find_pod_template(find_workload(name, OF_THE_EXTENDER[name]))["spec"]
 
 
 def every_container(name: str) -> dict[str, Json]:
-    return {made["name"]: made for made in containers(workload(name, OF_THE_EXTENDER[name]))}
+    return {made["name"]: made for made in find_containers(find_workload(name, OF_THE_EXTENDER[name]))}
 
 
 def settings(name: str) -> ExtenderConfiguration:
     """What the extender reads from the ConfigMap that its pod mounts."""
-    (text,) = [item["data"]["extender.yaml"] for item in rendered(name) if "extender.yaml" in item.get("data", {})]
+    (text,) = [item["data"]["extender.yaml"] for item in load_rendered(name) if "extender.yaml" in item.get("data", {})]
     return ExtenderConfiguration.model_validate(yaml.safe_load(text))
 
 
@@ -74,7 +83,7 @@ def test_a_pod_of_ours_needs_nothing_of_ours_to_be_placed(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*SHAPES, "examples"])
 def test_every_image_has_a_tag(name: str) -> None:
-    images = [made["image"] for item in objects(MANIFESTS / name) for made in containers(item)]
+    images = [made["image"] for item in load_objects(MANIFESTS / name) for made in find_containers(item)]
     assert images
     assert [image for image in images if not re.fullmatch(r"[a-z0-9.-]+\.[a-z]+/[^:@]+:[\w.-]+", image)] == []
 
@@ -82,7 +91,7 @@ def test_every_image_has_a_tag(name: str) -> None:
 def test_images_are_the_versions_that_are_tested() -> None:
     assert {made["image"] for made in every_container("second-scheduler").values()} == {
         f"ghcr.io/vrampack/vrampack:{VERSION}",
-        f"registry.k8s.io/kube-scheduler:{pinned_version()}",
+        f"registry.k8s.io/kube-scheduler:{read_pinned_version()}",
     }
     assert every_container("kubeadm")["extender"]["image"] == f"ghcr.io/vrampack/vrampack:{VERSION}"
 
@@ -141,8 +150,8 @@ def test_there_is_time_for_binds_under_way(name: str) -> None:
 
 
 def test_what_selects_the_pods_selects_them() -> None:
-    made = {item["kind"]: item for item in rendered("second-scheduler")}
-    labels = template(made["Deployment"])["metadata"]["labels"]
+    made = {item["kind"]: item for item in load_rendered("second-scheduler")}
+    labels = find_pod_template(made["Deployment"])["metadata"]["labels"]
     assert made["Service"]["spec"]["selector"] == labels
     assert made["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
@@ -152,14 +161,14 @@ def test_what_selects_the_pods_selects_them() -> None:
 
 
 def test_a_drain_leaves_a_replica_and_a_rollout_leaves_both() -> None:
-    made = {item["kind"]: item for item in rendered("second-scheduler")}
+    made = {item["kind"]: item for item in load_rendered("second-scheduler")}
     assert made["Deployment"]["spec"]["replicas"] == 2
     assert made["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
     assert made["Deployment"]["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
 
 
 def test_the_network_lets_in_the_ports_that_answer() -> None:
-    made = {item["kind"]: item for item in rendered("second-scheduler")}
+    made = {item["kind"]: item for item in load_rendered("second-scheduler")}
     ports = {port["containerPort"] for each in every_container("second-scheduler").values() for port in each["ports"]}
     (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
     assert {port["port"] for port in rule["ports"]} == ports
@@ -170,16 +179,16 @@ def test_the_network_lets_in_the_ports_that_answer() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_quota_lets_the_shipped_class_in(name: str) -> None:
     assert pod(name)["priorityClassName"] == "system-cluster-critical"
-    (quota,) = [item["spec"] for item in rendered(name) if item["metadata"]["name"] == "vrampack-critical-pods"]
+    (quota,) = [item["spec"] for item in load_rendered(name) if item["metadata"]["name"] == "vrampack-critical-pods"]
     assert quota["scopeSelector"]["matchExpressions"] == [
         {"scopeName": "PriorityClass", "operator": "In", "values": ["system-cluster-critical"]}
     ]
 
 
 def test_the_first_example_is_two_pods_that_share_a_card() -> None:
-    made = {item["kind"]: item for item in objects(MANIFESTS / "examples")}
+    made = {item["kind"]: item for item in load_objects(MANIFESTS / "examples")}
     example = made["StatefulSet"]
-    (container,) = containers(example)
+    (container,) = find_containers(example)
     assert (example["metadata"]["name"], example["spec"]["replicas"]) == ("app-3g-v1", 2)
     assert example["spec"]["podManagementPolicy"] == "Parallel"
     assert container["resources"]["limits"][keys.MEMORY_RESOURCE] == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.manifests.kustomization import FILE, MANIFESTS, SHAPES, Json, named_files, rendered, shape
+from tests.manifests.kustomization import FILE, MANIFESTS, SHAPES, Json, load_rendered, load_shape, named_files
 
 ON_THE_HOST = {
     MANIFESTS / "kubeadm" / "control-plane" / "scheduler.yaml",
@@ -22,15 +22,15 @@ def identity(item: Json) -> tuple[str, str, str]:
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_rendered_file_is_what_the_sources_say(name: str) -> None:
     """`make render` after every change; the end-to-end tests compare byte by byte with what kubectl renders."""
-    written = {identity(item): item for item in shape(name)}
-    assert {identity(item): item for item in rendered(name)} == written
-    assert len(rendered(name)) == len(written)
+    written = {identity(item): item for item in load_shape(name)}
+    assert {identity(item): item for item in load_rendered(name)} == written
+    assert len(load_rendered(name)) == len(written)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_a_pod_needs_is_applied_before_it(name: str) -> None:
     """In kubectl's own order. Policies may come last: no scheduler of ours is up before they are in force."""
-    kinds = [item["kind"] for item in rendered(name)]
+    kinds = [item["kind"] for item in load_rendered(name)]
     workloads = [place for place, kind in enumerate(kinds) if kind in {"Deployment", "DaemonSet"}]
     needed = [place for place, kind in enumerate(kinds) if kind in NEEDED]
     assert kinds[0] == "Namespace"
@@ -46,5 +46,5 @@ def test_every_file_is_used() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_one_label_finds_everything_that_was_installed(name: str) -> None:
-    without = [identity(item) for item in shape(name) if item["metadata"]["labels"].get(LABEL[0]) != LABEL[1]]
+    without = [identity(item) for item in load_shape(name) if item["metadata"]["labels"].get(LABEL[0]) != LABEL[1]]
     assert without == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.manifests.kustomization import SHAPES, Json, rendered, template
+from tests.manifests.kustomization import SHAPES, Json, find_pod_template, load_rendered
 
 READ = ["get", "list", "watch"]
 EXTENDER = "vrampack-system/vrampack-extender"
@@ -64,7 +64,7 @@ def test_roles_grant_the_allowed_list_and_nothing_else(name: str) -> None:
     """No wildcard, no secret, no pod update, no node proxy: each rule is listed, so an added one fails here."""
     found = {
         (item["kind"], item["metadata"]["name"]): item["rules"]
-        for item in rendered(name)
+        for item in load_rendered(name)
         if item["kind"].endswith("Role")
     }
     assert found == ROLES[name]
@@ -75,7 +75,7 @@ def test_accounts_are_bound_to_the_listed_roles_and_no_other(name: str) -> None:
     """Who is bound to which role: (namespace or empty, role, account)."""
     found = {
         (item["metadata"].get("namespace", ""), item["roleRef"]["name"], f"{who['namespace']}/{who['name']}")
-        for item in rendered(name)
+        for item in load_rendered(name)
         if item["kind"].endswith("RoleBinding")
         for who in item["subjects"]
     }
@@ -85,13 +85,15 @@ def test_accounts_are_bound_to_the_listed_roles_and_no_other(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_accounts_that_run_are_the_ones_that_policies_know(name: str) -> None:
     """The extender's, which may write records, and the agents', which may change their own Node."""
-    made = rendered(name)
+    made = load_rendered(name)
     (policy,) = [
         item for item in made if item["metadata"]["name"] == "vrampack-records" and "variables" in item["spec"]
     ]
     writer = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}["extender"]
     accounts = {item["metadata"]["name"] for item in made if item["kind"] == "ServiceAccount"}
-    assert accounts == {template(item)["spec"]["serviceAccountName"] for item in made if template(item)}
+    assert accounts == {
+        find_pod_template(item)["spec"]["serviceAccountName"] for item in made if find_pod_template(item)
+    }
     assert accounts == {"vrampack-extender", "vrampack-agent"}
     assert writer == "'system:serviceaccount:vrampack-system:vrampack-extender'"
     (policy,) = [
@@ -103,7 +105,7 @@ def test_accounts_that_run_are_the_ones_that_policies_know(name: str) -> None:
 
 def test_the_lease_that_the_role_names_is_the_one_that_the_scheduler_takes() -> None:
     """Kubectl hangs the hash of a ConfigMap on the names in a role, too, where they are the same."""
-    made = rendered("second-scheduler")
+    made = load_rendered("second-scheduler")
     (role,) = [item for item in made if item["kind"] == "Role"]
     (text,) = [item["data"]["scheduler.yaml"] for item in made if "scheduler.yaml" in item.get("data", {})]
     lease = yaml.safe_load(text)["leaderElection"]["resourceName"]

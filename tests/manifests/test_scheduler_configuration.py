@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration
-from tests.manifests.kustomization import MANIFESTS, Json, documents, rendered
+from tests.manifests.kustomization import MANIFESTS, Json, load_documents, load_rendered
 
 ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 SCHEDULERS = ("second-scheduler", "kubeadm")
@@ -18,9 +18,11 @@ SCHEDULERS = ("second-scheduler", "kubeadm")
 
 def configuration(name: str) -> Json:
     if name == "kubeadm":
-        (found,) = documents(ON_THE_HOST / "scheduler.yaml")
+        (found,) = load_documents(ON_THE_HOST / "scheduler.yaml")
         return found
-    (text,) = [item["data"]["scheduler.yaml"] for item in rendered(name) if "scheduler.yaml" in item.get("data", {})]
+    (text,) = [
+        item["data"]["scheduler.yaml"] for item in load_rendered(name) if "scheduler.yaml" in item.get("data", {})
+    ]
     return yaml.safe_load(text)
 
 
@@ -46,7 +48,7 @@ def test_it_says_what_the_extender_relies_on(name: str) -> None:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_the_extender_gives_up_before_the_scheduler_does(name: str) -> None:
     (extender,) = configuration(name)["extenders"]
-    (text,) = [item["data"]["extender.yaml"] for item in rendered(name) if "extender.yaml" in item.get("data", {})]
+    (text,) = [item["data"]["extender.yaml"] for item in load_rendered(name) if "extender.yaml" in item.get("data", {})]
     settings = ExtenderConfiguration.model_validate(yaml.safe_load(text))
     assert settings.deadlines.bind_seconds < float(extender["httpTimeout"].removesuffix("s"))
     assert extender["urlPrefix"] == f"http://{settings.listen.verbs}{settings.listen.url_prefix}"
@@ -86,6 +88,6 @@ def test_the_clusters_own_scheduler_stays_as_it_is_but_for_the_extender() -> Non
 
 
 def test_the_host_patch_only_adds() -> None:
-    (patch,) = documents(ON_THE_HOST / "patches" / "kube-scheduler+json.yaml")
+    (patch,) = load_documents(ON_THE_HOST / "patches" / "kube-scheduler+json.yaml")
     assert [step["op"] for step in patch] == ["add", "add", "add"]
     assert all(step["path"].endswith("/-") for step in patch)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
-from tests.manifests.kustomization import MANIFESTS, Json, documents, read, rendered
+from tests.manifests.kustomization import MANIFESTS, Json, load_documents, load_rendered, read_kustomization
 from vrampack.cards.keys import MEMORY_RESOURCE
 from vrampack.cli.certificates import main as certificates
 from vrampack.cli.version import VERSION
@@ -23,7 +23,7 @@ SINCE_1_33 = ("transformList(", "transformMap(", "transformMapEntry(")
 
 
 def part(kind: str, *, file: str | None = None) -> Json:
-    found = [item for path in (WEBHOOK / "common").glob(file or "*.yaml") for item in documents(path)]
+    found = [item for path in (WEBHOOK / "common").glob(file or "*.yaml") for item in load_documents(path)]
     (only,) = [item for item in found if item["kind"] == kind]
     return only
 
@@ -43,8 +43,10 @@ def expressions(item: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
 
 
 def test_what_refuses_says_it_in_words_of_1_30() -> None:
-    refusing = [item for shape in SHAPES for item in rendered(shape) if item["kind"] == "ValidatingAdmissionPolicy"]
-    refusing += documents(MANIFESTS / "admission" / "optional" / "visible-devices.yaml")
+    refusing = [
+        item for shape in SHAPES for item in load_rendered(shape) if item["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    refusing += load_documents(MANIFESTS / "admission" / "optional" / "visible-devices.yaml")
     said = [text for item in refusing for text in expressions(item)]
     assert len(said) > 50
     assert [text for text in said for word in SINCE_1_33 if word in text] == []
@@ -140,7 +142,7 @@ def test_job_and_cron_job_run_the_same_closed_pod() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_extender_reads_the_certificate_where_it_is_mounted_and_no_other_key(shape: str) -> None:
-    patches = read(WEBHOOK / shape)["patches"]
+    patches = read_kustomization(WEBHOOK / shape)["patches"]
     steps = [step for patch in patches for step in yaml.safe_load(patch["patch"])]
     (mount,) = [step["value"] for step in steps if step["path"].endswith("/volumeMounts/-")]
     (volume,) = [step["value"] for step in steps if step["path"].endswith("/volumes/-")]
@@ -159,4 +161,4 @@ def test_everything_else_is_as_in_the_shape_without_it(shape: str) -> None:
     assert own.admission.scheduler_name == scheduler
     without = own.model_copy(update={"listen": own.listen.model_copy(update={"admission": ""})})
     assert without.model_copy(update={"admission": shipped.admission}) == shipped
-    assert read(WEBHOOK / shape)["images"] == [{"name": "ghcr.io/vrampack/vrampack", "newTag": VERSION}]
+    assert read_kustomization(WEBHOOK / shape)["images"] == [{"name": "ghcr.io/vrampack/vrampack", "newTag": VERSION}]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class Mutation:
     """One line of one file, as it stands there and as it would be a lie; without the spaces before it."""
 
     file: str
@@ -16,7 +16,7 @@ class Break:
     test: str
     """The node id of a fast test that tells it from the truth."""
 
-    def broken(self, text: str) -> str:
+    def mutate(self, text: str) -> str:
         """The file with the line changed. The line stands there once."""
         lines = text.splitlines(keepends=True)
         (at,) = (at for at, line in enumerate(lines) if line.strip() == self.old)
@@ -28,9 +28,9 @@ class Break:
         return self.test.partition("::")[0]
 
 
-def joined(*rooms: Mapping[str, Break]) -> dict[str, Break]:
+def join_mutations(*rooms: Mapping[str, Mutation]) -> dict[str, Mutation]:
     """All rows by name. Raises `ValueError` when a name stands twice."""
-    rows: dict[str, Break] = {}
+    rows: dict[str, Mutation] = {}
     for room in rooms:
         doubled = rows.keys() & room.keys()
         if doubled:

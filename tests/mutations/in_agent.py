@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 FORCED = "tests/agent/test_fence_forced.py"
 OLDER = "tests/agent/test_fence_older.py"
@@ -14,155 +14,155 @@ KILLS = "tests/agent/test_fence_kills.py"
 PLUGIN = "tests/agent/test_plugin.py"
 GRANTS = "tests/cards/test_grants.py"
 
-AGENT: Mapping[str, Break] = {
-    "a pod of another node may start": Break(
+AGENT: Mapping[str, Mutation] = {
+    "a pod of another node may start": Mutation(
         "vrampack/agent/fence.py",
         "_check_origin(pod, self._node)",
         "pass",
         f"{OLDER}::test_a_pod_of_another_node_is_refused",
     ),
-    "a full card takes another pod": Break(
+    "a full card takes another pod": Mutation(
         "vrampack/agent/fence.py",
         "if held[uuid] + asked > cards[uuid].units:",
         "if False:",
         f"{FORCED}::test_both_started_at_once_one_gets_through",
     ),
-    "who passed is judged again": Break(
+    "who passed is judged again": Mutation(
         "vrampack/agent/fence.py",
         "if pod.pod.uid in self._units_by_pod:",
         "if False:",
         f"{AGAIN}::test_who_passed_passes_when_its_card_is_another_one",
     ),
-    "a pod of before admission may start": Break(
+    "a pod of before admission may start": Mutation(
         "vrampack/agent/fence.py",
         "if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):",
         "if pod.pod.request is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
-    "a leave stays with ids that are handed out anew": Break(
+    "a leave stays with ids that are handed out anew": Mutation(
         "vrampack/agent/fence.py",
         "handed = set(ids)",
         "handed: set[str] = set()",
         f"{AGAIN}::test_a_replacement_of_the_same_name_and_ids_is_judged_anew",
     ),
-    "a record need not give what was asked": Break(
+    "a record need not give what was asked": Mutation(
         "vrampack/agent/fence.py",
         "_check_request(pod, container, grant, shares, cards)",
         "pass",
         f"{FORGED}[fewer units for the pod than asked]",
     ),
-    "a container needs no limit": Break(
+    "a container needs no limit": Mutation(
         "vrampack/agent/fence.py",
         "if grant.limits_mib.get(uuid, most + 1) > most:",
         "if grant.limits_mib.get(uuid, 0) > most:",
         f"{FORGED}[no limit at all]",
     ),
-    "a limit may be above the share": Break(
+    "a limit may be above the share": Mutation(
         "vrampack/agent/fence.py",
         "if grant.limits_mib.get(uuid, most + 1) > most:",
         "if uuid not in grant.limits_mib:",
         f"{FORGED}[a limit above the share]",
     ),
-    "a card may be of another node": Break(
+    "a card may be of another node": Mutation(
         "vrampack/agent/fence.py", "if strangers:", "if False:", f"{FORGED}[a card that is not here]"
     ),
-    "only the container that kubelet names is checked": Break(
+    "only the container that kubelet names is checked": Mutation(
         "vrampack/agent/fence.py",
         "names = [start.allocation.container, *(each.name for each in pod.pod.request.containers)]",
         "names = [start.allocation.container]",
         f"{OLDER}::test_a_forged_init_container_keeps_its_pod_from_starting[the whole card]",
     ),
-    "what runs already holds nothing": Break(
+    "what runs already holds nothing": Mutation(
         "vrampack/agent/fence.py",
         "self._units_by_pod[pod.pod.uid] = Counter(_resolve_units(shares, by_uuid) or _count_units_by_ids(mine))",
         "self._units_by_pod[pod.pod.uid] = Counter()",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
-    "a restarted agent begins with an empty book": Break(
+    "a restarted agent begins with an empty book": Mutation(
         "vrampack/agent/app.py",
         "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())",
         "pass",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
-    "every start asks the API server": Break(
+    "every start asks the API server": Mutation(
         "vrampack/agent/starts.py",
         "passed = self._fence.find_admitted(held)",
         "passed: AdmittedStart | None = None",
         f"{AGAIN}::test_with_the_api_server_down_who_passed_restarts_and_nobody_else_starts",
     ),
-    "a namesake on another node is evicted": Break(
+    "a namesake on another node is evicted": Mutation(
         "vrampack/agent/starts.py",
         'if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted',
         "if True:",
         f"{FORCED}::test_a_namesake_on_another_node_is_left_alone",
     ),
-    "who cannot be limited holds its units all the same": Break(
+    "who cannot be limited holds its units all the same": Mutation(
         "vrampack/agent/starts.py",
         "self._fence.withdraw_start(start, passed)",
         "pass",
         f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
     ),
-    "Allocate gives cards to whoever has none": Break(
+    "Allocate gives cards to whoever has none": Mutation(
         "vrampack/agent/plugin.py",
         'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}',
         'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "all"}',
         f"{PLUGIN}::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
-    "Allocate tells the fence nothing": Break(
+    "Allocate tells the fence nothing": Mutation(
         "vrampack/agent/plugin.py",
         "self._prestart.release_ids(ids)",
         "pass",
         f"{AGAIN}::test_a_replacement_of_the_same_name_and_ids_is_judged_anew",
     ),
-    "a refusal is a yes": Break(
+    "a refusal is a yes": Mutation(
         "vrampack/agent/plugin.py",
         "await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)",
         "pass",
         f"{FORCED}::test_both_started_at_once_one_gets_through",
     ),
-    "kubelet is not told that it must ask": Break(
+    "kubelet is not told that it must ask": Mutation(
         "vrampack/agent/plugin.py",
         "PLUGIN_OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)",
         "PLUGIN_OPTIONS = api.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)",
         f"{OLDER}::test_a_pod_without_a_record_is_refused",
     ),
-    "the visible card may be another than the allocation's": Break(
+    "the visible card may be another than the allocation's": Mutation(
         "vrampack/cards/grants.py",
         '_expect(annotations, keys.VISIBLE_DEVICES_PREFIX + container, ",".join(grant.units), strip=f"{keys.CDI_KIND}=")',
         "pass",
         f"{GRANTS}::test_what_is_damaged_or_differs_is_named[all visible]",
     ),
-    "the limit in the environment may be another": Break(
+    "the limit in the environment may be another": Mutation(
         "vrampack/cards/grants.py",
         "if grant.limits_mib:",
         "if False:",
         f"{GRANTS}::test_what_is_damaged_or_differs_is_named[another limit]",
     ),
-    "a pod that is gone holds units when the answer about it was late": Break(
+    "a pod that is gone holds units when the answer about it was late": Mutation(
         "vrampack/agent/pods.py",
         "return None if obj.metadata.uid in self._deleted_uids else to_local_pod(obj, self._resource)",
         "return to_local_pod(obj, self._resource)",
         f"{AGAIN}::test_a_pod_whose_deletion_overtakes_the_answer_about_it_holds_nothing",
     ),
-    "a pod is evicted although room came free": Break(
+    "a pod is evicted although room came free": Mutation(
         "vrampack/agent/refusals.py",
         "if now < refusal.next_attempt_at or not self._is_still_rejected(refusal):",
         "if now < refusal.next_attempt_at:",
         f"{FORCED}::test_a_pod_for_which_room_came_free_is_not_evicted",
     ),
-    "a leaving pod is evicted again and again": Break(
+    "a leaving pod is evicted again and again": Mutation(
         "vrampack/agent/refusals.py",
         "rejected.next_attempt_at = math.inf  # it may take its time to end",
         "pass",
         "tests/agent/test_refusals.py::test_once_evicted_it_is_not_evicted_again_while_it_ends",
     ),
-    "an old list of kubelet's device allocations is taken for a new one": Break(
+    "an old list of kubelet's device allocations is taken for a new one": Mutation(
         "vrampack/agent/podresources.py",
         "self._next_answer = None",
         "pass",
         "tests/agent/test_podresources.py::test_who_asks_while_a_list_is_on_its_way_gets_a_later_one",
     ),
-    "ids of another plugin are taken for ours": Break(
+    "ids of another plugin are taken for ours": Mutation(
         "vrampack/agent/devices.py",
         "return uuid if separator and uuid and number.isascii() and number.isdecimal() else None",
         "return uuid or None",

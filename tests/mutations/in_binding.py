@@ -4,126 +4,126 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 BINDING = "tests/extender/test_binding.py"
 
-BINDINGS: Mapping[str, Break] = {
-    "no answer frees the place": Break(
+BINDINGS: Mapping[str, Mutation] = {
+    "no answer frees the place": Mutation(
         "extender/binding.py",
         'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})',
         'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline", "api_error"})',
         f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
     ),
-    "no answer is a success": Break(
+    "no answer is a success": Mutation(
         "extender/binding.py",
         'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")',
         "return BOUND_OUTCOME",
         f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
     ),
-    "a lost reply is not looked up": Break(
+    "a lost reply is not looked up": Mutation(
         "extender/binding.py",
         "return await self._resolve_no_answer(pod, node_name, error, deadline)",
         'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {error}")',
         f"{BINDING}::test_a_lost_reply_is_looked_up",
     ),
-    "a definite no keeps the place": Break(
+    "a definite no keeps the place": Mutation(
         "extender/binding.py",
         "if earlier is None and outcome.result in REFUSED_RESULTS:",
         "if False:",
         f"{BINDING}::test_a_refused_binding_gives_its_place_back",
     ),
-    "a refused second try frees the place of the first": Break(
+    "a refused second try frees the place of the first": Mutation(
         "extender/binding.py",
         "if earlier is None and outcome.result in REFUSED_RESULTS:",
         "if outcome.result in REFUSED_RESULTS:",
         f"{BINDING}::test_a_refused_retry_keeps_the_place_of_the_first_try",
     ),
-    "nothing is reserved before the Binding is sent": Break(
+    "nothing is reserved before the Binding is sent": Mutation(
         "extender/binding.py",
         "self._ledger.assume(pod, node.name, allocation)",
         "pass",
         f"{BINDING}::test_eight_binds_at_once_never_share_the_last_place",
     ),
-    "a conflict is a success": Break(
+    "a conflict is a success": Mutation(
         "extender/binding.py",
         "return await self._resolve_conflict(pod, node_name, error, deadline)",
         "return BOUND_OUTCOME",
         f"{BINDING}::test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here",
     ),
-    "bound to any node is bound to this one": Break(
+    "bound to any node is bound to this one": Mutation(
         "extender/binding.py",
         "if pod.node_name == node_name and is_by_us:",
         "if is_by_us:",
         f"{BINDING}::test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here",
     ),
-    "a bind that is asked for twice is a no": Break(
+    "a bind that is asked for twice is a no": Mutation(
         "extender/binding.py",
         "if pod.node_name == node_name and is_by_us:",
         "if False:",
         f"{BINDING}::test_a_conflict_over_our_own_binding_to_this_node_is_a_success",
     ),
-    "bound by anybody is bound with our record": Break(
+    "bound by anybody is bound with our record": Mutation(
         "extender/binding.py",
         "is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)",
         "is_by_us = True",
         f"{BINDING}::test_a_pod_that_somebody_else_bound_to_this_node_is_no_success",
     ),
-    "the uid of the call is not compared with the pod's": Break(
+    "the uid of the call is not compared with the pod's": Mutation(
         "extender/binding.py",
         "if seen.uid != args.pod_uid:",
         "if False:",
         f"{BINDING}::test_a_recreated_pod_is_not_bound_by_the_call_for_its_predecessor[seen]",
     ),
-    "the name of the call is not compared with the pod's": Break(
+    "the name of the call is not compared with the pod's": Mutation(
         "extender/binding.py",
         "if pod is None or (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):",
         "if pod is None:",
         f"{BINDING}::test_a_call_that_names_the_uid_of_another_pod_binds_neither",
     ),
-    "every call sends a Binding of its own": Break(
+    "every call sends a Binding of its own": Mutation(
         "extender/binding.py",
         "task = self._binds_in_flight.get(args)",
         "task = None",
         f"{BINDING}::test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind",
     ),
-    "a caller that hangs up takes the Binding with it": Break(
+    "a caller that hangs up takes the Binding with it": Mutation(
         "extender/binding.py",
         "outcome = await asyncio.shield(task)",
         "outcome = await task",
         f"{BINDING}::test_a_caller_that_hangs_up_does_not_stop_the_bind",
     ),
-    "a pod that is being deleted is bound": Break(
+    "a pod that is being deleted is bound": Mutation(
         "extender/binding.py",
         "if pod.is_terminating or pod.is_finished:",
         "if False:",
         f"{BINDING}::test_a_pod_that_is_being_deleted_is_not_bound",
     ),
-    "a Binding is sent after the deadline": Break(
+    "a Binding is sent after the deadline": Mutation(
         "extender/binding.py",
         'return BindOutcome("deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound")',
         "remaining = 1.0",
         f"{BINDING}::test_no_binding_is_sent_after_the_deadline",
     ),
-    "an old answer brings a pod back that is gone": Break(
+    "an old answer brings a pod back that is gone": Mutation(
         "extender/binding.py",
         "if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.get_pod(pod.uid) is known:",
         "if seen is not None and seen.uid == pod.uid and known is not None:",
         f"{BINDING}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
     ),
-    "a second try writes a record of cards that are gone": Break(
+    "a second try writes a record of cards that are gone": Mutation(
         "extender/binding.py",
         "is_again = earlier is not None and _has_cards(node, earlier.allocation)",
         "is_again = earlier is not None",
         f"{BINDING}::test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new",
     ),
-    "a container is bound that will see no card": Break(
+    "a container is bound that will see no card": Mutation(
         "extender/binding.py",
         'if node.injection == "exact" and not node.legacy and not pod_request.has_references:',
         "if False:",
         f"{BINDING}::test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card",
     ),
-    "a place that nobody confirms is never looked up": Break(
+    "a place that nobody confirms is never looked up": Mutation(
         "extender/binding.py",
         "if now >= due and key not in under_way:",
         "if False:",

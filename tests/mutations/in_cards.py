@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 FITS = "tests/cards/test_fit.py::test_all_cards_that_would_do_are_named_by_index"
 REFUSED = "tests/cards/test_fit.py::test_every_refusal_has_its_reason"
@@ -13,146 +13,146 @@ UNITS = "tests/cards/test_units.py"
 RECORDS = "tests/cards/test_records.py"
 LEDGER = "tests/extender/test_ledger.py"
 
-CARDS: Mapping[str, Break] = {
-    "a card that a request fills is too small": Break(
+CARDS: Mapping[str, Mutation] = {
+    "a card that a request fills is too small": Mutation(
         "vrampack/cards/fit.py",
         "return card.free_units >= request.units",
         "return card.free_units > request.units",
         f"{FITS}[exactly the room left]",
     ),
-    "an unhealthy card is used": Break(
+    "an unhealthy card is used": Mutation(
         "vrampack/cards/node.py",
         "return self.healthy and not self.cordoned",
         "return not self.cordoned",
         f"{REFUSED}[unhealthy]",
     ),
-    "a cordoned card is used": Break(
+    "a cordoned card is used": Mutation(
         "vrampack/cards/node.py",
         "return self.healthy and not self.cordoned",
         "return self.healthy",
         f"{REFUSED}[cordoned]",
     ),
-    "a whole card is given where somebody is on it": Break(
+    "a whole card is given where somebody is on it": Mutation(
         "vrampack/cards/fit.py",
         "return card.used_units == 0",
         "return card.free_units >= request.units",
         f"{REFUSED}[no card empty]",
     ),
-    "one card is enough for who asks for two": Break(
+    "one card is enough for who asks for two": Mutation(
         "vrampack/cards/fit.py",
         "if len(usable) >= request.count:",
         "if usable:",
         f"{REFUSED}[one of two cards full]",
     ),
-    "any model of card will do": Break(
+    "any model of card will do": Mutation(
         "vrampack/cards/fit.py",
         "cards = [card for card in cards if _is_of_model(card, request)]",
         "pass",
         f"{REFUSED}[another model]",
     ),
-    "any card will do for who names its uuid": Break(
+    "any card will do for who names its uuid": Mutation(
         "vrampack/cards/fit.py",
         "cards = [card for card in cards if _is_requested_card(card, request)]",
         "pass",
         f"{REFUSED}[another uuid]",
     ),
-    "a request that cannot be read is placed": Break(
+    "a request that cannot be read is placed": Mutation(
         "vrampack/cards/fit.py",
         "return Unfit(UnfitReason.NOT_VALID)",
         "return cards",
         f"{REFUSED}[not valid]",
     ),
-    "an over-committed card has negative room": Break(
+    "an over-committed card has negative room": Mutation(
         "vrampack/cards/node.py",
         "return max(0, self.units - self.used_units)",
         "return self.units - self.used_units",
         f"{LEDGER}::test_free_never_goes_below_zero_and_overcommitment_is_a_flag",
     ),
-    "a node that counts in other units is used": Break(
+    "a node that counts in other units is used": Mutation(
         "vrampack/cards/node.py",
         "problem=facts.problem or _unit_problem(facts, unit_mib),",
         "problem=facts.problem,",
         f"{LEDGER}::test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused",
     ),
-    "init containers hold nothing": Break(
+    "init containers hold nothing": Mutation(
         "vrampack/cards/request.py",
         "return max(running + sidecars, peak)",
         "return running + sidecars",
         f"{REQUEST}::test_units_held_for_life",
     ),
-    "init containers are added up though they run one by one": Break(
+    "init containers are added up though they run one by one": Mutation(
         "vrampack/cards/request.py",
         "peak = max(peak, ask.units + sidecars)",
         "peak += ask.units + sidecars",
         f"{REQUEST}::test_units_held_for_life",
     ),
-    "a sidecar takes nothing beside the init containers after it": Break(
+    "a sidecar takes nothing beside the init containers after it": Mutation(
         "vrampack/cards/request.py",
         "peak = max(peak, ask.units + sidecars)",
         "peak = max(peak, ask.units)",
         f"{REQUEST}::test_units_held_for_life",
     ),
-    "units that do not divide by the cards are rounded away": Break(
+    "units that do not divide by the cards are rounded away": Mutation(
         "vrampack/cards/request.py",
         "if ask.units % count:",
         "if False:",
         f"{REQUEST}::test_every_containers_units_must_divide",
     ),
-    "half a unit is no unit": Break(
+    "half a unit is no unit": Mutation(
         "vrampack/cards/units.py",
         "if value.denominator != 1:",
         "if False:",
         f"{UNITS}::test_what_is_no_whole_number_of_units_says_why",
     ),
-    "limits are rounded up, and together are more than the card": Break(
+    "limits are rounded up, and together are more than the card": Mutation(
         "vrampack/cards/units.py",
         "return max(0, memory_mib - reserve_mib) * given_units // card_units",
         "return round(max(0, memory_mib - reserve_mib) * given_units / card_units)",
         f"{UNITS}::test_limit_of_a_container",
     ),
-    "the reserve is not kept back": Break(
+    "the reserve is not kept back": Mutation(
         "vrampack/cards/units.py",
         "return max(0, memory_mib - reserve_mib) * given_units // card_units",
         "return memory_mib * given_units // card_units",
         f"{RECORDS}::test_the_reserve_lowers_every_limit",
     ),
-    "a card has a unit more than its memory": Break(
+    "a card has a unit more than its memory": Mutation(
         "vrampack/cards/units.py",
         "return memory_mib // unit_mib",
         "return -(-memory_mib // unit_mib)",
         f"{UNITS}::test_units_of_a_card",
     ),
-    "the container is shown a card by its index, not by its uuid": Break(
+    "the container is shown a card by its index, not by its uuid": Mutation(
         "vrampack/cards/records.py",
         'return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid',
         "return str(index)",
         f"{RECORDS}::test_one_card",
     ),
-    "of two cards the larger one limits": Break(
+    "of two cards the larger one limits": Mutation(
         "vrampack/cards/records.py",
         "record[keys.LIMIT_MIB_PREFIX + name] = str(min(limits))",
         "record[keys.LIMIT_MIB_PREFIX + name] = str(max(limits))",
         f"{RECORDS}::test_two_cards_by_index_with_the_smaller_limit_and_without_an_index_of_one",
     ),
-    "a whole card is written down as what was asked of it": Break(
+    "a whole card is written down as what was asked of it": Mutation(
         "vrampack/cards/allocation.py",
         "AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)",
         "AllocatedCard(card.index, request.units, card.uuid, request.whole)",
         f"{RECORDS}::test_a_whole_card_holds_all_units_and_limits_nothing",
     ),
-    "a damaged record is no record": Break(
+    "a damaged record is no record": Mutation(
         "vrampack/cards/records.py",
         "return UnreadableRecord(key, str(error))",
         "return None",
         "tests/cards/test_records_read.py::test_it_wins_even_when_it_cannot_be_read",
     ),
-    "a record's card is found by its index, whatever card is there now": Break(
+    "a record's card is found by its index, whatever card is there now": Mutation(
         "vrampack/cards/holding.py",
         "index = indices.get(share.index if facts.legacy or share.uuid is None else share.uuid)",
         "index = indices.get(share.index)",
         f"{LEDGER}::test_an_agent_node_places_records_by_uuid_whatever_their_index_says",
     ),
-    "a pod without a record holds nothing": Break(
+    "a pod without a record holds nothing": Mutation(
         "vrampack/cards/holding.py",
         "return Hold(pod, state, _count_on_every_card(pod, shares, facts), _explain_unplaced(pod.record))",
         "return Hold(pod, state, {}, _explain_unplaced(pod.record))",

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 BACK_END = "vrampack/agent/limits/kmod/backend.py"
 TESTS = "tests/agent/limits/kmod/test_backend.py"
 
-KMOD: Mapping[str, Break] = {
-    "a limit that was changed never reaches the module": Break(
+KMOD: Mapping[str, Mutation] = {
+    "a limit that was changed never reaches the module": Mutation(
         BACK_END,
         "if minor in listed.cards and listed.cards[minor].limit_bytes != size_bytes:",
         "if False:",
         f"{TESTS}::test_a_limit_that_changed_is_pushed",
     ),
-    "a container that runs gets a second budget beside its pod's": Break(
+    "a container that runs gets a second budget beside its pod's": Mutation(
         BACK_END,
         "elif may_add and not (each.is_added_by_hook and each.uid in uids):",
         "elif may_add:",
         f"{TESTS}::test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget",
     ),
-    "who is gone is forgotten with files still open": Break(
+    "who is gone is forgotten with files still open": Mutation(
         BACK_END,
         "if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._is_owner_gone(uid):",
         "if _OWNER_UID.fullmatch(uid) and self._is_owner_gone(uid):",
         f"{TESTS}::test_who_is_gone_is_forgotten_when_nothing_is_open_any_more",
     ),
-    "instances that people made are removed": Break(
+    "instances that people made are removed": Mutation(
         BACK_END,
         "if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._is_owner_gone(uid):",
         "if not listed[name].files and self._is_owner_gone(uid):",
         f"{TESTS}::test_instances_of_people_are_left_alone",
     ),
-    "a module that holds nobody lets containers start": Break(
+    "a module that holds nobody lets containers start": Mutation(
         BACK_END,
         "problem = find_module_problem(self._client.read_state(), self._driver_version())",
         'problem = ""',

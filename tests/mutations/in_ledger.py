@@ -4,147 +4,147 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
 ROOM = "tests/extender/test_ledger_room.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
 
-LEDGERS: Mapping[str, Break] = {
-    "a reservation is not counted": Break(
+LEDGERS: Mapping[str, Mutation] = {
+    "a reservation is not counted": Mutation(
         "extender/ledger.py",
         "self._reserved[node_name].add(pod.uid)",
         "pass",
         f"{LEDGER}::test_assume_holds_the_place_at_once",
     ),
-    "a refused bind keeps its place": Break(
+    "a refused bind keeps its place": Mutation(
         "extender/ledger.py",
         "if self._reservations.pop((uid, node_name), None) is not None:",
         "if self._reservations.get((uid, node_name)) is None:",
         f"{LEDGER}::test_forget_gives_it_back",
     ),
-    "a pod that is leaving has left": Break(
+    "a pod that is leaving has left": Mutation(
         "extender/ledger.py",
         "if pod.is_finished or not pod.can_hold_memory:",
         "if pod.is_finished or pod.is_terminating or not pod.can_hold_memory:",
         f"{LEDGER}::test_a_terminating_pod_holds_its_memory_until_it_is_gone",
     ),
-    "a finished pod holds its memory for ever": Break(
+    "a finished pod holds its memory for ever": Mutation(
         "extender/ledger.py",
         "if pod.is_finished or not pod.can_hold_memory:",
         "if not pod.can_hold_memory:",
         f"{LEDGER}::test_a_finished_pod_holds_nothing",
     ),
-    "an old event takes a binding back": Break(
+    "an old event takes a binding back": Mutation(
         "extender/ledger.py",
         "if known is None or not pod.is_older_than(known):",
         "if True:",
         f"{LEDGER}::test_an_older_event_takes_nothing_back",
     ),
-    "an old list takes back what a look-up showed": Break(
+    "an old list takes back what a look-up showed": Mutation(
         "extender/ledger.py",
         "if pod.uid in self._fetched:",
         "if False:",
         f"{LEDGER}::test_a_list_that_began_before_a_look_up_takes_nothing_back",
     ),
-    "a list takes nothing away": Break(
+    "a list takes nothing away": Mutation(
         "extender/ledger.py",
         "for uid in baseline.pods - listed:",
         "for uid in ():",
         f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
     ),
-    "a list leaves the places of pods that it lacks": Break(
+    "a list leaves the places of pods that it lacks": Mutation(
         "extender/ledger.py",
         "if uid not in listed:",
         "if False:",
         f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
     ),
-    "a confirmed place counts beside its record": Break(
+    "a confirmed place counts beside its record": Mutation(
         "extender/ledger.py",
         "touched |= self._drop_reservations(pod.uid)",
         "pass",
         f"{LEDGER}::test_from_bound_on_the_record_counts_and_not_the_reservation",
     ),
-    "a pod finds free what it holds itself": Break(
+    "a pod finds free what it holds itself": Mutation(
         "extender/ledger.py",
         "if uid in self._reserved.get(name, ()):",
         "if True:",
         f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
     ),
-    "nobody is told which node changed": Break(
+    "nobody is told which node changed": Mutation(
         "extender/ledger.py",
         "self._changed[name] = self.generation",
         "pass",
         f"{LEDGER}::test_every_change_raises_the_generation_and_names_its_node",
     ),
-    "room that a pod leaves raises no capacity generation": Break(
+    "room that a pod leaves raises no capacity generation": Mutation(
         "extender/ledger.py",
         "if has_gained_capacity(before, node):",
         "if before is None:",
         f"{ROOM}::test_a_pod_that_is_gone_gives_room",
     ),
-    "another policy lets nobody be asked again": Break(
+    "another policy lets nobody be asked again": Mutation(
         "extender/ledger.py",
         "self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)",
         "pass",
         f"{ROOM}::test_another_policy_gives_room_everywhere",
     ),
-    "half a list is trusted": Break(
+    "half a list is trusted": Mutation(
         "extender/sync.py",
         "if not self._listed[resource].is_set():",
         "if not any(each.is_set() for each in self._listed.values()) or resource not in self._activity_at:",
         f"{SYNC}::test_nothing_is_trusted_before_both_lists_ended",
     ),
-    "a ledger that nobody feeds is trusted": Break(
+    "a ledger that nobody feeds is trusted": Mutation(
         "extender/sync.py",
         "if silence > self._stale_seconds:",
         "if False:",
         f"{SYNC}::test_two_minutes_of_silence_are_too_much",
     ),
-    "a pod that cannot be decoded is taken for gone": Break(
+    "a pod that cannot be decoded is taken for gone": Mutation(
         "extender/sync.py",
         "self._listed.add(reference.uid)",
         "pass",
         f"{SYNC}::test_a_pod_that_can_no_longer_be_decoded_goes_on_holding_its_memory",
     ),
-    "a node that a list lacks stays": Break(
+    "a node that a list lacks stays": Mutation(
         "extender/sync.py",
         "for name in self._known_names - self._listed:",
         "for name in ():",
         f"{SYNC}::test_a_node_that_a_list_lacks_is_gone",
     ),
-    "a watch begins again where the first one began": Break(
+    "a watch begins again where the first one began": Mutation(
         "vrampack/kube/reflector.py",
         "self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version",
         "pass",
         "tests/kube/test_reflector.py::test_a_bookmark_is_a_word_and_advances_the_version",
     ),
-    "410 is any refusal": Break(
+    "410 is any refusal": Mutation(
         "vrampack/kube/client.py",
         "if code == 410:  # noqa: PLR2004 - HTTP's own number",
         "if False:",
         f"{CLIENT}::test_410_asks_for_a_new_list",
     ),
-    "a server error is a definite no": Break(
+    "a server error is a definite no": Mutation(
         "vrampack/kube/client.py",
         "if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers",
         "if 400 <= code:",
         f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[500]",
     ),
-    "no status is an error": Break(
+    "no status is an error": Mutation(
         "vrampack/kube/client.py",
         "if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers",
         "if False:",
         f"{CLIENT}::test_4xx_is_a_definite_no",
     ),
-    "a Binding is for whoever has the name": Break(
+    "a Binding is for whoever has the name": Mutation(
         "vrampack/kube/client.py",
         'metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}',
         'metadata: dict[str, object] = {"name": name, "namespace": namespace}',
         f"{CLIENT}::test_a_pod_of_another_uid_is_refused_and_nothing_is_written",
     ),
-    "a kick is for whoever has the name": Break(
+    "a kick is for whoever has the name": Mutation(
         "vrampack/kube/client.py",
         'body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}',
         'body = {"metadata": {"annotations": dict(annotations)}}',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 ROOM = "vrampack/agent/limits/preload"
 TESTS = "tests/agent/limits/preload"
@@ -13,86 +13,86 @@ RESTART = f"{TESTS}/test_restart.py"
 LEAVING = f"{TESTS}/test_leaving.py"
 JOURNAL = f"{TESTS}/test_journal.py"
 
-PRELOAD: Mapping[str, Break] = {
-    "a process is held to the limit alone, not with the others of its container": Break(
+PRELOAD: Mapping[str, Mutation] = {
+    "a process is held to the limit alone, not with the others of its container": Mutation(
         f"{ROOM}/ledger.py",
         "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         "return more_bytes <= 0 or wanted_bytes <= limit_bytes",
         f"{SERVER}::test_a_process_may_hold_up_to_the_limit_of_its_container",
     ),
-    "what is above a lowered limit cannot even become less": Break(
+    "what is above a lowered limit cannot even become less": Mutation(
         f"{ROOM}/ledger.py",
         "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         "return self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         f"{SERVER}::test_what_a_process_holds_already_is_a_fact_above_the_limit_too",
     ),
-    "of several cards that may be meant the first is taken": Break(
+    "of several cards that may be meant the first is taken": Mutation(
         f"{ROOM}/answers.py",
         "return meant[0] if len(meant) == 1 else None",
         "return meant[0] if meant else None",
         f"{SERVER}::test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can",
     ),
-    "what a dying process still has is given to the next": Break(
+    "what a dying process still has is given to the next": Mutation(
         f"{ROOM}/server.py",
         "elif peers.is_ending(connection.process):",
         "elif False:",
         f"{LEAVING}::test_what_it_holds_is_given_to_nobody_until_it_has_ended",
     ),
-    "who could have it in a moment is refused at once": Break(
+    "who could have it in a moment is refused at once": Mutation(
         f"{ROOM}/server.py",
         "is_hopeful = connection.owner in self._exiting.values() and not self._was_past_deadline(connection)",
         "is_hopeful = False",
         f"{LEAVING}::test_what_it_holds_is_given_to_nobody_until_it_has_ended",
     ),
-    "garbage gives back what its process holds": Break(
+    "garbage gives back what its process holds": Mutation(
         f"{ROOM}/server.py",
         'log.warning("process disconnected pid=%s reason=%s", connection.process.pid, error)',
         "self._ledger.remove_process(connection.process)",
         f"{SERVER}::test_who_is_hung_up_on_holds_what_it_held_until_it_ends",
     ),
-    "nobody waits who asks too fast": Break(
+    "nobody waits who asks too fast": Mutation(
         f"{ROOM}/buckets.py",
         "return max(0.0, -bucket.tokens / self._per_second)",
         "return 0.0",
         f"{SERVER}::test_who_asks_too_fast_waits_and_holds_up_nobody_else",
     ),
-    "one container may have every connection": Break(
+    "one container may have every connection": Mutation(
         f"{ROOM}/server.py",
         "if peer is None or self._connection_counts[peer.owner] >= self._rate_limits.max_connections:",
         "if peer is None:",
         f"{SERVER}::test_a_container_cannot_take_all_connections",
     ),
-    "two agents write one file": Break(
+    "two agents write one file": Mutation(
         f"{ROOM}/journal.py",
         "fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         f"{JOURNAL}::test_two_agents_never_write_one",
     ),
-    "a damaged record is believed": Break(
+    "a damaged record is believed": Mutation(
         f"{ROOM}/journal.py",
         "if not held_bytes or zlib.crc32(IDENTITY.pack(started_ticks, *names), pid) != check:",
         "if not held_bytes:",
         f"{JOURNAL}::test_a_byte_that_is_another_one_takes_no_more_than_its_record",
     ),
-    "a file of another boot is believed": Break(
+    "a file of another boot is believed": Mutation(
         f"{ROOM}/journal.py",
         'return "" if boot_id.rstrip(b"\\0") == self._boot_id else "of another boot"',
         'return ""',
         f"{JOURNAL}::test_a_file_of_another_kind_is_begun_anew_and_said",
     ),
-    "a process with a number of before is taken for it": Break(
+    "a process with a number of before is taken for it": Mutation(
         f"{ROOM}/peers.py",
         "if read_start_ticks(process.pid) != process.started_ticks or has_ended(pidfd):",
         "if has_ended(pidfd):",
         f"{RESTART}::test_another_process_with_a_number_of_before_is_not_taken_for_it",
     ),
-    "a record that the fence would refuse is followed": Break(
+    "a record that the fence would refuse is followed": Mutation(
         "vrampack/agent/enforcement.py",
         "return shown if known[2] else admitted",
         "return shown",
         "tests/agent/test_enforcement.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
     ),
-    "a limit is never changed while its pod runs": Break(
+    "a limit is never changed while its pod runs": Mutation(
         "vrampack/agent/enforcement.py",
         "return shown if known[2] else admitted",
         "return admitted",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.mutations.breaks import Break
+from tests.mutations.breaks import Mutation
 
 POLICIES = "tests/policies/test_policies.py"
 ENGINE = "tests/policies/test_engine.py"
@@ -15,170 +15,170 @@ DECIDING = "tests/extender/test_deciding.py"
 VICTIMS = "tests/extender/test_victims.py"
 PREEMPTION = "tests/extender/test_preemption.py"
 
-VERBS: Mapping[str, Break] = {
-    "binpack takes the emptiest card": Break(
+VERBS: Mapping[str, Mutation] = {
+    "binpack takes the emptiest card": Mutation(
         "policies/binpack.py",
         "tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])",
         "tightest = tuple(sorted(fitting, key=lambda card: (-card.free_units, card.index))[: request.count])",
         f"{POLICIES}::test_cards_within_a_node[binpack: the fuller card]",
     ),
-    "binpack takes the node with the emptiest card": Break(
+    "binpack takes the node with the emptiest card": Mutation(
         "policies/binpack.py",
         "return ScoredCards(-sum(card.free_units for card in tightest), tightest)",
         "return ScoredCards(sum(card.free_units for card in tightest), tightest)",
         f"{POLICIES}::test_order_of_nodes[binpack: least left on the card]",
     ),
-    "spread looks at units, not at shares": Break(
+    "spread looks at units, not at shares": Mutation(
         "policies/spread.py",
         "return 1.0 if request.whole else (card.used_units + request.units) / card.units",
         "return 1.0 if request.whole else -card.free_units",
         f"{POLICIES}::test_cards_within_a_node[spread: mixed cards]",
     ),
-    "equal nodes are in the order in which they were asked": Break(
+    "equal nodes are in the order in which they were asked": Mutation(
         "policies/judging.py",
         "return [name for _, name in sorted(fitting)]",
         "return [name for _, name in sorted(fitting, key=lambda each: each[0])]",
         f"{POLICIES}::test_equal_nodes_are_ordered_by_name",
     ),
-    "of equal nodes the last by name is the best": Break(
+    "of equal nodes the last by name is the best": Mutation(
         "policies/tables.py",
         "found += ((score, name) for name in nsmallest(count - len(found), buckets[score] & candidates))",
         "found += ((score, name) for name in sorted(buckets[score] & candidates)[: -count - 1 : -1])",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
-    "a pod has any policy it wishes": Break(
+    "a pod has any policy it wishes": Mutation(
         "policies/tuning.py",
         "return next((name for name in self.allowed if name == wish), self.default)",
         'return next((name for name in ("binpack", "spread", "node-binpack") if name == wish), self.default)',
         f"{ENGINE}::test_a_pods_policy_is_a_wish_within_what_is_allowed[nothing is allowed]",
     ),
-    "what fits is answered in the order of names": Break(
+    "what fits is answered in the order of names": Mutation(
         "policies/tables.py",
         "passed = [name for name in others if name in self._fitting]",
         "passed = sorted(name for name in others if name in self._fitting)",
         f"{ENGINE}::test_names_that_fit_are_answered_in_the_order_asked",
     ),
-    "a node that nobody has seen is left out of the answer": Break(
+    "a node that nobody has seen is left out of the answer": Mutation(
         "policies/tables.py",
         "unseen = distinct.difference(self._fitting, self._unresolvable)",
         "unseen: set[str] = set()",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_judged_anew",
     ),
-    "a table is good for ever": Break(
+    "a table is good for ever": Mutation(
         "policies/engine.py",
         "self._update_verdict(table, name, request, policy)",
         "pass",
         f"{ENGINE}::test_a_changed_node_is_judged_anew",
     ),
-    "what one pod finds is told to nobody, not even to it": Break(
+    "what one pod finds is told to nobody, not even to it": Mutation(
         "policies/engine.py",
         "return table if not special else table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
         "return table",
         f"{ENGINE}::test_what_one_pod_finds_is_told_to_nobody_else",
     ),
-    "full and never are told the wrong way round": Break(
+    "full and never are told the wrong way round": Mutation(
         "extender/verbs.py",
         "result = FilterResult(node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable)",
         "result = FilterResult(node_names=outcome.passed, failed=outcome.unresolvable, unresolvable=outcome.unschedulable)",
         f"{RECORDED}::test_filter_is_answered_as_the_oracle_says",
     ),
-    "the second best node scores nearly as much as the best": Break(
+    "the second best node scores nearly as much as the best": Mutation(
         "extender/verbs.py",
         "SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)",
         "SCORES = (MAX_SCORE, 9, 8, 7, 6, 5)",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
-    "the best node scores least": Break(
+    "the best node scores least": Mutation(
         "extender/verbs.py",
         "return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))",
         "return VerbResponse(encode_json([HostPriority(*each) for each in zip(reversed(best), SCORES, strict=False)]))",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
-    "a running pod that is resized is told to go": Break(
+    "a running pod that is resized is told to go": Mutation(
         "extender/verbs.py",
         "return self._build_filter_response(found.with_node_passed(pod.node_name, names) if pod.node_name in names else found)",
         "return self._build_filter_response(found)",
         "tests/extender/test_routes.py::test_a_running_pod_that_is_resized_in_place_passes_where_it_runs",
     ),
-    "filter decides for a pod that prefers nodes by something else": Break(
+    "filter decides for a pod that prefers nodes by something else": Mutation(
         "extender/verbs.py",
         'return decide == "filter" or (decide == "auto" and not scheduling_request.prefers_nodes)',
         'return decide in ("filter", "auto")',
         f"{DECIDING}::test_auto_lets_the_scheduler_score_where_a_pod_prefers_nodes",
     ),
-    "a promise to one pod refuses another": Break(
+    "a promise to one pod refuses another": Mutation(
         "policies/engine.py",
         "return beside if isinstance(beside, ScoredCards) else self._evaluate(node, pod_request)",
         "return beside",
         f"{PROMISES}::test_a_promise_refuses_nobody",
     ),
-    "a promise never ends": Break(
+    "a promise never ends": Mutation(
         "extender/promises.py",
         "if self.get_age_seconds(oldest) < SOFT_RESERVATION_SECONDS:",
         "if oldest:",
         f"{PROMISES}::test_a_promise_ends[2 seconds]",
     ),
-    "a promise on one node is kept on another": Break(
+    "a promise on one node is kept on another": Mutation(
         "policies/engine.py",
         "if own is not None and own.node_name == name:",
         "if own is not None:",
         f"{PROMISES}::test_a_promise_on_another_node_says_nothing_about_this_one",
     ),
-    "who was promised two cards is given the one that is left": Break(
+    "who was promised two cards is given the one that is left": Mutation(
         "policies/engine.py",
         "if len(cards) == len(own.cards) == pod_request.card_request.count:",
         "if cards:",
         f"{PROMISES}::test_half_a_promise_is_worth_nothing",
     ),
-    "a no outlives the room that came": Break(
+    "a no outlives the room that came": Mutation(
         "extender/noes.py",
         "is_current = capacity_generation == self.capacity_generation",
         "is_current = True",
         f"{NOES}::test_room_that_is_gained_ends_it",
     ),
-    "a no is for any nodes": Break(
+    "a no is for any nodes": Mutation(
         "extender/noes.py",
         "return is_current and len(names) == len(self.names) and self.names.issuperset(names)",
         "return is_current",
         f"{NOES}::test_other_names_are_another_question",
     ),
-    "a node on which the pod failed is named first": Break(
+    "a node on which the pod failed is named first": Mutation(
         "policies/engine.py",
         "ranked.append((2 if name in avoided else tier, score, name))",
         "ranked.append((-1 if name in avoided else tier, score, name))",
         f"{DECIDING}::test_a_node_named_in_vain_comes_last_for_that_pod",
     ),
-    "a node on which the pod failed once is avoided for ever": Break(
+    "a node on which the pod failed once is avoided for ever": Mutation(
         "extender/attempts.py",
         "return frozenset(name for name, each in tries.avoided_nodes.items() if now < each.until)",
         "return frozenset(name for name, each in tries.avoided_nodes.items() if now)",
         f"{DECIDING}::test_after_a_while_it_is_as_good_as_before",
     ),
-    "a pod of equal priority is evicted": Break(
+    "a pod of equal priority is evicted": Mutation(
         "extender/victims.py",
         'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
         'hold for hold in staying if hold.state == "bound" and hold.pod.priority <= priority and _list_missing_cards(hold, missing)',
         f"{VICTIMS}::test_victims[never an equal priority]",
     ),
-    "a pod is evicted from a place that it may never get": Break(
+    "a pod is evicted from a place that it may never get": Mutation(
         "extender/victims.py",
         'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
         "hold for hold in staying if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
         f"{VICTIMS}::test_victims[reserved places stay]",
     ),
-    "a proposed victim of equal priority is let pass": Break(
+    "a proposed victim of equal priority is let pass": Mutation(
         "extender/preemption.py",
         "if any(victim.priority >= pod.priority for victim in known):",
         "if any(victim.priority > pod.priority for victim in known):",
         f"{PREEMPTION}::test_preempt[a proposed one is not lower]",
     ),
-    "a pod that may not preempt does": Break(
+    "a pod that may not preempt does": Mutation(
         "extender/preemption.py",
         "victims = self._find_node_victims(name, proposed, pod) if proposal.may_preempt else None",
         "victims = self._find_node_victims(name, proposed, pod)",
         f"{PREEMPTION}::test_a_pod_that_may_not_preempt_is_given_no_node",
     ),
-    "what a pod asks and its priority are believed from the call": Break(
+    "what a pod asks and its priority are believed from the call": Mutation(
         "extender/preemption.py",
         "pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod",
         "pod = proposal.pod",

@@ -19,7 +19,7 @@ from py_compile import PycInvalidationMode
 import pytest
 import yaml
 
-from tests.mutations.breaks import Break, joined
+from tests.mutations.breaks import Mutation, join_mutations
 from tests.mutations.in_agent import AGENT
 from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
@@ -43,7 +43,7 @@ COPIED = [
 SECONDS = 60
 """A test takes less than one and its process two; more is a break that hangs."""
 
-BREAKS = joined(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS, AGENT, PRELOAD, KMOD, HOSTS)
+BREAKS = join_mutations(CARDS, LEDGERS, BINDINGS, VERBS, WAITING, DOORS, AGENT, PRELOAD, KMOD, HOSTS)
 
 
 class Copy:
@@ -81,11 +81,11 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 
 
 @pytest.mark.parametrize("row", BREAKS.values(), ids=BREAKS)
-def test_the_line_is_there_and_can_be_broken(row: Break) -> None:
+def test_the_line_is_there_and_can_be_broken(row: Mutation) -> None:
     """Once, and what it becomes can still be read: a file that is no Python would fail any test."""
     text = (ROOT / row.file).read_text()
     assert [line.strip() for line in text.splitlines()].count(row.old) == 1
-    broken = row.broken(text)
+    broken = row.mutate(text)
     assert broken != text
     if row.file.endswith(".py"):
         compile(broken, row.file, "exec")
@@ -95,7 +95,7 @@ def test_the_line_is_there_and_can_be_broken(row: Break) -> None:
 
 
 @pytest.mark.parametrize("row", BREAKS.values(), ids=BREAKS)
-def test_the_test_that_must_notice_is_there(row: Break) -> None:
+def test_the_test_that_must_notice_is_there(row: Mutation) -> None:
     """Cases of a table have names that only a run knows: one that is not there makes the run of all of them fail."""
     name = row.test.partition("::")[2].partition("[")[0]
     tree = ast.parse((ROOT / row.test_file).read_text())
@@ -111,11 +111,11 @@ def test_unbroken_all_of_them_pass(copy: Copy) -> None:
 
 @pytest.mark.mutation
 @pytest.mark.parametrize("row", BREAKS.values(), ids=BREAKS)
-def test_it_is_noticed(row: Break, copy: Copy) -> None:
+def test_it_is_noticed(row: Mutation, copy: Copy) -> None:
     """By what the test says, or by another error of ours than it wants: a break that makes Python stumble shows nothing."""
     file = copy.path / row.file
     text = file.read_text()
-    file.write_text(row.broken(text))
+    file.write_text(row.mutate(text))
     try:
         run = copy.run([row.test])
     finally:

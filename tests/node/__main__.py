@@ -19,10 +19,10 @@ from pathlib import Path
 
 from tests.e2e import binaries
 from tests.e2e.processes import REPOSITORY
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.node import images
-from tests.node.machine import Machine, processes_in
-from tests.node.surroundings import BUILD, LOGS, VARIABLE, Surroundings
+from tests.node.machine import HostState, processes_in
+from tests.node.surroundings import BUILD, LOGS, VARIABLE, NodeSite
 
 INSIDE = Path(__file__).with_name("inside.sh")
 NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
@@ -49,12 +49,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    programs = binaries.locate(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
-    archives = images.prepare(BUILD, programs)
+    programs = binaries.locate_programs(programs=(*binaries.PROGRAMS, binaries.KUBELET, binaries.PAUSE))
+    archives = images.prepare_images(BUILD, programs)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir()
-    before = Machine.read()
-    around = Surroundings(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
+    before = HostState.read()
+    around = NodeSite(Path(tempfile.mkdtemp(prefix="vrampack-node-")))
     try:
         _link(around.programs, programs.values())
         _link(around.archives, archives)
@@ -67,16 +67,16 @@ def _run(arguments: Sequence[str]) -> int:
     return code or (1 if left else 0)
 
 
-def _left(before: Machine) -> list[str]:
+def _left(before: HostState) -> list[str]:
     """What is different for good: other programs may run beside this one, and what they make comes and goes."""
     left: list[str] = []
 
     def is_as_it_was() -> bool:
-        left[:] = before.differences(Machine.read())
+        left[:] = before.differences(HostState.read())
         return not left
 
     with suppress(TimeoutError):
-        until(is_as_it_was, timeout_seconds=30)
+        wait_until(is_as_it_was, timeout_seconds=30)
     return left
 
 
@@ -86,7 +86,7 @@ def _link(folder: Path, files: Iterable[Path]) -> None:
         (folder / file.name).symlink_to(file)
 
 
-def _inside(around: Surroundings, arguments: Sequence[str]) -> int:
+def _inside(around: NodeSite, arguments: Sequence[str]) -> int:
     """Pytest as a child of the namespace's first process; returns when nobody is left in there."""
     environment = {**os.environ, VARIABLE: str(around.site)}
     pytest = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:randomly", *arguments]
@@ -109,7 +109,7 @@ def _inside(around: Surroundings, arguments: Sequence[str]) -> int:
         return started.wait()
     finally:
         started.kill()
-        until(lambda: not processes_in(namespace), what="the processes of the namespaces are gone")
+        wait_until(lambda: not processes_in(namespace), what="the processes of the namespaces are gone")
 
 
 def _pid_namespace(started: subprocess.Popen[bytes]) -> str:
@@ -122,7 +122,7 @@ def _pid_namespace(started: subprocess.Popen[bytes]) -> str:
             return other if other != str(Path("/proc/self/ns/pid").readlink()) else ""
         return ""
 
-    return until(entered, what="unshare has made its namespaces")
+    return wait_until(entered, what="unshare has made its namespaces")
 
 
 if __name__ == "__main__":

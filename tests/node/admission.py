@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.manifests.kustomization import MANIFESTS
-from tests.node.node import Json, Node
+from tests.node.node import Json, LiveNode
 from tests.node.pods import a_pod
 
 ENVIRONMENT = [MANIFESTS / "admission" / f"environment-{name}.yaml" for name in ("inject", "guard")]
@@ -18,19 +18,19 @@ TOLD = "visible-devices.vrampack.dev/main"
 
 
 @contextmanager
-def before(node: Node, files: list[Path], pod: Json) -> Iterator[None]:
+def before_policies(node: LiveNode, files: list[Path], pod: Json) -> Iterator[None]:
     """As if these policies had not come when the pod is made; the API server takes a moment to know, both times."""
     named = [option for file in files for option in ("-f", str(file))]
     node.kubectl("delete", *named)
     try:
-        node.wait(lambda: (made := as_made(node, pod)) and TOLD not in made, what="such a pod is left alone")
+        node.wait(lambda: (made := dry_run_create(node, pod)) and TOLD not in made, what="such a pod is left alone")
         yield
     finally:
         node.kubectl("apply", *named)
-        node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="new pods are told their card")
+        node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="new pods are told their card")
 
 
-def as_made(node: Node, pod: Json) -> str:
+def dry_run_create(node: LiveNode, pod: Json) -> str:
     """What the API server would make of it, as text; empty while it refuses it."""
     asked = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     return node.kubectl(*asked, input=json.dumps(pod), check=False).stdout

@@ -6,31 +6,33 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from tests.node.node import Json, Node
-from tests.node.podresources import given
+from tests.node.node import Json, LiveNode
+from tests.node.podresources import list_pod_resources
 from tests.node.pods import RESOURCE, VARIABLES, annotated
 
 Held = dict[tuple[str, str], int]
 """Units by pod and card."""
 
 
-def held(node: Node) -> Held:
+def inspect_holdings(node: LiveNode) -> Held:
     """As `kubectl inspect cgpu` tells."""
-    return {(pod["name"], card["uuid"]): pod["usedGPU"] for card in cards_of(node) for pod in card["pods"]}
+    return {(pod["name"], card["uuid"]): pod["usedGPU"] for card in read_published_cards(node) for pod in card["pods"]}
 
 
-def given_away() -> Held:
+def list_kubelet_holdings() -> Held:
     """As kubelet tells whoever asks its pod-resources door: an id names its card."""
-    return dict(Counter((each.pod, id_.partition("::")[0]) for each in given(RESOURCE) for id_ in each.ids))
+    return dict(
+        Counter((each.pod, id_.partition("::")[0]) for each in list_pod_resources(RESOURCE) for id_ in each.ids)
+    )
 
 
-def cards_of(node: Node) -> list[Json]:
+def read_published_cards(node: LiveNode) -> list[Json]:
     """What is published, with what is counted on it."""
     (seen,) = json.loads(node.kubectl("inspect", "cgpu", "-o", "json").stdout)["nodes"] or [{"devs": []}]
     return list(seen["devs"])
 
 
-def environment_is_annotation(node: Node, name: str) -> None:
+def assert_environment_matches(node: LiveNode, name: str) -> None:
     """I7: equal in every container of the pod that asks, nothing corrected."""
     pod = node.get("pod", name)
     for container in pod["spec"]["containers"]:
@@ -40,7 +42,7 @@ def environment_is_annotation(node: Node, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningContainer:
     """One start of a container."""
 
     container: str
@@ -48,12 +50,12 @@ class Running:
     restarts: int
 
 
-def running(node: Node, name: str) -> list[Running]:
+def list_container_starts(node: LiveNode, name: str) -> list[RunningContainer]:
     """The containers of a pod as they run now; equal twice means that nothing disturbed them in between."""
     pod = node.get("pod", name) or {"status": {}}
     statuses = pod["status"].get("containerStatuses", [])
     return [
-        Running(each["name"], each["containerID"], each["restartCount"])
+        RunningContainer(each["name"], each["containerID"], each["restartCount"])
         for each in statuses
         if "running" in each["state"]
     ]

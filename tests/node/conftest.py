@@ -9,13 +9,13 @@ import pytest
 
 from tests.fakes.driver import build as driver_programs
 from tests.fakes.driver.driver import FakeCard, FakeDriver
-from tests.fakes.nvml.build import LIBRARY, build
-from tests.fakes.nvml.machine import OLD_DRIVER, Machine
+from tests.fakes.nvml.build import LIBRARY, build_stub
+from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
-from tests.node.containerd import Driver
+from tests.node.containerd import DriverMounts
 from tests.node.controlplane import NODE_NAME
-from tests.node.node import NAMESPACE, Node
-from tests.node.surroundings import Surroundings
+from tests.node.node import NAMESPACE, LiveNode
+from tests.node.surroundings import NodeSite
 
 HERE = Path(__file__).parent
 SHAPE = "second-scheduler"
@@ -36,45 +36,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def around() -> Surroundings:
-    return Surroundings.inside()
+def around() -> NodeSite:
+    return NodeSite.inside_namespaces()
 
 
 @pytest.fixture(scope="session")
-def cards(around: Surroundings) -> Machine:
+def cards(around: NodeSite) -> FakeNvmlMachine:
     """What the driver sees; a test that changes it puts it back with `holds(PROFILES["v100"])` and `heal()`."""
-    return Machine(around.site / "nvml" / "state", gpus=PROFILES["v100"], driver=OLD_DRIVER)
+    return FakeNvmlMachine(around.site / "nvml" / "state", gpus=PROFILES["v100"], driver=OLD_DRIVER)
 
 
 @pytest.fixture(scope="session")
-def driver(around: Surroundings) -> Iterator[FakeDriver]:
+def driver(around: NodeSite) -> Iterator[FakeDriver]:
     """The driver's own files, for programs that take memory: the card of the founding story."""
     (gpu,) = PROFILES["v100"]
     played = [FakeCard(gpu.uuid, gpu.memory_mib, gpu.minor)]
-    server = driver_programs.build(around.site).server
+    server = driver_programs.build_fake_driver(around.site).server
     with FakeDriver(server, around.site / "driver", cards=played, version=OLD_DRIVER) as serving:
         yield serving
 
 
 @pytest.fixture(scope="session")
-def bare_node(around: Surroundings, cards: Machine, driver: FakeDriver) -> Iterator[Node]:
+def bare_node(around: NodeSite, cards: FakeNvmlMachine, driver: FakeDriver) -> Iterator[LiveNode]:
     """Ready, and nothing of ours on it but the driver."""
-    library = build(around.site) / LIBRARY
+    library = build_stub(around.site) / LIBRARY
     mounts = {
         f"/usr/lib/x86_64-linux-gnu/{LIBRARY}": library,
         # Not read-only: the driver keeps limits, and this one has no other place for them.
         "/run/vrampack-nvml": cards.state.parent,
-        "/usr/bin/nvidia-smi": driver_programs.build(around.site).smi,
+        "/usr/bin/nvidia-smi": driver_programs.build_fake_driver(around.site).smi,
         "/dev/nvidiactl": driver.control,
         "/dev/nvidia0": driver.card_file(driver.cards[0]),
         "/dev/nvidia-uvm": driver.uvm,
     }
-    with Node.boot(around, Driver(mounts)) as running:
+    with LiveNode.boot(around, DriverMounts(mounts)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def installed(bare_node: Node) -> Node:
+def installed(bare_node: LiveNode) -> LiveNode:
     """The recommended install, both programs of the scheduler's pods ready. No node is known to have cards."""
     bare_node.install(SHAPE)
     bare_node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
@@ -82,7 +82,7 @@ def installed(bare_node: Node) -> Node:
 
 
 @pytest.fixture(scope="session")
-def node(installed: Node) -> Node:
+def node(installed: LiveNode) -> LiveNode:
     """The same, with the agent at work."""
     installed.kubectl("label", "node", NODE_NAME, f"{GPU_LABEL}=true")
     installed.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
@@ -94,5 +94,5 @@ def _empty_afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
     """The next test finds namespace `default` without pods: what a test leaves would hold cards."""
     yield
     if "node" in request.fixturenames or "installed" in request.fixturenames:
-        running: Node = request.getfixturevalue("bare_node")
+        running: LiveNode = request.getfixturevalue("bare_node")
         running.clear()

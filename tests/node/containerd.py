@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.processes import Process
+from tests.e2e.processes import ManagedProcess
 from tests.node.controlplane import POD_RANGE
 from tests.node.images import PAUSE_NAME
 
@@ -62,7 +62,7 @@ COMMAND_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class DriverMounts:
     """What the NVIDIA runtime would add to a container: files of the host by their path inside, and hooks."""
 
     mounts: Mapping[str, Path]
@@ -70,7 +70,7 @@ class Driver:
     """Entries of `hooks.createRuntime` of the runtime specification."""
 
 
-def containerd(directory: Path, logs: Path, driver: Driver) -> Process:
+def containerd(directory: Path, logs: Path, driver: DriverMounts) -> ManagedProcess:
     """The program, not yet started; everything it must find is written."""
     directory.mkdir()
     cni = directory / "cni"
@@ -81,10 +81,10 @@ def containerd(directory: Path, logs: Path, driver: Driver) -> Process:
     file = directory / "containerd.toml"
     text = CONFIGURATION.format(root=directory / "root", socket=SOCKET, pause=PAUSE_NAME, cni=cni, base=base)
     file.write_text(text)
-    return Process("containerd", [_program("containerd"), "--config", file], directory=logs)
+    return ManagedProcess("containerd", [_program("containerd"), "--config", file], directory=logs)
 
 
-def base_specification(driver: Driver) -> dict[str, Any]:
+def base_specification(driver: DriverMounts) -> dict[str, Any]:
     """What every container is made of: containerd's own, and the driver's part."""
     made: dict[str, Any] = json.loads(_ctr("oci", "spec"))
     made["mounts"] += [
@@ -96,11 +96,11 @@ def base_specification(driver: Driver) -> dict[str, Any]:
     return made
 
 
-def is_up() -> bool:
+def is_containerd_up() -> bool:
     return SOCKET.exists() and _run("version").returncode == 0
 
 
-def load(archives: Sequence[Path], *, names: Mapping[str, str]) -> None:
+def load_images(archives: Sequence[Path], *, names: Mapping[str, str]) -> None:
     """Import images, and give them further names. One without a domain would spoil every other name of its image."""
     for archive in archives:
         _ctr("images", "import", str(archive))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.node.machine import hierarchies
 
 SHIM = "containerd-shim-runc-v2"
@@ -21,7 +21,7 @@ def pids_of(words: str) -> list[int]:
     return [pid for pid, line in _command_lines() if words in line and "pytest" not in line]
 
 
-def kill(pid: int) -> None:
+def kill_process(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, SIGKILL)
 
@@ -29,8 +29,8 @@ def kill(pid: int) -> None:
 def end_all(cgroup: str) -> None:
     """As a machine that stops: shims first, so that nothing is written down about the end of what they held."""
     for pid in pids_of(SHIM):
-        kill(pid)
-    until(lambda: not _kill_members(cgroup), what="the processes of all containers are gone")
+        kill_process(pid)
+    wait_until(lambda: not _kill_members(cgroup), what="the processes of all containers are gone")
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         where = line.split()[1]
         if where.startswith(("/var/lib/kubelet/pods/", *(f"{path}/" for path in OF_THE_RUNTIME))):
@@ -43,7 +43,7 @@ def _kill_members(cgroup: str) -> list[int]:
     files = [file for tree in hierarchies() for file in (tree / cgroup).rglob("cgroup.procs")]
     members = sorted({int(pid) for file in files for pid in file.read_text().split()})
     for pid in members:
-        kill(pid)
+        kill_process(pid)
     return members
 
 

@@ -11,8 +11,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.certificates import Authority
-from tests.e2e.processes import LOOPBACK, Process
+from tests.e2e.certificates import CertificateAuthority
+from tests.e2e.processes import LOOPBACK, ManagedProcess
 
 NODE_NAME = "node"
 NODE_ADDRESS = "10.99.0.1"
@@ -27,24 +27,24 @@ NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class NodeControlPlane:
     """What its programs have in common."""
 
     directory: Path
     programs: Path
     logs: Path
-    authority: Authority
+    authority: CertificateAuthority
 
     @classmethod
-    def make(cls, directory: Path, programs: Path, logs: Path) -> Cluster:
+    def make(cls, directory: Path, programs: Path, logs: Path) -> NodeControlPlane:
         directory.mkdir()
-        return cls(directory, programs, logs, Authority(directory / "certificates", names=NAMES))
+        return cls(directory, programs, logs, CertificateAuthority(directory / "certificates", names=NAMES))
 
     def kubeconfig(self, user: str, *, group: str = "") -> Path:
         """Of a user with a certificate; JSON, which every reader of kubeconfig takes as the YAML it is."""
         path = self.directory / f"{user.replace(':', '-')}.kubeconfig"
         if not path.exists():
-            pair = self.authority.issue(user, organization=group)
+            pair = self.authority.issue_pair(user, organization=group)
             cluster = {"server": API_URL, "certificate-authority": str(self.authority.ca_file)}
             shown = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
             document = {
@@ -62,7 +62,7 @@ class Cluster:
     def admin(self) -> Path:
         return self.kubeconfig("admin", group="system:masters")
 
-    def etcd(self) -> Process:
+    def etcd(self) -> ManagedProcess:
         client, peer = f"http://{LOOPBACK}:2379", f"http://{LOOPBACK}:2380"
         command: list[str | Path] = [
             self.programs / "etcd",
@@ -76,12 +76,12 @@ class Cluster:
             "--unsafe-no-fsync",  # nothing here must survive the machine, only the process
             "--log-level=warn",
         ]
-        return Process("etcd", command, directory=self.logs)
+        return ManagedProcess("etcd", command, directory=self.logs)
 
-    def apiserver(self) -> Process:
-        serving = self.authority.issue("kube-apiserver")
-        accounts = self.authority.issue("service-accounts")
-        caller = self.authority.issue("kube-apiserver-kubelet-client", organization="system:masters")
+    def apiserver(self) -> ManagedProcess:
+        serving = self.authority.issue_pair("kube-apiserver")
+        accounts = self.authority.issue_pair("service-accounts")
+        caller = self.authority.issue_pair("kube-apiserver-kubelet-client", organization="system:masters")
         command: list[str | Path] = [
             self.programs / "kube-apiserver",
             f"--etcd-servers=http://{LOOPBACK}:2379",
@@ -106,9 +106,9 @@ class Cluster:
             # Webhooks are called at the addresses of their pods: nobody here translates those of Services.
             "--enable-aggregator-routing",
         ]
-        return Process("kube-apiserver", command, directory=self.logs)
+        return ManagedProcess("kube-apiserver", command, directory=self.logs)
 
-    def controller_manager(self) -> Process:
+    def controller_manager(self) -> ManagedProcess:
         accounts = self.directory / "certificates" / "service-accounts.key"
         command = [
             *self._client("kube-controller-manager", port=10257),
@@ -117,16 +117,16 @@ class Cluster:
             f"--root-ca-file={self.authority.ca_file}",
             "--leader-elect=false",
         ]
-        return Process("kube-controller-manager", command, directory=self.logs)
+        return ManagedProcess("kube-controller-manager", command, directory=self.logs)
 
-    def scheduler(self) -> Process:
+    def scheduler(self) -> ManagedProcess:
         """The cluster's own, which places our pods. Ours, the second one, is a pod, and has 10259 there."""
         command = [*self._client("kube-scheduler", port=10258), "--leader-elect=false"]
-        return Process("kube-scheduler", command, directory=self.logs)
+        return ManagedProcess("kube-scheduler", command, directory=self.logs)
 
     def _client(self, name: str, *, port: int) -> list[str | Path]:
         kubeconfig = self.kubeconfig(f"system:{name}")
-        serving = self.authority.issue(f"{name}-{secrets.token_hex(4)}")
+        serving = self.authority.issue_pair(f"{name}-{secrets.token_hex(4)}")
         return [
             self.programs / name,
             f"--kubeconfig={kubeconfig}",

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
-from tests.node.agreement import cards_of
+from tests.node.agreement import read_published_cards
 from tests.node.controlplane import NODE_NAME
-from tests.node.node import NAMESPACE, Node
+from tests.node.node import NAMESPACE, LiveNode
 from tests.node.pods import RESOURCE
 from vrampack.cards import keys
 
@@ -18,40 +18,45 @@ UNIT_MIB = 1024
 
 
 @contextmanager
-def holding(node: Node, cards: Machine, gpus: tuple[StubGpu, ...]) -> Iterator[tuple[StubGpu, ...]]:
+def with_gpus(node: LiveNode, cards: FakeNvmlMachine, gpus: tuple[StubGpu, ...]) -> Iterator[tuple[StubGpu, ...]]:
     """These cards are in the machine; the agent finds them while it runs.
 
     A card that is pulled stays listed until the agent restarts, so that comes with putting the old ones back.
     """
     were = cards.gpus
-    cards.holds(gpus)
+    cards.set_gpus(gpus)
     try:
-        offered(node, gpus)
+        wait_until_offered(node, gpus)
         yield gpus
     finally:
         node.clear()
-        cards.holds(were)
+        cards.set_gpus(were)
         cards.heal()
         old = node.kill_agent()
         node.wait(lambda: (pids := node.agent_pids()) and old not in pids, what="the agent runs again")
-        offered(node, were)
+        wait_until_offered(node, were)
         node.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
 
 
-def offered(node: Node, gpus: tuple[StubGpu, ...]) -> None:
+def wait_until_offered(node: LiveNode, gpus: tuple[StubGpu, ...]) -> None:
     """Wait until these, and no others, are published, and all their units can be had."""
     uuids = {gpu.uuid for gpu in gpus}
     units = sum(gpu.memory_mib // UNIT_MIB for gpu in gpus)
-    node.wait(lambda: {card["uuid"] for card in cards_of(node)} == uuids, what=lambda: f"{uuids}: {cards_of(node)}")
-    node.wait(lambda: allocatable(node) == units, what=lambda: f"{allocatable(node)} of {units} units are offered")
+    node.wait(
+        lambda: {card["uuid"] for card in read_published_cards(node)} == uuids,
+        what=lambda: f"{uuids}: {read_published_cards(node)}",
+    )
+    node.wait(
+        lambda: read_allocatable(node) == units, what=lambda: f"{read_allocatable(node)} of {units} units are offered"
+    )
 
 
-def allocatable(node: Node) -> int:
+def read_allocatable(node: LiveNode) -> int:
     """Units that kubelet has healthy devices for."""
     return int(node.get("node", NODE_NAME)["status"]["allocatable"].get(RESOURCE, "0"))
 
 
-def health(node: Node) -> dict[str, bool]:
+def read_card_health(node: LiveNode) -> dict[str, bool]:
     """By uuid, as the node's own annotation says it."""
     annotations = node.get("node", NODE_NAME)["metadata"]["annotations"]
     published = json.loads(annotations.get(keys.NODE_CARDS, '{"cards":[]}'))["cards"]

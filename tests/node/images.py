@@ -17,14 +17,14 @@ from pathlib import Path
 from images import trim
 from tests.e2e import binaries
 from tests.e2e.processes import REPOSITORY
-from tests.fakes.driver.build import build
-from tests.manifests.kustomization import MANIFESTS, containers, objects
+from tests.fakes.driver.build import build_fake_driver
+from tests.manifests.kustomization import MANIFESTS, find_containers, load_objects
 from tests.node.archives import Content, write
 from vrampack.cli.version import VERSION
 
 PAUSE_NAME = "registry.k8s.io/pause:3.10"
 BUSYBOX_NAME = "docker.io/library/busybox:1.35"
-SCHEDULER_NAME = f"registry.k8s.io/kube-scheduler:{binaries.pinned_version()}"
+SCHEDULER_NAME = f"registry.k8s.io/kube-scheduler:{binaries.read_pinned_version()}"
 CUDA_NAME = "docker.io/library/cuda-program:1"
 """A program that takes memory of a card, linked to libc as CUDA's are."""
 BUILT_NAME = f"localhost/vrampack:{VERSION}"
@@ -43,7 +43,7 @@ SOURCES = (
 )
 
 
-def prepare(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
+def prepare_images(folder: Path, programs: Mapping[str, Path]) -> list[Path]:
     """The archives to import, made anew where their sources changed."""
     folder.mkdir(parents=True, exist_ok=True)
     _build(folder / "vrampack.sources")
@@ -89,7 +89,7 @@ def _busybox() -> Content:
 
 def _cuda(folder: Path) -> Content:
     """What `app` needs of this machine's C library, and busybox beside it."""
-    shell, programs = _busybox(), build(folder)
+    shell, programs = _busybox(), build_fake_driver(folder)
     found = subprocess.run(["ldd", programs.app, programs.smi], capture_output=True, text=True, check=True).stdout
     libraries = {
         path for line in found.splitlines() for path in line.split() if path.startswith("/") and ":" not in path
@@ -100,4 +100,4 @@ def _cuda(folder: Path) -> Content:
 
 def _example_names() -> set[str]:
     """The images of the shipped examples: none of CUDA is needed to look at an environment."""
-    return {made["image"] for item in objects(MANIFESTS / "examples") for made in containers(item)}
+    return {made["image"] for item in load_objects(MANIFESTS / "examples") for made in find_containers(item)}

@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.e2e.processes import Process
+from tests.e2e.processes import ManagedProcess
 from tests.node.containerd import SOCKET
-from tests.node.controlplane import NODE_ADDRESS, NODE_NAME, Cluster
+from tests.node.controlplane import NODE_ADDRESS, NODE_NAME, NodeControlPlane
 from tests.node.machine import hierarchies
 
 ROOT = Path("/var/lib/kubelet")
@@ -17,7 +17,7 @@ POD_RESOURCES = ROOT / "pod-resources" / "kubelet.sock"
 PORT = 10250
 
 
-def kubelet(cluster: Cluster, directory: Path, *, cgroup: str) -> Process:
+def kubelet(cluster: NodeControlPlane, directory: Path, *, cgroup: str) -> ManagedProcess:
     """The program, not yet started; the control group below which it keeps its pods is made."""
     directory.mkdir()
     static = static_pods(directory)
@@ -35,7 +35,7 @@ def kubelet(cluster: Cluster, directory: Path, *, cgroup: str) -> Process:
         f"--node-ip={NODE_ADDRESS}",
         "--v=2",
     ]
-    return Process("kubelet", command, directory=cluster.logs)
+    return ManagedProcess("kubelet", command, directory=cluster.logs)
 
 
 def static_pods(directory: Path) -> Path:
@@ -52,8 +52,8 @@ def make_cgroup(name: str) -> None:
                 (tree / name / limit).write_text((tree / limit).read_text())
 
 
-def _configuration(cluster: Cluster, directory: Path, *, cgroup: str) -> dict[str, object]:
-    serving = cluster.authority.issue(f"kubelet-{NODE_NAME}")
+def _configuration(cluster: NodeControlPlane, directory: Path, *, cgroup: str) -> dict[str, object]:
+    serving = cluster.authority.issue_pair(f"kubelet-{NODE_NAME}")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

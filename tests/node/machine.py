@@ -24,7 +24,7 @@ SYSTEM_FOLDERS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class HostState:
     """The state that a run could change."""
 
     mounts: frozenset[str]
@@ -33,7 +33,7 @@ class Machine:
     names: frozenset[Path]
 
     @classmethod
-    def read(cls) -> Machine:
+    def read(cls) -> HostState:
         return cls(
             mounts=frozenset(_mounts()),
             settings={path: path.read_text() for path in SETTINGS},
@@ -49,7 +49,7 @@ class Machine:
             if path.read_text() != value:
                 path.write_text(value)
 
-    def differences(self, later: Machine) -> list[str]:
+    def differences(self, later: HostState) -> list[str]:
         """What is there later and was not before, or the other way round; empty is as it should be."""
         found = [f"mount {'left' if line in later.mounts else 'gone'}: {line}" for line in self.mounts ^ later.mounts]
         found += [f"folder left: {path}" for path in later.cgroups - self.cgroups if not _is_in_use(path)]

@@ -6,16 +6,16 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.node.node import NAMESPACE, Node
+from tests.node.node import NAMESPACE, LiveNode
 
 PORTS = {"vrampack-agent": 12347, "vrampack-scheduler": 12346}
 TIMEOUT_SECONDS = 10
 
 
-def counted(node: Node, program: str, name: str, **labels: str) -> float:
+def sum_metric(node: LiveNode, program: str, name: str, **labels: str) -> float:
     """The sum of a sample over all pods of this program, and over the labels that are not given."""
     total = 0.0
-    for pod in node.all("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={program}"):
+    for pod in node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={program}"):
         address = f"http://{pod['status']['podIP']}:{PORTS[program]}/metrics"
         with urlopen(address, timeout=TIMEOUT_SECONDS) as page:
             text = page.read().decode()

@@ -21,15 +21,15 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from tests.e2e.processes import Process
-from tests.e2e.waiting import until
+from tests.e2e.processes import ManagedProcess
+from tests.e2e.waiting import wait_until
 from tests.manifests.kustomization import MANIFESTS
 from tests.node import containers, kubelet
-from tests.node.containerd import Driver, containerd, is_up, load
-from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, Cluster
+from tests.node.containerd import DriverMounts, containerd, is_containerd_up, load_images
+from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
-from tests.node.surroundings import LOGS, Surroundings
+from tests.node.surroundings import LOGS, NodeSite
 from vrampack.cli import plugin
 
 Json: TypeAlias = Any
@@ -43,24 +43,24 @@ AGENT = "vrampack agent"
 KUBECTL_TIMEOUT_SECONDS = 120
 
 
-class Node:
+class LiveNode:
     """See the module."""
 
-    def __init__(self, around: Surroundings, driver: Driver) -> None:
+    def __init__(self, around: NodeSite, driver: DriverMounts) -> None:
         for address in (NODE_ADDRESS, SERVICE_ADDRESS):
             subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         self._around = around
-        self.cluster = Cluster.make(around.site / "cluster", around.programs, LOGS)
+        self.cluster = NodeControlPlane.make(around.site / "cluster", around.programs, LOGS)
         self.containerd = containerd(around.site / "containerd", LOGS, driver)
         self.kubelet = kubelet.kubelet(self.cluster, around.site / "kubelet-files", cgroup=around.cgroup)
-        self._control_plane: list[Process] = []
+        self._control_plane: list[ManagedProcess] = []
         plugins = self.cluster.directory / "plugins"
         plugins.mkdir()
         plugin.main([str(plugins / "kubectl-inspect-cgpu")])
 
     @classmethod
-    def boot(cls, around: Surroundings, driver: Driver) -> Self:
+    def boot(cls, around: NodeSite, driver: DriverMounts) -> Self:
         """A node that is Ready and has its images, in a cluster with nothing in it."""
         node = cls(around, driver)
         try:
@@ -113,7 +113,7 @@ class Node:
         done = self.kubectl("get", *arguments, "-o", "json", "--ignore-not-found")
         return json.loads(done.stdout) if done.stdout else None
 
-    def all(self, *arguments: str) -> list[Json]:
+    def list_objects(self, *arguments: str) -> list[Json]:
         """`kubectl get` of many."""
         return list((self.get(*arguments) or {"items": []})["items"])
 
@@ -143,14 +143,14 @@ class Node:
 
     def wait(self, predicate: Callable[[], T], timeout_seconds: float = 60, *, what: str | Callable[[], str] = "") -> T:
         """The first true answer of `predicate`, or `TimeoutError`."""
-        return until(predicate, timeout_seconds=timeout_seconds, what=what)
+        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
 
     def wait_ready(self, selector: str, *, namespace: str = "default", timeout_seconds: float = 60) -> None:
         """Every pod of the selector is there and ready."""
 
         def are_ready() -> bool:
-            pods = self.all("pods", "-n", namespace, "-l", selector)
-            return bool(pods) and all(is_ready(pod) for pod in pods)
+            pods = self.list_objects("pods", "-n", namespace, "-l", selector)
+            return bool(pods) and all(has_ready_condition(pod) for pod in pods)
 
         self.wait(are_ready, timeout_seconds, what=lambda: self.describe(selector, namespace=namespace))
 
@@ -159,12 +159,12 @@ class Node:
 
     def events(self, name: str) -> str:
         """What is told about an object of namespace `default`: every reason with its text."""
-        found = self.all("events", "-n", "default", "--field-selector", f"involvedObject.name={name}")
+        found = self.list_objects("events", "-n", "default", "--field-selector", f"involvedObject.name={name}")
         return " / ".join(f"{each['reason']}: {each['message']}" for each in found)
 
     def is_ready(self) -> bool:
         made = self.get("node", NODE_NAME)
-        return made is not None and is_ready(made)
+        return made is not None and has_ready_condition(made)
 
     def kill_kubelet(self) -> None:
         self.kubelet.kill()
@@ -233,7 +233,7 @@ class Node:
         self._control_plane = [etcd, apiserver]
         etcd.start()
         apiserver.start()
-        load(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
+        load_images(sorted(self._around.archives.iterdir()), names={BUILT_NAME: SHIPPED_NAME})
         apiserver.wait_ready(f"{API_URL}/readyz", ca_file=self.cluster.authority.ca_file)
         for process in (self.cluster.controller_manager(), self.cluster.scheduler()):
             self._control_plane.append(process)
@@ -246,12 +246,12 @@ class Node:
     def _start_containerd(self) -> None:
         self.containerd.start()
         with suppress(TimeoutError):
-            self.wait(is_up, 30)
-        if not is_up():
+            self.wait(is_containerd_up, 30)
+        if not is_containerd_up():
             raise RuntimeError(f"containerd does not answer\n{self.containerd.log_tail()}")
 
 
-def is_ready(item: Json) -> bool:
+def has_ready_condition(item: Json) -> bool:
     """Of a node or a pod."""
     conditions = item.get("status", {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

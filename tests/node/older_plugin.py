@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.fakes.kubelet.scripted_plugin import ScriptedPlugin
 from tests.node.kubelet import DEVICE_PLUGINS
-from tests.node.node import NAMESPACE, Node
+from tests.node.node import NAMESPACE, LiveNode
 
 START_SECONDS = 10
 AGENT = "app.kubernetes.io/name=vrampack-agent"
@@ -40,12 +40,12 @@ def older_plugin(ids: Iterable[str], environment: dict[str, str]) -> Iterator[No
 
 
 @contextmanager
-def without_agent(node: Node, label: str) -> Iterator[None]:
+def without_agent(node: LiveNode, label: str) -> Iterator[None]:
     """As before the install: no agent on the node. It comes back with the label."""
-    (name,) = (each["metadata"]["name"] for each in node.all("nodes"))
+    (name,) = (each["metadata"]["name"] for each in node.list_objects("nodes"))
     node.kubectl("label", "node", name, f"{label}-")
     try:
-        node.wait(lambda: not node.all("pods", "-n", NAMESPACE, "-l", AGENT), what="the agent is gone")
+        node.wait(lambda: not node.list_objects("pods", "-n", NAMESPACE, "-l", AGENT), what="the agent is gone")
         yield
     finally:
         node.kubectl("label", "node", name, f"{label}=true")

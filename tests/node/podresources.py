@@ -14,7 +14,7 @@ TIMEOUT_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PodDevices:
     """The devices of one resource that one container has."""
 
     namespace: str
@@ -23,12 +23,12 @@ class Given:
     ids: tuple[str, ...]
 
 
-def given(resource: str) -> list[Given]:
+def list_pod_resources(resource: str) -> list[PodDevices]:
     """Who has devices of this resource, in the order of names."""
     with grpc.insecure_channel(f"unix://{POD_RESOURCES}") as channel:
         answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
     found = [
-        Given(pod.namespace, pod.name, container.name, tuple(sorted(devices.device_ids)))
+        PodDevices(pod.namespace, pod.name, container.name, tuple(sorted(devices.device_ids)))
         for pod in answer.pod_resources
         for container in pod.containers
         for devices in container.devices

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from tests.node.controlplane import API_URL, NODE_NAME
-from tests.node.node import NAMESPACE, Node
+from tests.node.node import NAMESPACE, LiveNode
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Card, build_node
 from vrampack.cards.node_annotations import read_node
@@ -24,12 +24,12 @@ ACCOUNT = "vrampack-extender"
 
 
 @contextmanager
-def without_scheduler(node: Node) -> Iterator[None]:
+def without_scheduler(node: LiveNode) -> Iterator[None]:
     """The shipped scheduler and extender are away: what is not bound inside waits until they are back."""
     node.kubectl("scale", DEPLOYMENT, "-n", NAMESPACE, "--replicas=0")
     try:
         selector = ("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=vrampack-scheduler")
-        node.wait(lambda: not node.all(*selector), what="the schedulers are gone")
+        node.wait(lambda: not node.list_objects(*selector), what="the schedulers are gone")
         yield
     finally:
         node.kubectl("scale", DEPLOYMENT, "-n", NAMESPACE, f"--replicas={REPLICAS}")
@@ -39,7 +39,7 @@ def without_scheduler(node: Node) -> Iterator[None]:
 class SecondExtender:
     """Binds where it is told."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LiveNode) -> None:
         self._node = node
         self._token = node.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE).stdout.strip()
 

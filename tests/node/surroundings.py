@@ -16,7 +16,7 @@ VARIABLE = "VRAMPACK_NODE_SITE"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeSite:
     """One run. The last part of `site` is the name of the run's control group too."""
 
     site: Path
@@ -34,7 +34,7 @@ class Surroundings:
         return self.site / "images"
 
     @classmethod
-    def inside(cls, environ: Mapping[str, str] = os.environ) -> Surroundings:
+    def inside_namespaces(cls, environ: Mapping[str, str] = os.environ) -> NodeSite:
         """Of a test that `python -m tests.node` runs; nowhere else may it touch the machine."""
         if VARIABLE not in environ:
             raise RuntimeError("these tests run in namespaces of their own: `make e2e-node`, or python -m tests.node")

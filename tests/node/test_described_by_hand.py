@@ -6,25 +6,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.objects import a_card, cards
+from tests.e2e.objects import cards_annotation, published_card
 from tests.node.controlplane import NODE_NAME
-from tests.node.node import Json, Node, is_ready
+from tests.node.node import Json, LiveNode, has_ready_condition
 from tests.node.pods import RESOURCE, VARIABLES, a_pod, annotated
 
 UUID = "GPU-by-hand"
 
 
 @pytest.fixture
-def described(installed: Node) -> Iterator[Node]:
+def described(installed: LiveNode) -> Iterator[LiveNode]:
     """The two commands of docs/install.md, and their undoing."""
-    installed.kubectl("annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards(a_card(0, uuid=UUID))}")
+    installed.kubectl(
+        "annotate", "node", NODE_NAME, f"vrampack.dev/cards={cards_annotation(published_card(0, uuid=UUID))}"
+    )
     _offer(installed, '"15"')
     yield installed
     _offer(installed, "null")
     installed.kubectl("annotate", "node", NODE_NAME, "vrampack.dev/cards-")
 
 
-def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: Node) -> None:
+def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: LiveNode) -> None:
     described.apply(a_pod("by-hand", main=4, beside=0))
     pod = described.wait(lambda: _ready(described), what=lambda: described.describe(""))
     assert pod["spec"]["schedulerName"] == "vrampack"
@@ -36,11 +38,11 @@ def test_a_container_is_told_its_card_by_the_annotations_of_its_pod(described: N
     assert described.environment("by-hand", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def _offer(node: Node, units: str) -> None:
+def _offer(node: LiveNode, units: str) -> None:
     patch = f'{{"status":{{"capacity":{{"{RESOURCE}":{units}}}}}}}'
     node.kubectl("patch", "node", NODE_NAME, "--subresource=status", "--type=merge", "-p", patch)
 
 
-def _ready(node: Node) -> Json:
+def _ready(node: LiveNode) -> Json:
     pod = node.get("pod", "by-hand")
-    return pod if is_ready(pod) else None
+    return pod if has_ready_condition(pod) else None

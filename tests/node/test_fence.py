@@ -7,11 +7,16 @@ from functools import partial
 
 import pytest
 
-from tests.fakes.nvml.machine import Machine
-from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, gpus
-from tests.node.agreement import environment_is_annotation, given_away, held, running
-from tests.node.gpus import holding
-from tests.node.node import Json, Node, is_ready
+from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
+from tests.node.agreement import (
+    assert_environment_matches,
+    inspect_holdings,
+    list_container_starts,
+    list_kubelet_holdings,
+)
+from tests.node.gpus import with_gpus
+from tests.node.node import Json, LiveNode, has_ready_condition
 from tests.node.pods import a_pod, a_replica_set, annotated
 from tests.node.second_extender import SecondExtender, without_scheduler
 
@@ -20,19 +25,19 @@ EVICTED_SECONDS = 60
 
 
 @pytest.fixture
-def pair(node: Node, cards: Machine) -> Iterator[tuple[StubGpu, ...]]:
+def pair(node: LiveNode, cards: FakeNvmlMachine) -> Iterator[tuple[StubGpu, ...]]:
     """Two cards of 15 units: kubelet counts 30, so the fence alone sees that one card is full."""
-    with holding(node, cards, gpus("Tesla V100-SXM2-16GB", V100_16130_MIB, 2)) as held_now:
+    with with_gpus(node, cards, stub_gpus("Tesla V100-SXM2-16GB", V100_16130_MIB, 2)) as held_now:
         yield held_now
 
 
-def names(node: Node, label: str) -> list[str]:
+def names(node: LiveNode, label: str) -> list[str]:
     """Of the pods that live."""
-    pods = node.all("pods", "-l", f"name={label}")
+    pods = node.list_objects("pods", "-l", f"name={label}")
     return [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
 
-def refused(node: Node, name: str) -> str:
+def refused(node: LiveNode, name: str) -> str:
     """What its container waits for; empty as long as it does not."""
     pod = node.get("pod", name) or {"status": {}}
     for status in pod["status"].get("containerStatuses", []):
@@ -47,7 +52,7 @@ def overcommitted(gpu: StubGpu) -> str:
 
 
 def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
-    node: Node, pair: tuple[StubGpu, ...]
+    node: LiveNode, pair: tuple[StubGpu, ...]
 ) -> None:
     full, empty = pair
     with without_scheduler(node):
@@ -61,9 +66,9 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
             lambda: next((name for name in rivals if refused(node, name)), ""), what=lambda: node.describe("")
         )
         (winner,) = {*rivals} - {loser}
-        node.wait(lambda: is_ready(node.get("pod", winner)), what=lambda: node.describe(""))
+        node.wait(lambda: has_ready_condition(node.get("pod", winner)), what=lambda: node.describe(""))
         assert overcommitted(full) in refused(node, loser)
-        assert running(node, loser) == []
+        assert list_container_starts(node, loser) == []
         told = f"GPUMemoryStartRefused: container main: {overcommitted(full)}"
         node.wait(lambda: told in node.events(loser), what=lambda: node.events(loser))
 
@@ -72,14 +77,14 @@ def test_one_of_two_starts_the_other_is_evicted_and_its_successor_finds_a_card(
         (successor,) = node.wait(lambda: {*names(node, "rivals")} - {winner}, what="another one is made")
         assert "nodeName" not in node.get("pod", successor)["spec"]
 
-    node.wait(lambda: is_ready(node.get("pod", successor)), what=lambda: node.describe("name=rivals"))
-    environment_is_annotation(node, winner)
-    environment_is_annotation(node, successor)
-    assert held(node) == {(winner, full.uuid): 8, (successor, empty.uuid): 8}
-    assert sum(units for (name, _), units in given_away().items() if name == successor) == 8
+    node.wait(lambda: has_ready_condition(node.get("pod", successor)), what=lambda: node.describe("name=rivals"))
+    assert_environment_matches(node, winner)
+    assert_environment_matches(node, successor)
+    assert inspect_holdings(node) == {(winner, full.uuid): 8, (successor, empty.uuid): 8}
+    assert sum(units for (name, _), units in list_kubelet_holdings().items() if name == successor) == 8
 
 
-def test_a_bare_pod_in_that_place_is_kept_and_told(node: Node, pair: tuple[StubGpu, ...]) -> None:
+def test_a_bare_pod_in_that_place_is_kept_and_told(node: LiveNode, pair: tuple[StubGpu, ...]) -> None:
     """Nobody would make it again. It waits for longer than another one that is evicted, and starts when there is room."""
     full, _ = pair
     with without_scheduler(node):
@@ -88,7 +93,7 @@ def test_a_bare_pod_in_that_place_is_kept_and_told(node: Node, pair: tuple[StubG
         (owned,) = node.wait(lambda: names(node, "owned"), what="it is made")
         (late,) = node.wait(lambda: names(node, "late"), what="it is made")
         second.bind(owned, full.uuid)
-        node.wait(lambda: is_ready(node.get("pod", owned)), what=lambda: node.describe("name=owned"))
+        node.wait(lambda: has_ready_condition(node.get("pod", owned)), what=lambda: node.describe("name=owned"))
         for name in ("bare", late):
             second.bind(name, full.uuid)
             node.wait(partial(refused, node, name), what=partial(node.describe, ""))
@@ -100,6 +105,6 @@ def test_a_bare_pod_in_that_place_is_kept_and_told(node: Node, pair: tuple[StubG
         assert overcommitted(full) in refused(node, "bare")
 
         node.kubectl("delete", "replicaset", "owned", "--cascade=foreground")
-        node.wait(lambda: is_ready(node.get("pod", "bare")), what=lambda: node.describe(""))
+        node.wait(lambda: has_ready_condition(node.get("pod", "bare")), what=lambda: node.describe(""))
         assert node.environment("bare")["NVIDIA_VISIBLE_DEVICES"] == full.uuid
         assert annotated(bare, "main")["NVIDIA_VISIBLE_DEVICES"] == full.uuid

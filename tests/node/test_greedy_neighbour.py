@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.driver.build import build
+from tests.fakes.driver.build import build_fake_driver
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.fakes.nvml.machine import Machine
-from tests.node.agreement import running
+from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.node.agreement import list_container_starts
 from tests.node.controlplane import NODE_NAME
 from tests.node.images import CUDA_NAME
-from tests.node.metrics import counted
-from tests.node.node import NAMESPACE, Node
+from tests.node.metrics import sum_metric
+from tests.node.node import NAMESPACE, LiveNode
 from tests.node.pods import a_set
-from tests.node.surroundings import Surroundings
+from tests.node.surroundings import NodeSite
 from tests.shim.same import REFUSED
 
 AGENT = "vrampack-agent"
@@ -52,21 +52,21 @@ def largest_mib(driver: FakeDriver) -> float:
     return max(driver.state().cards[0].by_process.values(), default=0) / MIB
 
 
-def booked(node: Node) -> dict[int, int]:
+def booked(node: LiveNode) -> dict[int, int]:
     """Bytes by process, as the agent counts."""
-    (pod,) = node.all("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
+    (pod,) = node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
     said = node.exec(pod["metadata"]["name"], "vrampack", "shim", "status", "-o", "json", namespace=NAMESPACE)
     processes = [process for each in json.loads(said)["containers"] for process in each["processes"]]
     return {each["pid"]: each["heldBytes"] for each in processes}
 
 
-def is_logged(node: Node, pod: str, text: str) -> bool:
+def is_logged(node: LiveNode, pod: str, text: str) -> bool:
     """By the container that there is now."""
     return text in node.kubectl("logs", pod, check=False).stdout
 
 
 @pytest.fixture
-def apps(node: Node, driver: FakeDriver) -> Node:
+def apps(node: LiveNode, driver: FakeDriver) -> LiveNode:
     """Two pods of 4 units on one card, each with 3193 MiB in use."""
     node.wait(lambda: node.get("node", NODE_NAME)["metadata"]["labels"].get("vrampack.dev/enforcement") == "preload")
     node.apply(an_app(APP, str(USED_MIB), "--total", "--hold", replicas=2))
@@ -78,7 +78,7 @@ def apps(node: Node, driver: FakeDriver) -> Node:
 
 
 def test_each_container_sees_its_limit_and_the_node_the_sum(
-    apps: Node, driver: FakeDriver, around: Surroundings, cards: Machine
+    apps: LiveNode, driver: FakeDriver, around: NodeSite, cards: FakeNvmlMachine
 ) -> None:
     for pod in (f"{APP}-0", f"{APP}-1"):
         assert apps.exec(pod, *QUERY).strip() == f"{LIMIT_MIB}, {USED_MIB}, {LIMIT_MIB - USED_MIB}"
@@ -87,21 +87,21 @@ def test_each_container_sees_its_limit_and_the_node_the_sum(
             partial(is_logged, apps, pod, f"{LIMIT_MIB} MBytes ({LIMIT_MIB * MIB} bytes)"), what=f"the limit, by {pod}"
         )
 
-    smi = build(around.site).smi
+    smi = build_fake_driver(around.site).smi
     outside = subprocess.run([smi, "--control", driver.control, *QUERY[1:]], capture_output=True, text=True, check=True)
     assert outside.stdout.startswith(f"16130, {2 * USED_MIB}, ")
     driver.show_to(cards)
     try:
         used = "vrampack_agent_card_memory_used_bytes"
-        apps.wait(lambda: counted(apps, AGENT, used) == 2 * USED_MIB * MIB)
+        apps.wait(lambda: sum_metric(apps, AGENT, used) == 2 * USED_MIB * MIB)
     finally:
-        cards.ends_processes()
-    assert counted(apps, AGENT, "vrampack_agent_container_memory_used_bytes", pod=f"{APP}-0") == USED_MIB * MIB
+        cards.clear_processes()
+    assert sum_metric(apps, AGENT, "vrampack_agent_container_memory_used_bytes", pod=f"{APP}-0") == USED_MIB * MIB
 
 
-def test_who_takes_too_much_fails_alone(apps: Node, driver: FakeDriver) -> None:
+def test_who_takes_too_much_fails_alone(apps: LiveNode, driver: FakeDriver) -> None:
     """6 GiB in a container of 4 units: error 2, CrashLoopBackOff, and nobody else notices."""
-    before = [running(apps, f"{APP}-{number}") for number in (0, 1)]
+    before = [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)]
     apps.apply(an_app(GREEDY, str(6 * 1024)))
 
     def waits() -> bool:
@@ -113,16 +113,16 @@ def test_who_takes_too_much_fails_alone(apps: Node, driver: FakeDriver) -> None:
     apps.wait(lambda: is_logged(apps, f"{GREEDY}-0", REFUSED), what="its error in its log")
     assert apps.exec(f"{APP}-0", "sh", "-c", "app 1200 || true").strip() == REFUSED
 
-    assert [running(apps, f"{APP}-{number}") for number in (0, 1)] == before
+    assert [list_container_starts(apps, f"{APP}-{number}") for number in (0, 1)] == before
     assert [each.restarts for pod in before for each in pod] == [0, 0]
     assert in_use_mib(driver) == 2 * USED_MIB
     refused = "vrampack_agent_container_refused_allocations_total"
-    apps.wait(lambda: counted(apps, AGENT, refused, pod=f"{GREEDY}-0") >= 1)
-    assert counted(apps, AGENT, refused, pod=f"{APP}-1") == 0
+    apps.wait(lambda: sum_metric(apps, AGENT, refused, pod=f"{GREEDY}-0") >= 1)
+    assert sum_metric(apps, AGENT, refused, pod=f"{APP}-1") == 0
 
 
 @pytest.mark.timeout(600)
-def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: Node, driver: FakeDriver) -> None:
+def test_the_limit_holds_while_the_agent_dies_and_is_away(apps: LiveNode, driver: FakeDriver) -> None:
     """Killed, replaced, and gone for a minute, while programs take and free; afterwards the books are the driver's."""
     apps.apply(an_app("churns", "--loop", "1000000", "512", "1024", "4000"))
     apps.wait_ready("name=churns")

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import REPOSITORY
-from tests.node.node import NAMESPACE, Node, is_ready
+from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod
-from tests.node.surroundings import Surroundings
+from tests.node.surroundings import NodeSite
 
 SOCKET = Path("/run/vrampack/hook.sock")
 
 
 @pytest.fixture
-def hooked(node: Node, around: Surroundings) -> Iterator[Node]:
+def hooked(node: LiveNode, around: NodeSite) -> Iterator[LiveNode]:
     """A runtime that calls the hook for every container, and is as before afterwards."""
     folder = around.site / "hook"
     make = ["make", "--silent", "-C", str(REPOSITORY / "shim/hook"), "hook", f"OUT={folder}"]
@@ -39,24 +39,24 @@ def hooked(node: Node, around: Surroundings) -> Iterator[Node]:
         node.restart_containerd()
 
 
-def starts(node: Node, name: str) -> None:
-    node.wait(lambda: is_ready(node.get("pod", name)), what=lambda: node.describe(""))
+def starts(node: LiveNode, name: str) -> None:
+    node.wait(lambda: has_ready_condition(node.get("pod", name)), what=lambda: node.describe(""))
 
 
-def asked(node: Node, name: str) -> bool:
+def asked(node: LiveNode, name: str) -> bool:
     """Whether the agent was asked about a container of this pod, by its own log."""
     log = node.kubectl("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=vrampack-agent", "--tail=-1").stdout
     return any("limits.podlimits" in line and f"default/{name} " in line for line in log.splitlines())
 
 
-def why_not(node: Node, name: str) -> str:
+def why_not(node: LiveNode, name: str) -> str:
     """What the last start of its container ended in."""
     (status,) = node.get("pod", name)["status"].get("containerStatuses") or [{}]
     states = (status.get("state", {}), status.get("lastState", {}))
     return " ".join(str(each.get("message", "")) for state in states for each in state.values())
 
 
-def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: Node) -> None:
+def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: LiveNode) -> None:
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "asks")
     starts(hooked, "plain")
@@ -64,14 +64,14 @@ def test_a_container_with_gpu_memory_is_asked_about_and_another_is_not(hooked: N
     assert not asked(hooked, "plain")
 
 
-def test_while_nobody_answers_it_does_not_start_and_says_why(hooked: Node) -> None:
+def test_while_nobody_answers_it_does_not_start_and_says_why(hooked: LiveNode) -> None:
     """The fence lets it through, and the hook stands behind the fence. An agent that comes back answers."""
     SOCKET.unlink()
     hooked.apply(a_pod("asks", main=4), a_pod("plain", main=0))
     starts(hooked, "plain")
     text = f"no agent at {SOCKET}: No such file or directory"
     hooked.wait(lambda: text in why_not(hooked, "asks"), what=lambda: hooked.describe(""))
-    assert not is_ready(hooked.get("pod", "asks"))
+    assert not has_ready_condition(hooked.get("pod", "asks"))
 
     hooked.kill_agent()
     starts(hooked, "asks")

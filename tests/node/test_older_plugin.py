@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.fakes.nvml.machine import Machine
-from tests.node.admission import ENVIRONMENT, SCHEDULERS, before
-from tests.node.agreement import held, running
+from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.node.admission import ENVIRONMENT, SCHEDULERS, before_policies
+from tests.node.agreement import inspect_holdings, list_container_starts
 from tests.node.conftest import GPU_LABEL
-from tests.node.gpus import allocatable, offered
-from tests.node.metrics import counted
-from tests.node.node import Node, is_ready
+from tests.node.gpus import read_allocatable, wait_until_offered
+from tests.node.metrics import sum_metric
+from tests.node.node import LiveNode, has_ready_condition
 from tests.node.older_plugin import older_plugin, without_agent
 from tests.node.pods import a_pod
 from tests.node.second_extender import SecondExtender
@@ -23,32 +23,34 @@ RECORD_OF_GPUSHARE = {
 UNITS = 15
 
 
-def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(node: Node, cards: Machine) -> None:
+def test_a_container_of_a_previous_plugin_runs_on_restarts_and_is_counted(
+    node: LiveNode, cards: FakeNvmlMachine
+) -> None:
     (gpu,) = cards.gpus
     older = a_pod("older", main=4)
     older["spec"]["schedulerName"] = "gpushare"  # nobody here has that name: the test binds it
     with without_agent(node, GPU_LABEL):
         with older_plugin([f"{gpu.uuid}-_-{unit}" for unit in range(UNITS)], ENVIRONMENT_OF_GPUSHARE):
-            node.wait(lambda: allocatable(node) == UNITS, what="that plugin's units are offered")
-            with before(node, [*ENVIRONMENT, *SCHEDULERS], older):
+            node.wait(lambda: read_allocatable(node) == UNITS, what="that plugin's units are offered")
+            with before_policies(node, [*ENVIRONMENT, *SCHEDULERS], older):
                 node.apply(older)
             SecondExtender(node).bind_with("older", RECORD_OF_GPUSHARE)
-            node.wait(lambda: is_ready(node.get("pod", "older")), what=lambda: node.describe(""))
+            node.wait(lambda: has_ready_condition(node.get("pod", "older")), what=lambda: node.describe(""))
             assert node.environment("older").items() >= ENVIRONMENT_OF_GPUSHARE.items()
-        was = running(node, "older")
-    offered(node, cards.gpus)
-    assert running(node, "older") == was
+        was = list_container_starts(node, "older")
+    wait_until_offered(node, cards.gpus)
+    assert list_container_starts(node, "older") == was
 
     node.kubectl("exec", "older", "--", "kill", "1", check=False)
 
     def has_restarted() -> bool:
-        return [each.restarts for each in running(node, "older")] == [1]
+        return [each.restarts for each in list_container_starts(node, "older")] == [1]
 
     node.wait(has_restarted, what=lambda: node.describe(""))
     assert node.environment("older").items() >= ENVIRONMENT_OF_GPUSHARE.items()  # kubelet repeats that plugin's answer
-    assert counted(node, "vrampack-agent", "vrampack_agent_starts_total", result="older") == 1
-    assert held(node) == {("older", gpu.uuid): 4}
+    assert sum_metric(node, "vrampack-agent", "vrampack_agent_starts_total", result="older") == 1
+    assert inspect_holdings(node) == {("older", gpu.uuid): 4}
 
     node.apply(a_pod("newer", main=11), a_pod("waits", main=1))
-    node.wait(lambda: is_ready(node.get("pod", "newer")), what=lambda: node.describe(""))
+    node.wait(lambda: has_ready_condition(node.get("pod", "newer")), what=lambda: node.describe(""))
     node.wait(lambda: "FailedScheduling" in node.events("waits"), what="4 and 11 are all of 15")

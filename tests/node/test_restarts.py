@@ -6,56 +6,66 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.nvml.machine import Machine
-from tests.node.agreement import environment_is_annotation, given_away, held, running
+from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.node.agreement import (
+    assert_environment_matches,
+    inspect_holdings,
+    list_container_starts,
+    list_kubelet_holdings,
+)
 from tests.node.controlplane import NODE_NAME
-from tests.node.node import NAMESPACE, Node
-from tests.node.podresources import given
+from tests.node.node import NAMESPACE, LiveNode
+from tests.node.podresources import list_pod_resources
 from tests.node.pods import RESOURCE, a_set
 
 
-def start(node: Node, name: str, **units: int) -> None:
+def start(node: LiveNode, name: str, **units: int) -> None:
     """A pod that runs."""
     node.apply(a_set(name, **(units or {"main": 4})))
     node.wait_ready(f"name={name}", timeout_seconds=90)
 
 
-def agrees(node: Node, cards: Machine, names: dict[str, int]) -> None:
+def agrees(node: LiveNode, cards: FakeNvmlMachine, names: dict[str, int]) -> None:
     """Everybody tells of these pods, by units, and of no other."""
     (gpu,) = cards.gpus
     wanted = {(name, gpu.uuid): units for name, units in names.items()}
-    node.wait(lambda: held(node) == given_away() == wanted, what=lambda: f"{held(node)} {given_away()} {wanted}")
+    node.wait(
+        lambda: inspect_holdings(node) == list_kubelet_holdings() == wanted,
+        what=lambda: f"{inspect_holdings(node)} {list_kubelet_holdings()} {wanted}",
+    )
     for name in names:
-        environment_is_annotation(node, name)
+        assert_environment_matches(node, name)
 
 
-def offers(node: Node) -> bool:
+def offers(node: LiveNode) -> bool:
     """Kubelet counts the units again; meanwhile it says 0."""
     return bool(node.get("node", NODE_NAME)["status"]["allocatable"].get(RESOURCE) == "15")
 
 
-FAULTS: dict[str, Callable[[Node], object]] = {
-    "kubelet is killed": Node.restart_kubelet,
-    "containerd is killed": Node.restart_containerd,
-    "the agent is killed": Node.kill_agent,
+FAULTS: dict[str, Callable[[LiveNode], object]] = {
+    "kubelet is killed": LiveNode.restart_kubelet,
+    "containerd is killed": LiveNode.restart_containerd,
+    "the agent is killed": LiveNode.kill_agent,
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_running_pods_go_on_and_new_ones_start(node: Node, cards: Machine, fault: Callable[[Node], object]) -> None:
+def test_running_pods_go_on_and_new_ones_start(
+    node: LiveNode, cards: FakeNvmlMachine, fault: Callable[[LiveNode], object]
+) -> None:
     """A pod that kubelet is handed before it knows the plugin again fails for good; what made it makes another."""
     start(node, "before")
-    was = running(node, "before-0")
+    was = list_container_starts(node, "before-0")
 
     fault(node)
 
     start(node, "after")
-    assert running(node, "before-0") == was
+    assert list_container_starts(node, "before-0") == was
     node.wait(lambda: offers(node), what="all units are offered")
     agrees(node, cards, {"before-0": 4, "after-0": 4})
 
 
-def test_an_agent_that_dies_during_allocate_costs_one_pod(node: Node, cards: Machine) -> None:
+def test_an_agent_that_dies_during_allocate_costs_one_pod(node: LiveNode, cards: FakeNvmlMachine) -> None:
     """Kubelet fails that pod; what it held is free again, and its successor runs."""
     with node.stopped_agent():
         node.apply(a_set("caught", main=4))
@@ -65,23 +75,27 @@ def test_an_agent_that_dies_during_allocate_costs_one_pod(node: Node, cards: Mac
     agrees(node, cards, {"caught-0": 4})
 
 
-def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(node: Node, cards: Machine) -> None:
+def test_an_agent_that_dies_between_allocate_and_the_start_is_asked_again(
+    node: LiveNode, cards: FakeNvmlMachine
+) -> None:
     node.apply(a_set("caught", main=4))
-    node.wait(lambda: any(each.pod == "caught-0" for each in given(RESOURCE)), what="its devices are given")
+    node.wait(
+        lambda: any(each.pod == "caught-0" for each in list_pod_resources(RESOURCE)), what="its devices are given"
+    )
     node.kill_agent()
     node.wait_ready("name=caught", timeout_seconds=90)
     agrees(node, cards, {"caught-0": 4})
 
 
-def test_after_a_reboot_everything_runs_again(node: Node, cards: Machine) -> None:
+def test_after_a_reboot_everything_runs_again(node: LiveNode, cards: FakeNvmlMachine) -> None:
     """Kubelet's checkpoint is kept, all sockets are gone. A pod that it meets before its plugin it fails: a new one comes."""
     start(node, "before", one=4, two=2)
-    was = {each.id for each in running(node, "before-0")}
+    was = {each.id for each in list_container_starts(node, "before-0")}
 
     node.reboot()
 
     def has_started_again() -> bool:
-        now = {each.id for each in running(node, "before-0")}
+        now = {each.id for each in list_container_starts(node, "before-0")}
         return len(now) == len(was) and was.isdisjoint(now)
 
     node.wait(has_started_again, 120, what=lambda: node.describe("name=before"))

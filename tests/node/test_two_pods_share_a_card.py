@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.manifests.kustomization import MANIFESTS
-from tests.node.agreement import cards_of, environment_is_annotation, given_away, held
-from tests.node.node import Node
+from tests.node.agreement import (
+    assert_environment_matches,
+    inspect_holdings,
+    list_kubelet_holdings,
+    read_published_cards,
+)
+from tests.node.node import LiveNode
 
 EXAMPLE = MANIFESTS / "examples" / "statefulset.yaml"
 APP = "app-3g-v1"
 PODS = (f"{APP}-0", f"{APP}-1")
 
 
-def test_two_pods_share_one_card_and_leave_it_free(node: Node, cards: Machine) -> None:
+def test_two_pods_share_one_card_and_leave_it_free(node: LiveNode, cards: FakeNvmlMachine) -> None:
     (gpu,) = cards.gpus
-    node.wait(lambda: cards_of(node), what="the node's card is published")
+    node.wait(lambda: read_published_cards(node), what="the node's card is published")
     node.kubectl("apply", "-f", EXAMPLE)
     node.wait_ready(f"app={APP}")
 
     for name in PODS:
         pod, seen = node.get("pod", name), node.environment(name)
         assert pod["spec"]["schedulerName"] == "vrampack"
-        environment_is_annotation(node, name)
+        assert_environment_matches(node, name)
         assert seen["NVIDIA_VISIBLE_DEVICES"] == gpu.uuid
         assert seen["ALIYUN_COM_GPU_MEM_CONTAINER"] == "4"
         assert seen["ALIYUN_COM_GPU_MEM_DEV"] == "15"
         assert seen["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"  # 16130 * 4 / 15, rounded down
 
-    assert held(node) == given_away() == {(name, gpu.uuid): 4 for name in PODS}
+    assert inspect_holdings(node) == list_kubelet_holdings() == {(name, gpu.uuid): 4 for name in PODS}
     table = node.kubectl("inspect", "cgpu").stdout
     assert "8/15 (53%)" in table
 
     node.kubectl("delete", "-f", EXAMPLE, "--wait")
-    node.wait(lambda: not node.all("pods"), what="the app is gone")
-    node.wait(lambda: not given_away(), what="kubelet has given nothing away")
-    assert held(node) == {}
+    node.wait(lambda: not node.list_objects("pods"), what="the app is gone")
+    node.wait(lambda: not list_kubelet_holdings(), what="kubelet has given nothing away")
+    assert inspect_holdings(node) == {}
     assert "0/15 (0%)" in node.kubectl("inspect", "cgpu").stdout

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fakes.nvml.machine import Machine
-from tests.node.admission import TOLD, as_made
-from tests.node.agreement import environment_is_annotation, given_away, held
+from tests.fakes.nvml.machine import FakeNvmlMachine
+from tests.node.admission import TOLD, dry_run_create
+from tests.node.agreement import assert_environment_matches, inspect_holdings, list_kubelet_holdings
 from tests.node.conftest import SHAPE
-from tests.node.node import NAMESPACE, Node, is_ready
+from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod
 
 POLICIES = "mutatingadmissionpolicies,mutatingadmissionpolicybindings"
@@ -20,7 +20,7 @@ SECRET = "vrampack-admission"
 
 
 @pytest.fixture
-def with_webhook(node: Node) -> Iterator[Node]:
+def with_webhook(node: LiveNode) -> Iterator[LiveNode]:
     """The other shape is applied over the first, as it is; afterwards the first again."""
     node.kubectl("delete", POLICIES, *OURS)
     node.install("webhook/second-scheduler")
@@ -35,25 +35,27 @@ def with_webhook(node: Node) -> Iterator[Node]:
         node.kubectl("delete", "cronjobs,jobs", "-n", NAMESPACE, *OURS)
         node.kubectl("delete", "secret,service", SECRET, "-n", NAMESPACE)
         _rolled_out(node)
-        node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="the policies change pods again")
+        node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the policies change pods again")
 
 
-def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(with_webhook: Node, cards: Machine) -> None:
+def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(
+    with_webhook: LiveNode, cards: FakeNvmlMachine
+) -> None:
     node, (gpu,) = with_webhook, cards.gpus
-    assert node.all(POLICIES, *OURS) == []
-    node.wait(lambda: TOLD in as_made(node, a_pod("probe")), what="the API server calls the extender")
+    assert node.list_objects(POLICIES, *OURS) == []
+    node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the API server calls the extender")
     node.apply(a_pod("told", main=4, beside=0), a_pod("plain", main=0))
     both = ("told", "plain")
-    node.wait(lambda: all(is_ready(node.get("pod", name)) for name in both), what=lambda: node.describe(""))
+    node.wait(lambda: all(has_ready_condition(node.get("pod", name)) for name in both), what=lambda: node.describe(""))
     assert node.get("pod", "told")["spec"]["schedulerName"] == "vrampack"
-    environment_is_annotation(node, "told")
+    assert_environment_matches(node, "told")
     seen = node.environment("told", container="main")
     assert (seen["NVIDIA_VISIBLE_DEVICES"], seen["NVIDIA_GPU_MEMORY_LIMIT"]) == (gpu.uuid, "4301")  # 16130 * 4 / 15
     assert node.environment("told", container="beside")["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert "NVIDIA_VISIBLE_DEVICES" not in node.environment("plain")
-    assert held(node) == given_away() == {("told", gpu.uuid): 4}
+    assert inspect_holdings(node) == list_kubelet_holdings() == {("told", gpu.uuid): 4}
 
 
-def _rolled_out(node: Node) -> None:
+def _rolled_out(node: LiveNode) -> None:
     node.kubectl("rollout", "status", "deployment/vrampack-scheduler", "-n", NAMESPACE, "--timeout=100s")
     node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)

@@ -14,8 +14,8 @@ from policies.engine import CACHED_TABLES, Engine
 from policies.judging import NODE_SCORERS, POLICIES, Evaluation, evaluate_node, sort_by_score
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName, PolicyTuning
-from tests.builders import a_node, an_ask
-from tests.cards.strategies import nodes, requests
+from tests.builders import pod_request, snapshot_node
+from tests.cards.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.outline import find_equivalence_class, is_plain_request, summarize_node
@@ -72,77 +72,82 @@ class FakeLedger:
 
 def answered(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
     """What is said of each name: its reason, empty where the pod fits."""
-    said = engine.filter_nodes(names, ask or an_ask(), uid)
+    said = engine.filter_nodes(names, ask or pod_request(), uid)
     return dict.fromkeys(said.passed, "") | said.unschedulable | said.unresolvable
 
 
 def test_names_that_fit_are_answered_in_the_order_asked() -> None:
-    engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16)), a_node("c"), a_node("d", units=(1,))]), EVERY)
-    said = engine.filter_nodes(["d", "c", "b", "a"], an_ask(), "p")
+    engine = Engine(
+        FakeLedger(
+            [snapshot_node("a"), snapshot_node("b", used=(16, 16)), snapshot_node("c"), snapshot_node("d", units=(1,))]
+        ),
+        EVERY,
+    )
+    said = engine.filter_nodes(["d", "c", "b", "a"], pod_request(), "p")
     assert said.passed == ["c", "a"]
     assert said.unschedulable == {"b": "no card with enough free memory"}
     assert said.unresolvable == {"d": "larger than any card"}
 
 
 def test_a_name_that_stands_twice_is_answered_once() -> None:
-    engine = Engine(FakeLedger([a_node("a"), a_node("b", used=(16, 16))]), EVERY)
-    said = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], an_ask(), "p")
+    engine = Engine(FakeLedger([snapshot_node("a"), snapshot_node("b", used=(16, 16))]), EVERY)
+    said = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], pod_request(), "p")
     assert (said.passed, list(said.unschedulable)) == (["a"], ["b", "c"])
 
 
 def test_a_node_nobody_has_seen_says_so() -> None:
     engine = Engine(FakeLedger(), EVERY)
     assert answered(engine, ["new"]) == {"new": "node not seen yet"}
-    assert engine.evaluate_node("new", an_ask(), "p") == Unfit(UnfitReason.NOT_SEEN)
+    assert engine.evaluate_node("new", pod_request(), "p") == Unfit(UnfitReason.NOT_SEEN)
 
 
 def test_a_changed_node_is_judged_anew() -> None:
-    ledger = FakeLedger([a_node()])
+    ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
     assert answered(engine, ["n"]) == {"n": ""}
-    ledger.put(a_node(used=(16, 16)))
+    ledger.put(snapshot_node(used=(16, 16)))
     assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
-    ledger.put(a_node())
+    ledger.put(snapshot_node())
     assert answered(engine, ["n"]) == {"n": ""}
 
 
 def test_a_node_that_went_and_came_back_is_judged_anew() -> None:
-    ledger = FakeLedger([a_node()])
+    ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
     answered(engine, ["n"])
     ledger.take("n")
     assert answered(engine, ["n"]) == {"n": "node not seen yet"}
-    ledger.put(a_node(used=(16, 16)))
+    ledger.put(snapshot_node(used=(16, 16)))
     assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
 
 
 def test_an_unchanged_node_is_not_looked_at_again() -> None:
     """Seen by a ledger that changes a node and, against its promise, does not say so."""
-    ledger = FakeLedger([a_node()])
+    ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
     answered(engine, ["n"])
-    ledger.nodes["n"] = a_node(used=(16, 16))
+    ledger.nodes["n"] = snapshot_node(used=(16, 16))
     assert answered(engine, ["n"]) == {"n": ""}
 
 
 def test_a_change_is_followed_once() -> None:
-    ledger = FakeLedger([a_node("a")])
+    ledger = FakeLedger([snapshot_node("a")])
     engine = Engine(ledger, EVERY)
     for name in ("b", "c"):
         answered(engine, [name])
         before = ledger.generation
-        ledger.put(a_node(name))
+        ledger.put(snapshot_node(name))
         ledger.asked.clear()
         answered(engine, [name])
         assert ledger.asked == [before, before]  # for the outlines, and for the table
 
 
 def test_a_ledger_that_has_forgotten_its_changes_is_looked_at_whole() -> None:
-    ledger = FakeLedger([a_node("a"), a_node("b")])
+    ledger = FakeLedger([snapshot_node("a"), snapshot_node("b")])
     engine = Engine(ledger, EVERY)
     answered(engine, ["a", "b"])
     ledger.take("a")
-    ledger.put(a_node("b", used=(16, 16)))
+    ledger.put(snapshot_node("b", used=(16, 16)))
     ledger.is_forgetful = True
     assert answered(engine, ["a", "b"]) == {"a": "node not seen yet", "b": "no card with enough free memory"}
 
@@ -152,8 +157,8 @@ def test_deleted_nodes_do_not_pile_up() -> None:
     ledger = FakeLedger()
     engine = Engine(ledger, EVERY)
     for number in range(50):
-        ledger.put(a_node(f"n{number}"))
-        assert engine.rank_nodes([f"n{number}"], an_ask(4), "p", 3) == [f"n{number}"]
+        ledger.put(snapshot_node(f"n{number}"))
+        assert engine.rank_nodes([f"n{number}"], pod_request(4), "p", 3) == [f"n{number}"]
         ledger.take(f"n{number}")
     answered(engine, ["n0"])
     (table,) = engine._tables.values()
@@ -161,9 +166,9 @@ def test_deleted_nodes_do_not_pile_up() -> None:
 
 
 def test_another_shape_or_policy_is_another_answer() -> None:
-    engine = Engine(FakeLedger([a_node(used=(10, 4))]), EVERY)
+    engine = Engine(FakeLedger([snapshot_node(used=(10, 4))]), EVERY)
     taken = {
-        (units, policy): engine.evaluate_node("n", an_ask(units, annotations={"vrampack.dev/policy": policy}), "p")
+        (units, policy): engine.evaluate_node("n", pod_request(units, annotations={"vrampack.dev/policy": policy}), "p")
         for units in (4, 8)
         for policy in ("binpack", "spread")
     }
@@ -182,26 +187,26 @@ def indices(judgement: Evaluation) -> list[int]:
 
 def test_what_one_pod_finds_is_told_to_nobody_else() -> None:
     """Its own reservation is free for it alone."""
-    ledger = FakeLedger([a_node("full", used=(16, 16)), a_node("open", used=(0, 0))])
-    ledger.private["full", "mine"] = a_node("full", used=(12, 16))
+    ledger = FakeLedger([snapshot_node("full", used=(16, 16)), snapshot_node("open", used=(0, 0))])
+    ledger.private["full", "mine"] = snapshot_node("full", used=(12, 16))
     engine = Engine(ledger, EVERY)
     names = ["full", "open"]
     for _ in range(2):
         assert answered(engine, names, uid="mine") == {"full": "", "open": ""}
-        assert engine.rank_nodes(names, an_ask(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
+        assert engine.rank_nodes(names, pod_request(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
         assert answered(engine, names, uid="other") == {"full": "no card with enough free memory", "open": ""}
-        assert engine.rank_nodes(names, an_ask(), "other", 2) == ["open"]
+        assert engine.rank_nodes(names, pod_request(), "other", 2) == ["open"]
     del ledger.private["full", "mine"]
     assert answered(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
 def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
-    node = a_node(units=(2 * CACHED_TABLES,))
+    node = snapshot_node(units=(2 * CACHED_TABLES,))
     engine = Engine(FakeLedger([node]), EVERY)
     for _ in range(2):
         for units in range(1, 2 * CACHED_TABLES + 2):
             fits = isinstance(evaluate_node(node, CardRequest(units), "binpack", Demand()), ScoredCards)
-            assert answered(engine, ["n"], an_ask(units)) == {"n": "" if fits else "larger than any card"}
+            assert answered(engine, ["n"], pod_request(units)) == {"n": "" if fits else "larger than any card"}
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
@@ -218,7 +223,7 @@ WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
 
 @pytest.mark.parametrize(("tuning", "wish", "want"), WISHES.values(), ids=WISHES)
 def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
-    assert Engine(FakeLedger(), tuning).choose_policy(an_ask(annotations={"vrampack.dev/policy": wish})) == want
+    assert Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})) == want
 
 
 @pytest.mark.parametrize(
@@ -229,11 +234,11 @@ def test_tuning_is_strict(text: str) -> None:
         PolicyTuning.model_validate_json(text)
 
 
-PLAIN = requests().filter(is_plain_request)
+PLAIN = request_strategy().filter(is_plain_request)
 
 
 @PATIENT
-@given(nodes(), PLAIN)
+@given(node_strategy(), PLAIN)
 def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
     """Sorted numbers against going through the cards."""
     fitting = find_fitting_cards(node, request)
@@ -244,7 +249,7 @@ def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: Ca
 
 
 @PATIENT
-@given(nodes(), PLAIN, st.sampled_from(sorted(POLICIES)))
+@given(node_strategy(), PLAIN, st.sampled_from(sorted(POLICIES)))
 def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
     judged = evaluate_node(node, request, policy, Demand())
     if isinstance(judged, ScoredCards):
@@ -254,7 +259,7 @@ def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: CardReq
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
 STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
-        st.dictionaries(st.sampled_from("abcde"), nodes(), max_size=4),
+        st.dictionaries(st.sampled_from("abcde"), node_strategy(), max_size=4),
         st.sets(st.sampled_from("abcde"), max_size=1),
         st.integers(0, 2),
         st.sampled_from(sorted(POLICIES)),
@@ -266,7 +271,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 
 @PATIENT
-@given(STEPS, st.lists(requests(), min_size=3, max_size=3))
+@given(STEPS, st.lists(request_strategy(), min_size=3, max_size=3))
 def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list[CardRequest]) -> None:
     """However the cluster changes between questions, and whichever questions come back."""
     ledger = FakeLedger()

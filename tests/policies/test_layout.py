@@ -11,8 +11,8 @@ from policies.judging import evaluate_node
 from policies.layout import Placement, TrialCluster
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName
-from tests.builders import a_node
-from tests.cards.strategies import nodes, requests
+from tests.builders import snapshot_node
+from tests.cards.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
@@ -32,38 +32,38 @@ def lay(
 
 def test_what_was_laid_is_taken() -> None:
     """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
-    layout = TrialCluster([a_node(used=(10, 0))])
+    layout = TrialCluster([snapshot_node(used=(10, 0))])
     assert [lay(layout, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
 
 
 def test_a_whole_card_is_taken_whole() -> None:
-    layout = TrialCluster([a_node()])
+    layout = TrialCluster([snapshot_node()])
     assert lay(layout, CardRequest(4, whole=True)) == ("n", (0,))
     assert lay(layout, CardRequest(16)) == ("n", (1,))
     assert lay(layout, CardRequest(1)) is None
 
 
 def test_several_cards_are_taken_together() -> None:
-    layout = TrialCluster([a_node(used=(0, 8))])
+    layout = TrialCluster([snapshot_node(used=(0, 8))])
     assert lay(layout, CardRequest(8, count=2)) == ("n", (0, 1))
     assert lay(layout, CardRequest(8, count=2)) is None
     assert lay(layout, CardRequest(8)) == ("n", (0,))
 
 
 def test_only_named_nodes_are_looked_at() -> None:
-    layout = TrialCluster([a_node("a"), a_node("b")])
+    layout = TrialCluster([snapshot_node("a"), snapshot_node("b")])
     assert lay(layout, CardRequest(4), ["b"]) == ("b", (0,))
     assert lay(layout, CardRequest(4), []) is None
 
 
 def test_the_nodes_that_were_given_stay_as_they_are() -> None:
-    node = a_node()
+    node = snapshot_node()
     lay(TrialCluster([node]), CardRequest(4))
-    assert node == a_node()
+    assert node == snapshot_node()
 
 
 def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> None:
-    layout = TrialCluster([a_node()])
+    layout = TrialCluster([snapshot_node()])
     layout.hold_placement(Placement("gone", (0,)), CardRequest(4))
     layout.hold_placement(Placement("n", (7,)), CardRequest(4))
     assert [lay(layout, CardRequest(16)) for _ in range(3)] == [("n", (0,)), ("n", (1,)), None]
@@ -71,10 +71,10 @@ def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> Non
 
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Node]:
-    return [draw(nodes(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
+    return [draw(node_strategy(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
 
 
-@given(cluster=clusters(), asked=st.lists(requests(), max_size=8))
+@given(cluster=clusters(), asked=st.lists(request_strategy(), max_size=8))
 def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[Node], asked: list[CardRequest]) -> None:
     """Checked by counting units per card, not by asking the layout."""
     layout, names = TrialCluster(cluster), [node.name for node in cluster]
@@ -96,7 +96,7 @@ def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[N
             assert used[name, index] <= units[name, index]
 
 
-@given(node=nodes(), request=requests(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
+@given(node=node_strategy(), request=request_strategy(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
 def test_a_node_that_is_not_filled_is_judged_as_everywhere(
     node: Node, request: CardRequest, policy: PolicyName
 ) -> None:

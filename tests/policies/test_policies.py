@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from policies.judging import POLICIES, evaluate_node, sort_by_score
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName
-from tests.builders import a_node
-from tests.cards.strategies import nodes, requests
+from tests.builders import snapshot_node
+from tests.cards.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
@@ -35,38 +35,38 @@ def ranked(policy: PolicyName, node: Node, request: CardRequest) -> ScoredCards:
 
 CARDS: dict[str, tuple[PolicyName, Node, CardRequest, list[int]]] = {
     # free 16-10=6 and 16-4=12: both fit 5, the fuller card wins
-    "binpack: the fuller card": ("binpack", a_node(used=(10, 4)), CardRequest(5), [0]),
+    "binpack: the fuller card": ("binpack", snapshot_node(used=(10, 4)), CardRequest(5), [0]),
     # free 6 and 12: only the second fits 8
-    "binpack: skips a card that is too full": ("binpack", a_node(used=(10, 4)), CardRequest(8), [1]),
+    "binpack: skips a card that is too full": ("binpack", snapshot_node(used=(10, 4)), CardRequest(8), [1]),
     # free 4: nothing is left over
-    "binpack: an exact fit": ("binpack", a_node(used=(11, 12, 4), units=(16, 16, 16)), CardRequest(4), [1]),
+    "binpack: an exact fit": ("binpack", snapshot_node(used=(11, 12, 4), units=(16, 16, 16)), CardRequest(4), [1]),
     # free 12 and 12: the lower index
-    "binpack: a tie goes to the lower index": ("binpack", a_node(used=(4, 4)), CardRequest(4), [0]),
+    "binpack: a tie goes to the lower index": ("binpack", snapshot_node(used=(4, 4)), CardRequest(4), [0]),
     # free 15 of 15 and 20 of 80: the small empty card keeps the room on the large one
-    "binpack: mixed cards": ("binpack", a_node(units=(80, 15), used=(60, 0)), CardRequest(4), [1]),
+    "binpack: mixed cards": ("binpack", snapshot_node(units=(80, 15), used=(60, 0)), CardRequest(4), [1]),
     # free 16, 5, 4: the two tightest
-    "binpack: two cards": ("binpack", a_node(units=(16, 16, 16), used=(0, 11, 12)), TWO, [2, 1]),
+    "binpack: two cards": ("binpack", snapshot_node(units=(16, 16, 16), used=(0, 11, 12)), TWO, [2, 1]),
     # empty ones have 80 and 15 units: the small one is enough
-    "binpack: a whole card": ("binpack", a_node(units=(80, 15, 24), used=(0, 0, 1)), WHOLE, [1]),
+    "binpack: a whole card": ("binpack", snapshot_node(units=(80, 15, 24), used=(0, 0, 1)), WHOLE, [1]),
     # sick 12 of 16 is fuller, but not to be had
-    "binpack: sound cards only": ("binpack", a_node(used=(12, 4), unhealthy=(0,)), CardRequest(4), [1]),
+    "binpack: sound cards only": ("binpack", snapshot_node(used=(12, 4), unhealthy=(0,)), CardRequest(4), [1]),
     # after placing (10+5)/16 = 0.94 and (4+5)/16 = 0.56
-    "spread: the emptier card": ("spread", a_node(used=(10, 4)), CardRequest(5), [1]),
+    "spread: the emptier card": ("spread", snapshot_node(used=(10, 4)), CardRequest(5), [1]),
     # after placing (4+4)/16 = 0.5 each: the lower index
-    "spread: a tie goes to the lower index": ("spread", a_node(used=(4, 4)), CardRequest(4), [0]),
+    "spread: a tie goes to the lower index": ("spread", snapshot_node(used=(4, 4)), CardRequest(4), [0]),
     # after placing (40+4)/80 = 0.55 and (0+4)/15 = 0.27: by share, not by free units (40 and 15)
-    "spread: mixed cards": ("spread", a_node(units=(80, 15), used=(40, 0)), CardRequest(4), [1]),
+    "spread: mixed cards": ("spread", snapshot_node(units=(80, 15), used=(40, 0)), CardRequest(4), [1]),
     # after placing (4+12)/24 = 0.67 and (0+12)/15 = 0.8
-    "spread: the share after placing": ("spread", a_node(units=(24, 15), used=(4, 0)), CardRequest(12), [0]),
+    "spread: the share after placing": ("spread", snapshot_node(units=(24, 15), used=(4, 0)), CardRequest(12), [0]),
     # (0+4)/16 = 0.25, (11+4)/16 = 0.94, (6+4)/16 = 0.63: the two emptiest
-    "spread: two cards": ("spread", a_node(units=(16, 16, 16), used=(0, 11, 6)), TWO, [0, 2]),
+    "spread: two cards": ("spread", snapshot_node(units=(16, 16, 16), used=(0, 11, 6)), TWO, [0, 2]),
     # a whole card is in use entirely, whatever was asked: equal, so the lower index
-    "spread: a whole card": ("spread", a_node(units=(15, 80)), WHOLE, [0]),
+    "spread: a whole card": ("spread", snapshot_node(units=(15, 80)), WHOLE, [0]),
     # free 6 and 12
-    "node-binpack: the fuller card": ("node-binpack", a_node(used=(10, 4)), CardRequest(5), [0]),
+    "node-binpack: the fuller card": ("node-binpack", snapshot_node(used=(10, 4)), CardRequest(5), [0]),
     # free 16, 5, 4
-    "node-binpack: two cards": ("node-binpack", a_node(units=(16, 16, 16), used=(0, 11, 12)), TWO, [2, 1]),
-    "node-binpack: a whole card": ("node-binpack", a_node(units=(80, 15, 24), used=(0, 0, 1)), WHOLE, [1]),
+    "node-binpack: two cards": ("node-binpack", snapshot_node(units=(16, 16, 16), used=(0, 11, 12)), TWO, [2, 1]),
+    "node-binpack: a whole card": ("node-binpack", snapshot_node(units=(80, 15, 24), used=(0, 0, 1)), WHOLE, [1]),
 }
 
 
@@ -79,77 +79,81 @@ ORDERS: dict[str, tuple[PolicyName, list[Node], CardRequest, list[str]]] = {
     # left on the card after 4: 16-10-4=2, 16-4-4=8, 16-0-4=12
     "binpack: least left on the card": (
         "binpack",
-        [a_node("c", used=(0, 0)), a_node("b", used=(4, 0)), a_node("a", used=(4, 10))],
+        [snapshot_node("c", used=(0, 0)), snapshot_node("b", used=(4, 0)), snapshot_node("a", used=(4, 10))],
         CardRequest(4),
         ["a", "b", "c"],
     ),
     # the card counts, not the node: 16-12=4 free on a card of an otherwise empty node beats 5 free on a full one
     "binpack: cards, not nodes": (
         "binpack",
-        [a_node("full", used=(16, 11)), a_node("quiet", used=(0, 12))],
+        [snapshot_node("full", used=(16, 11)), snapshot_node("quiet", used=(0, 12))],
         CardRequest(4),
         ["quiet", "full"],
     ),
     # free on the two taken: 4+5=9 on b; on a the card with 2 free does not fit: 6+16=22
     "binpack: the sum over the cards taken": (
         "binpack",
-        [a_node("a", units=(16, 16, 16), used=(10, 14, 0)), a_node("b", used=(12, 11))],
+        [snapshot_node("a", units=(16, 16, 16), used=(10, 14, 0)), snapshot_node("b", used=(12, 11))],
         TWO,
         ["b", "a"],
     ),
     # empty cards of 80, 24, 15 units
     "binpack: the smallest whole card": (
         "binpack",
-        [a_node("a", units=(80,)), a_node("b", units=(24,)), a_node("c", units=(15,))],
+        [snapshot_node("a", units=(80,)), snapshot_node("b", units=(24,)), snapshot_node("c", units=(15,))],
         WHOLE,
         ["c", "b", "a"],
     ),
     # shares after placing 4: (0+4)/80=0.05, (2+4)/16=0.375, (10+4)/24=0.58
     "spread: smallest share in use": (
         "spread",
-        [a_node("a", units=(24,), used=(10,)), a_node("b", units=(16,), used=(2,)), a_node("c", units=(80,))],
+        [
+            snapshot_node("a", units=(24,), used=(10,)),
+            snapshot_node("b", units=(16,), used=(2,)),
+            snapshot_node("c", units=(80,)),
+        ],
         CardRequest(4),
         ["c", "b", "a"],
     ),
     # the worse of the two cards: max(4/16, 14/16)=0.88 and max(8/16, 8/16)=0.5
     "spread: the worse of two cards": (
         "spread",
-        [a_node("a", used=(0, 10)), a_node("b", used=(4, 4))],
+        [snapshot_node("a", used=(0, 10)), snapshot_node("b", used=(4, 4))],
         TWO,
         ["b", "a"],
     ),
     # a whole card is in use entirely: 1 everywhere, so by name
     "spread: whole cards are equal": (
         "spread",
-        [a_node("b", units=(80,)), a_node("a", units=(15,))],
+        [snapshot_node("b", units=(80,)), snapshot_node("a", units=(15,))],
         WHOLE,
         ["a", "b"],
     ),
     # the node after placing 4: (16+0+4)/32=0.63, (0+12+4)/32=0.5, (0+0+4)/32=0.13
     "node-binpack: the fullest node": (
         "node-binpack",
-        [a_node("empty"), a_node("tight", used=(0, 12)), a_node("half", used=(16, 0))],
+        [snapshot_node("empty"), snapshot_node("tight", used=(0, 12)), snapshot_node("half", used=(16, 0))],
         CardRequest(4),
         ["half", "tight", "empty"],
     ),
     # (4+4)/16=0.5 of a small node against (40+4)/160=0.28 of a large one
     "node-binpack: by share": (
         "node-binpack",
-        [a_node("large", units=(80, 80), used=(40, 0)), a_node("small", units=(16,), used=(4,))],
+        [snapshot_node("large", units=(80, 80), used=(40, 0)), snapshot_node("small", units=(16,), used=(4,))],
         CardRequest(4),
         ["small", "large"],
     ),
     # a whole card adds all its units: (0+80)/160=0.5 against (4+15)/30=0.63
     "node-binpack: a whole card adds all its units": (
         "node-binpack",
-        [a_node("a", units=(80, 80)), a_node("b", units=(15, 15), used=(4, 0))],
+        [snapshot_node("a", units=(80, 80)), snapshot_node("b", units=(15, 15), used=(4, 0))],
         WHOLE,
         ["b", "a"],
     ),
     # two cards add twice: (0+8)/48=0.17 against (0+8)/32=0.25
     "node-binpack: two cards add twice": (
         "node-binpack",
-        [a_node("a", units=(16, 16, 16)), a_node("b", units=(16, 16))],
+        [snapshot_node("a", units=(16, 16, 16)), snapshot_node("b", units=(16, 16))],
         TWO,
         ["b", "a"],
     ),
@@ -167,24 +171,31 @@ def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_equal_nodes_are_ordered_by_name(policy: PolicyName) -> None:
-    assert order(policy, [a_node(name) for name in ("b", "a10", "a2", "c")], CardRequest(4)) == ["a10", "a2", "b", "c"]
+    assert order(policy, [snapshot_node(name) for name in ("b", "a10", "a2", "c")], CardRequest(4)) == [
+        "a10",
+        "a2",
+        "b",
+        "c",
+    ]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nodes_that_do_not_fit_are_not_in_the_order(policy: PolicyName) -> None:
-    assert order(policy, [a_node("full", used=(16, 16)), a_node("fits"), a_node("none", units=())], CardRequest(4)) == [
-        "fits"
-    ]
+    assert order(
+        policy,
+        [snapshot_node("full", used=(16, 16)), snapshot_node("fits"), snapshot_node("none", units=())],
+        CardRequest(4),
+    ) == ["fits"]
 
 
 NAMES = st.sampled_from(sorted(POLICIES))
 CLUSTERS = st.lists(st.sampled_from("abcdef"), unique=True, max_size=5).flatmap(
-    lambda names: st.tuples(*(nodes(name=name) for name in names))
+    lambda names: st.tuples(*(node_strategy(name=name) for name in names))
 )
 
 
 @PATIENT
-@given(NAMES, nodes(), requests())
+@given(NAMES, node_strategy(), request_strategy())
 def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which_fit(
     policy: PolicyName, node: Node, request_: CardRequest
 ) -> None:
@@ -200,7 +211,7 @@ def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which
 
 
 @PATIENT
-@given(NAMES, CLUSTERS, requests(), st.randoms(use_true_random=False))
+@given(NAMES, CLUSTERS, request_strategy(), st.randoms(use_true_random=False))
 def test_the_order_is_total_and_does_not_depend_on_the_order_asked(
     policy: PolicyName, cluster: tuple[Node, ...], request_: CardRequest, random: Random
 ) -> None:
@@ -213,7 +224,7 @@ def test_the_order_is_total_and_does_not_depend_on_the_order_asked(
 
 
 @PATIENT
-@given(nodes(), requests())
+@given(node_strategy(), request_strategy())
 def test_binpack_leaves_no_more_free_than_any_other_choice(node: Node, request_: CardRequest) -> None:
     fitting = find_fitting_cards(node, request_)
     if isinstance(fitting, tuple):

@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 300
 ANALYZER = ("clang", "--analyze", "-Xanalyzer", "-analyzer-output=text")
 
 
-def complaints(commands: Iterable[Sequence[str]], *, cwd: Path | None = None) -> list[str]:
+def run_analyzer(commands: Iterable[Sequence[str]], *, cwd: Path | None = None) -> list[str]:
     """What they said, of those that failed or were not silent."""
 
     def run(command: Sequence[str]) -> str:

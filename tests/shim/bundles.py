@@ -31,12 +31,12 @@ def modes() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Ended:
+class BundleResult:
     status: int
     complaint: str
 
 
-class Bundle:
+class OciBundle:
     """One container. Its first process writes a file: `has_run` says whether it got that far."""
 
     def __init__(self, folder: Path, hook: Path, arguments: list[str], env: list[str]) -> None:
@@ -77,7 +77,7 @@ class Bundle:
     def has_run(self) -> bool:
         return (self.folder / "out" / "ran").exists()
 
-    async def run(self, mode: str) -> Ended:
+    async def run(self, mode: str) -> BundleResult:
         runc = ["runc", f"--root={self.folder / 'runc'}", "run", f"--bundle={self.folder}", self.container_id]
         command = ["unshare", "--mount", "sh", "-c", V2, "sh", *runc] if mode == "v2" else runc
         process = await asyncio.create_subprocess_exec(
@@ -85,7 +85,7 @@ class Bundle:
         )
         _, complaint = await process.communicate()
         assert process.returncode is not None
-        return Ended(process.returncode, complaint.decode())
+        return BundleResult(process.returncode, complaint.decode())
 
     def remove(self) -> None:
         remove_tree(self.top)

@@ -10,7 +10,7 @@ from uuid import uuid4
 MOUNT = Path("/sys/fs/cgroup")
 
 
-def hierarchies() -> list[str]:
+def list_hierarchies() -> list[str]:
     """What this kernel offers: `unified` first, and `memory` of cgroup v1 where that is mounted."""
     if (MOUNT / "cgroup.controllers").exists():
         return ["unified"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.cgroup_folders import CgroupFolder, hierarchies
-from tests.shim.preload.two_minutes import Waiting, waiting
+from tests.shim.cgroup_folders import CgroupFolder, list_hierarchies
+from tests.shim.preload.two_minutes import LongWait, start_long_wait
 
 SOURCES = Path(__file__).parents[2] / "shim" / "hook"
 
@@ -33,18 +33,18 @@ def _is_long(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def two_minutes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiting | None]:
+def two_minutes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongWait | None]:
     """Begun with the first test of all, where the test that looks at it is among them."""
     if not any(map(_is_long, request.session.items)):
         yield None
         return
-    with waiting(tmp_path_factory.mktemp("two-minutes")) as begun:
+    with start_long_wait(tmp_path_factory.mktemp("two-minutes")) as begun:
         yield begun
 
 
 @pytest.fixture
 def cgroup() -> Iterator[CgroupFolder]:
     """A real cgroup, named as a container's, in the tree that this kernel uses; removed afterwards."""
-    folder = CgroupFolder(hierarchies()[0])
+    folder = CgroupFolder(list_hierarchies()[0])
     yield folder
     folder.remove()

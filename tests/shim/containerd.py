@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.shim.hostbundles import Container
+from tests.shim.hostbundles import HostBundleContainer
 
 CONFIG = """
 version = 2
@@ -40,7 +40,7 @@ class Containerd:
     def ctr(self, *words: str) -> list[str]:
         return ["ctr", f"--address={self.folder}/containerd.sock", *words]
 
-    async def run(self, container: Container, runtime: Path) -> Process:
+    async def run(self, container: HostBundleContainer, runtime: Path) -> Process:
         """`ctr run` with the orders of its first process on standard input."""
         env = [word for each in container.env for word in ("--env", each)]
         cgroup = f"--cgroup={container.top}/default/{container.id}"
@@ -73,7 +73,7 @@ async def a_containerd(folder: Path, run: Path, mode: str) -> AsyncIterator[Cont
         await process.wait()
 
 
-def root_of(container: Container) -> None:
+def root_of(container: HostBundleContainer) -> None:
     """What `ctr` expects of a root file system that it is handed."""
     for name in ("dev", "sys", "run", "tmp"):
         (container.root / name).mkdir()

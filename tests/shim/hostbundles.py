@@ -30,7 +30,7 @@ exec "$@"
 
 
 @dataclass
-class Container:
+class HostBundleContainer:
     """One bundle. `cgroup` is the runtime's shape of path, where `ID` stands for the id."""
 
     folder: Path
@@ -116,7 +116,7 @@ class Container:
 
 
 @asynccontextmanager
-async def removed(*containers: Container) -> AsyncIterator[None]:
+async def container_removed(*containers: HostBundleContainer) -> AsyncIterator[None]:
     try:
         yield
     finally:

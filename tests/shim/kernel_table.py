@@ -24,7 +24,7 @@ WIDTH = 92
 
 
 @dataclass(slots=True)
-class Scenario:
+class KernelScenarioResult:
     """One test function, with all its cases."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -36,12 +36,12 @@ class Scenario:
         return f"{wrong} of {self.outcomes.total()} FAIL" if wrong else "pass"
 
 
-class KernelTable:
+class KernelResultTable:
     def __init__(self, config: pytest.Config) -> None:
         config.stash[RELEASES] = {}
         self._config = config
         self._kernels: dict[str, str] = {}
-        self._scenarios: defaultdict[str, dict[str, Scenario]] = defaultdict(dict)
+        self._scenarios: defaultdict[str, dict[str, KernelScenarioResult]] = defaultdict(dict)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and "kernel" in item.callspec.params:
@@ -52,7 +52,7 @@ class KernelTable:
         if kernel is None:
             return
         name = report.nodeid.partition("::")[2].partition("[")[0].removeprefix("test_").replace("_", " ")
-        scenario = self._scenarios[kernel].setdefault(name, Scenario())
+        scenario = self._scenarios[kernel].setdefault(name, KernelScenarioResult())
         scenario.seconds += report.duration
         if report.when == "call" or report.outcome != "passed":
             scenario.outcomes[report.outcome] += 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def probe(built: Path, part: str, texts: Sequence[bytes]) -> list[str]:
+def run_probe(built: Path, part: str, texts: Sequence[bytes]) -> list[str]:
     """One answer per text. A sanitizer's complaint is a failure with its report."""
     rows = b"".join(struct.pack("<I", len(text)) + text for text in texts)
     done = subprocess.run([built / "probe", part], input=rows, capture_output=True, timeout=100, check=False)

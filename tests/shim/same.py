@@ -14,7 +14,7 @@ TOTAL = "Total amount of global memory: 4301 MBytes (4509925376 bytes)"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LimitCase:
     """A program of `tests/fakes/driver/programs`, and every line it says."""
 
     program: str
@@ -26,39 +26,39 @@ class Case:
         return " ".join((self.program, *self.arguments))
 
 
-def case(words: str, *said: str) -> Case:
+def limit_case(words: str, *said: str) -> LimitCase:
     program, *arguments = words.split()
-    return Case(program, tuple(arguments), said)
+    return LimitCase(program, tuple(arguments), said)
 
 
 CASES = (
-    case("app --total --free", TOTAL, "free 4301 MiB of 4301 MiB"),
-    case("app 4300 --then 2 --then 1 --then 1", "allocated 4300 MiB", REFUSED, "allocated 1 MiB", REFUSED),
-    case("app 4302", REFUSED),
-    case("app 3193 --then 1109 --then 1108 --free", "allocated 3193 MiB", REFUSED, "allocated 1108 MiB", "free 0 MiB of 4301 MiB"),
-    case("app --xfer 4000 --then 302", "allocated 4000 MiB", REFUSED),
-    case("app --short 4000 --then 302", "allocated 4000 MiB", REFUSED),
-    case("app --heap 4000 --then 302", "allocated 4000 MiB", REFUSED),
-    case("app --surface 1", NOT_OFFERED),
-    case("app --pages 2m 4000 --then 302", "allocated 4000 MiB", REFUSED),
-    case("app --dup 4000 --then 302", "allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED),
-    case("app --subtree 4300", "allocated 4300 MiB", "freed the device with all below it", "allocated 4300 MiB"),
-    case("app --loop 20 2200 2300", "40 given, 0 refused"),
-    case("app --managed 1", REFUSED),
-    case("steps open take 4000 take 302 free take 4300", "allocated 4000 MiB", REFUSED, "freed: 0", "allocated 4300 MiB"),
-    case("steps open take 4000 close open take 4300", "allocated 4000 MiB", "closed: 0", "allocated 4300 MiB"),
-    case("steps open take 4000 dup take 302 take 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
-    case("steps open take 4000 exec open take 4300", "allocated 4000 MiB", "allocated 4300 MiB"),
-    case("steps open take 3000 fork open take 1302 take 1300 take 1300", "allocated 3000 MiB", REFUSED, "allocated 1300 MiB", "allocated 1300 MiB"),
-    case("steps wrap open take 4300 take 2", "allocated 4300 MiB", REFUSED),
-    case("nvidia-smi --query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits", "4301, 0, 4301"),
+    limit_case("app --total --free", TOTAL, "free 4301 MiB of 4301 MiB"),
+    limit_case("app 4300 --then 2 --then 1 --then 1", "allocated 4300 MiB", REFUSED, "allocated 1 MiB", REFUSED),
+    limit_case("app 4302", REFUSED),
+    limit_case("app 3193 --then 1109 --then 1108 --free", "allocated 3193 MiB", REFUSED, "allocated 1108 MiB", "free 0 MiB of 4301 MiB"),
+    limit_case("app --xfer 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    limit_case("app --short 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    limit_case("app --heap 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    limit_case("app --surface 1", NOT_OFFERED),
+    limit_case("app --pages 2m 4000 --then 302", "allocated 4000 MiB", REFUSED),
+    limit_case("app --dup 4000 --then 302", "allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED),
+    limit_case("app --subtree 4300", "allocated 4300 MiB", "freed the device with all below it", "allocated 4300 MiB"),
+    limit_case("app --loop 20 2200 2300", "40 given, 0 refused"),
+    limit_case("app --managed 1", REFUSED),
+    limit_case("steps open take 4000 take 302 free take 4300", "allocated 4000 MiB", REFUSED, "freed: 0", "allocated 4300 MiB"),
+    limit_case("steps open take 4000 close open take 4300", "allocated 4000 MiB", "closed: 0", "allocated 4300 MiB"),
+    limit_case("steps open take 4000 dup take 302 take 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
+    limit_case("steps open take 4000 exec open take 4300", "allocated 4000 MiB", "allocated 4300 MiB"),
+    limit_case("steps open take 3000 fork open take 1302 take 1300 take 1300", "allocated 3000 MiB", REFUSED, "allocated 1300 MiB", "allocated 1300 MiB"),
+    limit_case("steps wrap open take 4300 take 2", "allocated 4300 MiB", REFUSED),
+    limit_case("nvidia-smi --query-gpu=memory.total,memory.used,memory.free --format=csv,noheader,nounits", "4301, 0, 4301"),
 )  # fmt: skip
 
 SURFACES = (
-    case("app --surface 1", NOT_OFFERED),
-    case("app --surface 3000 3000", NOT_OFFERED),
-    case("app --surface --xfer 3000 3000", NOT_OFFERED),
-    case("app --heap 4000 --then 302 --then 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
+    limit_case("app --surface 1", NOT_OFFERED),
+    limit_case("app --surface 3000 3000", NOT_OFFERED),
+    limit_case("app --surface --xfer 3000 3000", NOT_OFFERED),
+    limit_case("app --heap 4000 --then 302 --then 300", "allocated 4000 MiB", REFUSED, "allocated 300 MiB"),
 )  # fmt: skip
 """For the drivers of `SURFACE_VERSIONS`, whose heap call takes memory by the size of a surface too: nobody counts that, so
 it is not offered, and the rest of the call is as ever. Twice 3000 MiB is more than the limit; one call takes less than 4 GiB."""

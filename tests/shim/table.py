@@ -14,7 +14,7 @@ WIDTH = 78
 WORSE = ("failed", "error", "skipped")
 
 
-class Table:
+class ShimResultTable:
     """Counts what is reported of the files below this folder."""
 
     def __init__(self, root: Path) -> None:

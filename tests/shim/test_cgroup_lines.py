@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.probing import probe
+from tests.shim.probing import run_probe
 
 pytestmark = pytest.mark.shim
 
@@ -44,7 +44,7 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
 def test_the_container_s_own_cgroup_is_found(built: Path, text: str, want: str) -> None:
-    assert probe(built, "cgroup", [text.encode()]) == [want]
+    assert run_probe(built, "cgroup", [text.encode()]) == [want]
 
 
 def test_damaged_lines_never_read_past_the_end(built: Path) -> None:
@@ -55,4 +55,4 @@ def test_damaged_lines_never_read_past_the_end(built: Path) -> None:
     for _ in range(20_000):
         at = dice.randrange(len(whole))
         texts.append(whole[:at] + bytes([dice.choice(b":,/\n\0a\xff")]) + whole[at + dice.randrange(3) :])
-    assert len(probe(built, "cgroup", texts)) == len(texts)
+    assert len(run_probe(built, "cgroup", texts)) == len(texts)

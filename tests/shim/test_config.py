@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.shim.conftest import SOURCES
-from tests.shim.probing import probe
+from tests.shim.probing import run_probe
 from vrampack.agent.limits.variables import VARIABLES
 
 pytestmark = pytest.mark.shim
@@ -119,7 +119,7 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
 def test_the_bundle_says_whose_limit_it_is(built: Path, text: str, want: str) -> None:
-    assert probe(built, "config", [text.encode()]) == [want]
+    assert run_probe(built, "config", [text.encode()]) == [want]
 
 
 def test_what_is_sent_is_what_the_agent_reads() -> None:
@@ -135,13 +135,13 @@ def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
     for _ in range(20_000):
         at = dice.randrange(len(whole))
         texts.append(whole[:at] + bytes([dice.choice(b'",=[]{}\\u0A\0\xff')]) + whole[at + dice.randrange(3) :])
-    assert len(probe(built, "config", texts)) == len(texts)
+    assert len(run_probe(built, "config", texts)) == len(texts)
 
 
 def test_every_cut_config_is_refused(built: Path) -> None:
     text = a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD).encode()
     cuts = [text[:at] for at in range(len(text))]
-    assert probe(built, "config", cuts) == ["bad"] * len(cuts)
+    assert run_probe(built, "config", cuts) == ["bad"] * len(cuts)
 
 
 STATES = {
@@ -164,4 +164,4 @@ STATES = {
 
 @pytest.mark.parametrize(("text", "want"), STATES.values(), ids=STATES)
 def test_the_state_names_pid_bundle_and_id(built: Path, text: str, want: str) -> None:
-    assert probe(built, "state", [text.encode()]) == [want]
+    assert run_probe(built, "state", [text.encode()]) == [want]

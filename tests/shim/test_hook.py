@@ -20,7 +20,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Container:
+class HookContainer:
     """What a runtime hands the hook: a state, and a bundle with a config.json."""
 
     program: Path
@@ -29,7 +29,7 @@ class Container:
     pid: int
     id: str = "4f1e"
 
-    def configured(self, text: str) -> Container:
+    def configured(self, text: str) -> HookContainer:
         self.bundle.mkdir(exist_ok=True)
         (self.bundle / "config.json").write_text(text)
         return self
@@ -53,10 +53,10 @@ class Container:
 
 
 @pytest.fixture
-def container(built: Path, tmp_path: Path, cgroup: CgroupFolder) -> Container:
+def container(built: Path, tmp_path: Path, cgroup: CgroupFolder) -> HookContainer:
     limited = a_config("NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD)
     program = built / "vrampack-hook-sanitized"
-    return Container(program, tmp_path / "hook.sock", tmp_path / "bundle", cgroup.start()).configured(limited)
+    return HookContainer(program, tmp_path / "hook.sock", tmp_path / "bundle", cgroup.start()).configured(limited)
 
 
 @asynccontextmanager
@@ -80,7 +80,7 @@ def saying(answer: bytes, heard: list[bytes] | None = None) -> Talk:
     return talk
 
 
-async def test_the_agent_hears_who_the_container_is(container: Container, cgroup: CgroupFolder) -> None:
+async def test_the_agent_hears_who_the_container_is(container: HookContainer, cgroup: CgroupFolder) -> None:
     heard: list[bytes] = []
     async with an_agent(container.socket, saying(b'{"ok":true}\n', heard)):
         assert await container.start() == (0, "")
@@ -99,7 +99,7 @@ async def test_the_agent_hears_who_the_container_is(container: Container, cgroup
     ]
 
 
-async def test_a_container_without_a_limit_starts_without_asking(container: Container) -> None:
+async def test_a_container_without_a_limit_starts_without_asking(container: HookContainer) -> None:
     """No agent listens, and the process is gone: neither is looked at."""
     free = replace(container, pid=2**22).configured(a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
     assert await free.start() == (0, "")
@@ -123,7 +123,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize(("answer", "complaint"), ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("absent", ["refuse", "pass"])
-async def test_what_is_no_yes_is_a_no(container: Container, answer: bytes, complaint: str, absent: str) -> None:
+async def test_what_is_no_yes_is_a_no(container: HookContainer, answer: bytes, complaint: str, absent: str) -> None:
     async with an_agent(container.socket, saying(answer)):
         status, said = await container.start(f"--if-absent={absent}")
     assert status == 1
@@ -132,7 +132,7 @@ async def test_what_is_no_yes_is_a_no(container: Container, answer: bytes, compl
     assert said.count("\n") == 1
 
 
-async def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_told(container: Container) -> None:
+async def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_told(container: HookContainer) -> None:
     silence = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -145,12 +145,12 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_told(con
     assert (status, said) == (1, "vrampack-hook: no answer from the agent: Connection timed out\n")
 
 
-async def test_no_agent_is_a_no(container: Container) -> None:
+async def test_no_agent_is_a_no(container: HookContainer) -> None:
     status, said = await container.start("--timeout=1")
     assert (status, said) == (1, f"vrampack-hook: no agent at {container.socket}: No such file or directory\n")
 
 
-async def test_a_socket_that_a_dead_agent_left_is_a_no(container: Container) -> None:
+async def test_a_socket_that_a_dead_agent_left_is_a_no(container: HookContainer) -> None:
     async with an_agent(container.socket, saying(b"")):
         pass
     status, said = await container.start("--timeout=1")
@@ -158,13 +158,13 @@ async def test_a_socket_that_a_dead_agent_left_is_a_no(container: Container) -> 
     assert "Connection refused" in said
 
 
-async def test_where_the_agent_is_optional_its_absence_lets_the_container_start(container: Container) -> None:
+async def test_where_the_agent_is_optional_its_absence_lets_the_container_start(container: HookContainer) -> None:
     status, said = await container.start("--if-absent=pass")
     assert status == 0
     assert "no agent at" in said
 
 
-async def test_an_agent_that_is_being_replaced_is_waited_for(container: Container) -> None:
+async def test_an_agent_that_is_being_replaced_is_waited_for(container: HookContainer) -> None:
     started = asyncio.create_task(container.start("--timeout=30"))
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         assert await started == (0, "")
@@ -183,14 +183,14 @@ REFUSED_BUNDLES = {
 
 
 @pytest.mark.parametrize(("text", "complaint"), REFUSED_BUNDLES.values(), ids=REFUSED_BUNDLES)
-async def test_a_bundle_that_cannot_be_read_is_a_no(container: Container, text: str, complaint: str) -> None:
+async def test_a_bundle_that_cannot_be_read_is_a_no(container: HookContainer, text: str, complaint: str) -> None:
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         status, said = await container.configured(text).start("--if-absent=pass")
     assert status == 1
     assert complaint in said
 
 
-async def test_a_bundle_of_15_mib_is_read(container: Container) -> None:
+async def test_a_bundle_of_15_mib_is_read(container: HookContainer) -> None:
     large = a_config("A=" + "a" * (15 << 20), "NVIDIA_GPU_MEMORY_LIMIT=1", annotations=CONTAINERD)
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         assert await container.configured(large).start() == (0, "")
@@ -205,13 +205,13 @@ REFUSED_STATES = {
 
 
 @pytest.mark.parametrize(("state", "complaint"), REFUSED_STATES.values(), ids=REFUSED_STATES)
-async def test_a_state_that_cannot_be_read_is_a_no(container: Container, state: bytes, complaint: str) -> None:
+async def test_a_state_that_cannot_be_read_is_a_no(container: HookContainer, state: bytes, complaint: str) -> None:
     status, said = await container.start("--if-absent=pass", state=state)
     assert status == 1
     assert complaint in said
 
 
-async def test_a_state_that_never_ends_is_a_no(container: Container) -> None:
+async def test_a_state_that_never_ends_is_a_no(container: HookContainer) -> None:
     process = await asyncio.create_subprocess_exec(
         container.program, "--timeout=1", stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -223,7 +223,7 @@ async def test_a_state_that_never_ends_is_a_no(container: Container) -> None:
     process.stdin.close()
 
 
-async def test_a_process_that_is_gone_is_a_no(container: Container) -> None:
+async def test_a_process_that_is_gone_is_a_no(container: HookContainer) -> None:
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         status, said = await replace(container, pid=2**22).start()
     assert status == 1
@@ -234,6 +234,6 @@ MISUSES = [["--timeout=0"], ["--timeout=61"], ["--timeout=1s"], ["--if-absent=ma
 
 
 @pytest.mark.parametrize("arguments", MISUSES, ids=lambda arguments: str(arguments[0]))
-async def test_misuse_stops_every_container(container: Container, arguments: list[str]) -> None:
+async def test_misuse_stops_every_container(container: HookContainer, arguments: list[str]) -> None:
     status, _ = await container.start(*arguments)
     assert status == 2

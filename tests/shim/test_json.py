@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.probing import probe
+from tests.shim.probing import run_probe
 
 pytestmark = pytest.mark.shim
 
@@ -128,7 +128,7 @@ def test_random_documents_are_read_as_python_reads_them(built: Path, seed: int) 
     expected = [python_reads(text) for text in texts]
     wrong = [
         (text, got, want)
-        for text, got, want in zip(texts, probe(built, "json", texts), expected, strict=True)
+        for text, got, want in zip(texts, run_probe(built, "json", texts), expected, strict=True)
         if got != want
     ]
     assert wrong == []
@@ -138,7 +138,7 @@ def test_random_documents_are_read_as_python_reads_them(built: Path, seed: int) 
 def test_every_cut_document_is_refused(built: Path) -> None:
     text = b'{"a":[1.5e+3,"\\ud83d\\ude00\\n",true,null,{"\xc3\xa9":-0}],"b":""}'
     cuts = [text[:at] for at in range(len(text))]
-    assert probe(built, "json", cuts) == ["bad"] * len(cuts)
+    assert run_probe(built, "json", cuts) == ["bad"] * len(cuts)
 
 
 REFUSED = {
@@ -165,8 +165,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_what_is_no_json_is_refused(built: Path, text: bytes) -> None:
-    assert probe(built, "json", [text]) == ["bad"]
+    assert run_probe(built, "json", [text]) == ["bad"]
 
 
 def test_64_levels_are_read(built: Path) -> None:
-    assert probe(built, "json", [b"[" * 64 + b"]" * 64]) == ["[" * 63 + "[]" + ",]" * 63]
+    assert run_probe(built, "json", [b"[" * 64 + b"]" * 64]) == ["[" * 63 + "[]" + ",]" * 63]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.bundles import Bundle, modes
+from tests.shim.bundles import OciBundle, modes
 from tests.shim.cgroup_folders import MOUNT
 from vrampack.agent.limits.cgroups import CgroupTree, find_process_owner
 from vrampack.agent.limits.errors import LimitError
@@ -71,17 +71,17 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def bundle(built: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bundle]:
+def bundle(built: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[OciBundle]:
     """Its hook waits ten seconds for the agent, or as the test has it."""
     (tmp_path / "bundle").mkdir()
     arguments = [f"--socket={tmp_path / 'hook.sock'}", f"--timeout={getattr(request, 'param', 10)}"]
-    made = Bundle(tmp_path / "bundle", built / "vrampack-hook", arguments, LIMITED)
+    made = OciBundle(tmp_path / "bundle", built / "vrampack-hook", arguments, LIMITED)
     yield made
     made.remove()
 
 
 async def test_the_limit_is_on_the_cgroup_before_the_first_process_runs(
-    bundle: Bundle, tmp_path: Path, mode: str
+    bundle: OciBundle, tmp_path: Path, mode: str
 ) -> None:
     driver = LookingDriver(lambda: bundle.has_run)
     async with an_agent(tmp_path / "hook.sock", driver, {"GPU-b": 12, "GPU-a": 4301}) as server:
@@ -97,7 +97,7 @@ async def test_the_limit_is_on_the_cgroup_before_the_first_process_runs(
     assert (server.allowed_count, server.refused_count) == (1, 0)
 
 
-async def test_a_container_that_the_driver_refuses_does_not_run(bundle: Bundle, tmp_path: Path, mode: str) -> None:
+async def test_a_container_that_the_driver_refuses_does_not_run(bundle: OciBundle, tmp_path: Path, mode: str) -> None:
     driver = LookingDriver(lambda: bundle.has_run, refuses=True)
     async with an_agent(tmp_path / "hook.sock", driver, {"GPU-a": 4301}) as server:
         ended = await bundle.run(mode)
@@ -107,7 +107,7 @@ async def test_a_container_that_the_driver_refuses_does_not_run(bundle: Bundle, 
     assert (server.allowed_count, server.refused_count) == (0, 1)
 
 
-async def test_a_container_without_a_record_does_not_run(bundle: Bundle, tmp_path: Path, mode: str) -> None:
+async def test_a_container_without_a_record_does_not_run(bundle: OciBundle, tmp_path: Path, mode: str) -> None:
     driver = LookingDriver(lambda: bundle.has_run)
     async with an_agent(tmp_path / "hook.sock", driver, None):
         ended = await bundle.run(mode)
@@ -117,7 +117,7 @@ async def test_a_container_without_a_record_does_not_run(bundle: Bundle, tmp_pat
 
 
 @pytest.mark.parametrize("bundle", [1], indirect=True)
-async def test_a_container_does_not_run_without_an_agent(bundle: Bundle, mode: str) -> None:
+async def test_a_container_does_not_run_without_an_agent(bundle: OciBundle, mode: str) -> None:
     ended = await bundle.run(mode)
     assert ended.status != 0
     assert "no agent at" in ended.complaint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.probing import probe
+from tests.shim.probing import run_probe
 
 pytestmark = pytest.mark.shim
 
@@ -48,13 +48,13 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "want"), SPLICED.values(), ids=SPLICED)
 def test_the_hook_is_added_and_the_rest_stays(built: Path, text: str, want: object) -> None:
-    (spliced,) = probe(built, "splice", [text.encode()])
+    (spliced,) = run_probe(built, "splice", [text.encode()])
     assert json.loads(spliced) == want
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_configuration_is_left_alone(built: Path, text: str) -> None:
-    assert probe(built, "splice", [text.encode()]) == ["bad"]
+    assert run_probe(built, "splice", [text.encode()]) == ["bad"]
 
 
 def test_damaged_configurations_never_read_past_the_end(built: Path) -> None:
@@ -65,7 +65,7 @@ def test_damaged_configurations_never_read_past_the_end(built: Path) -> None:
     for _ in range(20_000):
         at = dice.randrange(len(whole))
         texts.append(whole[:at] + bytes([dice.choice(b'",=[]{}\\un: \xff')]) + whole[at + dice.randrange(3) :])
-    answers = probe(built, "splice", texts)
+    answers = run_probe(built, "splice", texts)
     for answer in answers:
         assert answer == "bad" or "/hook" in json.dumps(json.loads(answer))
 

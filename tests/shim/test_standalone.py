@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.drivers import ScriptedDriver, a_gpu
+from tests.agent.drivers import ScriptedDriver, scripted_gpu
 from tests.shim.bundles import modes
 from tests.shim.cgroup_folders import MOUNT
 from tests.shim.conftest import SOURCES
 from tests.shim.containerd import a_containerd, root_of
-from tests.shim.hostbundles import FROZEN, LAYERED, Container, removed
+from tests.shim.hostbundles import FROZEN, LAYERED, HostBundleContainer, container_removed
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.limits.preload.wire import (
@@ -59,7 +59,7 @@ class OlderDriver(ScriptedDriver):
 
 
 @dataclass
-class Host:
+class ShimHost:
     """One T4 unless told otherwise."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Host:
     mode: str
     program: Path
     hook_socket: Path
-    cards: tuple[Gpu, ...] = (a_gpu(memory_mib=15109, model="Tesla T4"),)
+    cards: tuple[Gpu, ...] = (scripted_gpu(memory_mib=15109, model="Tesla T4"),)
 
     @property
     def places(self) -> HostPaths:
@@ -91,14 +91,14 @@ class Host:
             agent.stop()
             await running
 
-    def container(self, *env: str, cgroup: str = "/docker/ID", patience: int = 10) -> Container:
+    def container(self, *env: str, cgroup: str = "/docker/ID", patience: int = 10) -> HostBundleContainer:
         """`patience`: seconds that its hook waits for the agent."""
         folder = self.folder / f"bundle{len(list(self.folder.glob('bundle*')))}"
         folder.mkdir()
         hook = [str(self.built / "vrampack-hook-sanitized"), f"--socket={self.hook_socket}", f"--timeout={patience}"]
-        return Container(folder, self.program, list(env), hook, cgroup)
+        return HostBundleContainer(folder, self.program, list(env), hook, cgroup)
 
-    async def hold(self, container: Container, mib: int) -> tuple[LibraryVerdict, int]:
+    async def hold(self, container: HostBundleContainer, mib: int) -> tuple[LibraryVerdict, int]:
         """Whether its first process may hold so much of its card, and what its limit is, in MiB."""
         verdict, limit = LibraryVerdict.NO, 0
         for kind, holdings in ((MessageKind.HELLO, ()), (MessageKind.HOLD, (CardHolding(ONLY_CARD, mib * MIB),))):
@@ -132,14 +132,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def host(tmp_path: Path, built: Path, program: Path, mode: str) -> Host:
-    return Host(tmp_path, built, mode, program, tmp_path / "hook.sock")
+def host(tmp_path: Path, built: Path, program: Path, mode: str) -> ShimHost:
+    return ShimHost(tmp_path, built, mode, program, tmp_path / "hook.sock")
 
 
-async def test_two_containers_share_a_card_each_with_its_limit(host: Host) -> None:
+async def test_two_containers_share_a_card_each_with_its_limit(host: ShimHost) -> None:
     """15109 * 6 / 15 = 6043.6 and 15109 * 8 / 15 = 8058.1."""
     six, eight = host.container(*units("6")), host.container(*units("8"))
-    async with host.agent() as agent, removed(six, eight):
+    async with host.agent() as agent, container_removed(six, eight):
         await six.start(host.mode)
         await eight.start(host.mode)
         assert await host.hold(six, 6043) == (LibraryVerdict.YES, 6043)
@@ -154,16 +154,16 @@ async def test_two_containers_share_a_card_each_with_its_limit(host: Host) -> No
 
 
 @pytest.mark.parametrize("cgroup", CGROUPS.values(), ids=CGROUPS)
-async def test_a_container_is_known_by_its_cgroup_whatever_its_name(host: Host, cgroup: str) -> None:
+async def test_a_container_is_known_by_its_cgroup_whatever_its_name(host: ShimHost, cgroup: str) -> None:
     container = host.container(*units("6"), cgroup=cgroup)
-    async with host.agent(), removed(container):
+    async with host.agent(), container_removed(container):
         await container.start(host.mode)
         assert await host.hold(container, 1) == (LibraryVerdict.YES, 6043)
 
 
-async def test_the_library_is_mounted_and_cannot_be_written(host: Host) -> None:
+async def test_the_library_is_mounted_and_cannot_be_written(host: ShimHost) -> None:
     container = host.container(*units("6"))
-    async with host.agent(), removed(container):
+    async with host.agent(), container_removed(container):
         await container.start(host.mode)
         folder = host.folder / "preload"
         assert await container.ask(f"there {folder}/libvrampack.so") == "read-only"
@@ -187,11 +187,11 @@ def a_loading_root(root: Path, library: Path) -> None:
         subprocess.run(["cp", "--parents", path, root], check=True, timeout=60)
 
 
-async def test_programs_of_the_container_load_the_library(host: Host) -> None:
+async def test_programs_of_the_container_load_the_library(host: ShimHost) -> None:
     """The list for the loader names the library where it is here."""
     container = host.container(*units("6"))
     a_loading_root(container.root, host.folder / "libvrampack.so")
-    async with host.agent(), removed(container):
+    async with host.agent(), container_removed(container):
         (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
         await container.start(host.mode)
         assert await container.ask("there /proc") == "loaded"
@@ -203,12 +203,12 @@ def maps_of(cgroup: Path) -> str:
     return Path("/proc", pid, "maps").read_text()
 
 
-async def test_the_shipped_library_is_in_the_processes_of_the_container(host: Host) -> None:
+async def test_the_shipped_library_is_in_the_processes_of_the_container(host: ShimHost) -> None:
     container = host.container(*units("6"))
     a_loading_root(container.root, host.folder / "unused.so")
     make = ["make", "--silent", "-C", str(SOURCES.parent / "preload"), "preload", f"OUT={host.folder}"]
     assert await (await asyncio.create_subprocess_exec(*make)).wait() == 0
-    async with host.agent() as agent, removed(container):
+    async with host.agent() as agent, container_removed(container):
         (host.folder / "preload" / "ld.so.preload").write_text(f"{host.folder}/preload/libvrampack.so\n")
         await container.start(host.mode)
         assert await container.ask("there /proc") != "", "it runs"
@@ -218,9 +218,9 @@ async def test_the_shipped_library_is_in_the_processes_of_the_container(host: Ho
         )
 
 
-async def test_a_container_may_switch_its_limit_off(host: Host) -> None:
+async def test_a_container_may_switch_its_limit_off(host: ShimHost) -> None:
     container = host.container(*units("6"), "CGPU_DISABLE=true")
-    async with host.agent() as agent, removed(container):
+    async with host.agent() as agent, container_removed(container):
         await container.start(host.mode)
         assert await container.ask("there /etc/ld.so.preload") == "No such file or directory"
         assert agent._host_containers.list_containers() == ()
@@ -240,27 +240,27 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("env", "why"), REFUSED.values(), ids=REFUSED)
-async def test_what_is_not_clear_does_not_start(host: Host, env: list[str], why: str) -> None:
+async def test_what_is_not_clear_does_not_start(host: ShimHost, env: list[str], why: str) -> None:
     container = host.container(*env)
-    async with host.agent() as agent, removed(container):
+    async with host.agent() as agent, container_removed(container):
         await container.start(host.mode)
         assert why in await container.end()
         assert agent._host_containers.list_containers() == ()
 
 
-async def test_a_pod_s_container_is_not_served_from_its_environment(host: Host) -> None:
+async def test_a_pod_s_container_is_not_served_from_its_environment(host: ShimHost) -> None:
     pod = "/kubepods/besteffort/pod1d3a9a10-0000-4000-8000-000000000001/ID"
     containers = host.container(*units("6"), cgroup=pod), host.container(*units("6"))
     containers[1].annotations = {"io.kubernetes.cri.sandbox-name": "app-0"}
-    async with host.agent(), removed(*containers):
+    async with host.agent(), container_removed(*containers):
         for container in containers:
             await container.start(host.mode)
             assert "refused: it is a pod's" in await container.end()
 
 
-async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: Host) -> None:
+async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: ShimHost) -> None:
     first, second, third = host.container(*units("8")), host.container(*units("7")), host.container(*units("7"))
-    async with host.agent(), removed(first, second, third):
+    async with host.agent(), container_removed(first, second, third):
         await first.start(host.mode)
         assert await host.hold(first, 1) == (LibraryVerdict.YES, 8058)
         await second.start(host.mode)
@@ -272,15 +272,15 @@ async def test_a_card_is_not_given_twice_and_what_ended_comes_back(host: Host) -
 
         await first.end()
         again = host.container(*units("7"))
-        async with removed(again):
+        async with container_removed(again):
             await again.start(host.mode)
             assert await host.hold(again, 7050) == (LibraryVerdict.YES, 7050)
 
 
-async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -> None:
+async def test_the_limit_of_a_running_container_survives_the_agent(host: ShimHost) -> None:
     """What it holds is in the books, what it may hold in its file, and its neighbour's room stays its neighbour's."""
     running, other = host.container(*units("8")), host.container(*units("8"))
-    async with removed(running, other):
+    async with container_removed(running, other):
         async with host.agent():
             await running.start(host.mode)
             assert await host.hold(running, 4000) == (LibraryVerdict.YES, 8058)
@@ -292,10 +292,10 @@ async def test_the_limit_of_a_running_container_survives_the_agent(host: Host) -
             assert "has 7051 of its 15109 MiB left" in await other.end()
 
 
-async def test_a_container_whose_file_is_lost_gets_nothing_more(host: Host) -> None:
+async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) -> None:
     """It has the library, and nobody knows what it may hold."""
     container = host.container(*units("6"))
-    async with removed(container):
+    async with container_removed(container):
         async with host.agent():
             await container.start(host.mode)
             assert await host.hold(container, 100) == (LibraryVerdict.YES, 6043)
@@ -306,20 +306,20 @@ async def test_a_container_whose_file_is_lost_gets_nothing_more(host: Host) -> N
             assert (await host.hold(container, 101))[0] is LibraryVerdict.NO
 
 
-async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: Host) -> None:
+async def test_without_an_agent_a_container_with_a_limit_does_not_start(host: ShimHost) -> None:
     container = host.container(*units("6"), patience=1)
-    async with removed(container):
+    async with container_removed(container):
         await container.start(host.mode)
         assert "no agent at" in await container.end()
 
 
-def a_volume(host: Host, at: str) -> list[dict[str, object]]:
+def a_volume(host: ShimHost, at: str) -> list[dict[str, object]]:
     source = host.folder / "volume"
     source.mkdir()
     return [{"destination": at, "type": "bind", "source": str(source), "options": ["rbind", "rw"]}]
 
 
-async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: Host) -> None:
+async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: ShimHost) -> None:
     """An image may point /etc at a folder of the host, and a user may mount one there: nothing is made in either."""
     target = host.folder / "target"
     target.mkdir()
@@ -327,7 +327,7 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: Host) -> No
     (linked.root / "etc").symlink_to(target)
     volume.mounts = a_volume(host, "/etc")
     (odd.root / "etc/ld.so.preload").mkdir(parents=True)
-    async with host.agent(), removed(linked, volume, odd):
+    async with host.agent(), container_removed(linked, volume, odd):
         for container, why in (
             (linked, "/etc of the container is a symbolic link"),
             (volume, "/etc of the container is a volume, and the library is needed there: mount the volume elsewhere"),
@@ -339,12 +339,12 @@ async def test_no_link_and_no_volume_leads_the_mount_elsewhere(host: Host) -> No
     assert list((host.folder / "volume").iterdir()) == []
 
 
-async def test_an_image_s_layers_stay_as_they_are(host: Host) -> None:
+async def test_an_image_s_layers_stay_as_they_are(host: ShimHost) -> None:
     """What is missing is made in the container's own layer."""
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
     container.storage = LAYERED
-    async with host.agent(), removed(container):
+    async with host.agent(), container_removed(container):
         await container.start(host.mode)
         assert await container.ask("there /etc/ld.so.preload") == "read-only"
         assert await host.hold(container, 6043) == (LibraryVerdict.YES, 6043)
@@ -352,23 +352,23 @@ async def test_an_image_s_layers_stay_as_they_are(host: Host) -> None:
     assert list((container.root / "etc").iterdir()) == []
 
 
-async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: Host) -> None:
+async def test_an_image_s_own_list_is_covered_while_the_container_runs(host: ShimHost) -> None:
     container = host.container(*units("6"))
     (container.root / "etc").mkdir()
     (container.root / "etc/ld.so.preload").write_text("/usr/lib/other.so\n")
-    async with host.agent(), removed(container):
+    async with host.agent(), container_removed(container):
         await container.start(host.mode)
         assert await container.ask("there /etc/ld.so.preload") == "read-only"
     assert (container.root / "etc/ld.so.preload").read_text() == "/usr/lib/other.so\n"
 
 
-async def test_a_root_that_cannot_be_written_must_have_the_places(host: Host, mode: str) -> None:
+async def test_a_root_that_cannot_be_written_must_have_the_places(host: ShimHost, mode: str) -> None:
     """As with `ctr run --read-only` of a snapshot: the storage itself is read-only, not only the container's view."""
     bare, ready = host.container(*units("3")), host.container(*units("3"))
     (ready.root / "etc").mkdir()
     (ready.root / "etc/ld.so.preload").touch()
     (ready.root / str(host.folder)[1:] / "preload").mkdir(parents=True)
-    async with host.agent(), removed(bare, ready):
+    async with host.agent(), container_removed(bare, ready):
         for container in (bare, ready):
             (container.root / "dev").mkdir()
             container.mounts = [{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"}]
@@ -380,11 +380,11 @@ async def test_a_root_that_cannot_be_written_must_have_the_places(host: Host, mo
         assert await ready.ask("there /etc/ld.so.preload") == "read-only"
 
 
-async def test_two_hooks_in_one_container_are_as_good_as_one(host: Host) -> None:
+async def test_two_hooks_in_one_container_are_as_good_as_one(host: ShimHost) -> None:
     """A runtime that adds it, and a base spec that has it."""
     container = host.container(*units("6"))
     container.hooks = 2
-    async with host.agent() as agent, removed(container):
+    async with host.agent() as agent, container_removed(container):
         await container.start(host.mode)
         assert await host.hold(container, 6043) == (LibraryVerdict.YES, 6043)
         assert await container.ask("there /etc/ld.so.preload") == "read-only"
@@ -392,7 +392,7 @@ async def test_two_hooks_in_one_container_are_as_good_as_one(host: Host) -> None
 
 
 @pytest.mark.parametrize("mode", modes()[-1:], indirect=True)  # its specs ask for controllers that a bare v2 tree lacks
-async def test_containerd_s_containers_are_held(host: Host) -> None:
+async def test_containerd_s_containers_are_held(host: ShimHost) -> None:
     """`ctr run` on a containerd whose runtime is vrampack-runtime, as Docker's daemon.json names it."""
     run = host.folder / "run"
     run.mkdir()
@@ -402,7 +402,7 @@ async def test_containerd_s_containers_are_held(host: Host) -> None:
     for container in (allowed, refused):
         root_of(container)
     folder = host.folder / "containerd"
-    async with host.agent(), a_containerd(folder, run, host.mode) as containerd, removed(allowed, refused):
+    async with host.agent(), a_containerd(folder, run, host.mode) as containerd, container_removed(allowed, refused):
         for container in (allowed, refused):
             container.attach(await containerd.run(container, host.built / "vrampack-runtime"))
         assert await host.hold(allowed, 6043) == (LibraryVerdict.YES, 6043)

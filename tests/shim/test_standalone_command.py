@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.agent.nvml import stub
+from tests.agent.nvml import stub_folder
 from tests.cli.service import free_ports
-from tests.fakes.nvml.machine import OLD_DRIVER, Machine
+from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 
 pytestmark = pytest.mark.shim
@@ -31,7 +31,7 @@ exec "$@"
 @asynccontextmanager
 async def a_command(folder: Path, *, text: str = "", library: str = "yes") -> AsyncIterator[tuple[Process, str]]:
     """The process and where its pages are."""
-    machine = Machine(folder / "nvml", gpus=PROFILES["t4"], driver=OLD_DRIVER)
+    machine = FakeNvmlMachine(folder / "nvml", gpus=PROFILES["t4"], driver=OLD_DRIVER)
     (port,) = free_ports(1)
     config = folder / "agent.yaml"
     head = "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
@@ -40,7 +40,7 @@ async def a_command(folder: Path, *, text: str = "", library: str = "yes") -> As
     process = await asyncio.create_subprocess_exec(
         *("unshare", "--mount", "sh", "-c", EMPTY, "sh", *command),
         stderr=PIPE,
-        env={**os.environ, **machine.environment(stub()), "WITH_LIBRARY": library},
+        env={**os.environ, **machine.environment(stub_folder()), "WITH_LIBRARY": library},
     )
     try:
         yield process, f"http://127.0.0.1:{port}"

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.loop import Loop
-from tests.simulation.network import Call, Feed, Stream, encode
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.network import NetworkCall, SimulatedStream, WatchFeed, encode
 from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import PodObject
@@ -27,14 +27,16 @@ LIST_SECONDS = 30.0
 class SimulatedApi(Api):
     """The methods that the extender calls, over the world's store."""
 
-    def __init__(self, name: str, store: ObjectStore, loop: Loop, network: Network, *, is_shuffled: bool) -> None:
+    def __init__(
+        self, name: str, store: ObjectStore, loop: SimulatedLoop, network: Network, *, is_shuffled: bool
+    ) -> None:
         self.name = name
         self._store = store
         self._loop = loop
         self._network = network
-        self.feeds: dict[Resource, Feed] = {
-            "pods": Feed(store, "pods", is_shuffled=is_shuffled),
-            "nodes": Feed(store, "nodes", is_shuffled=is_shuffled),
+        self.feeds: dict[Resource, WatchFeed] = {
+            "pods": WatchFeed(store, "pods", is_shuffled=is_shuffled),
+            "nodes": WatchFeed(store, "nodes", is_shuffled=is_shuffled),
         }
 
     async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:  # noqa: ARG002 - the real one's shape
@@ -61,15 +63,15 @@ class SimulatedApi(Api):
         server_seconds: int,
         silence_seconds: float,
         field_selector: str = "",  # noqa: ARG002 - the real one's shape
-    ) -> AsyncIterator[Stream]:
-        def run() -> Stream:
+    ) -> AsyncIterator[SimulatedStream]:
+        def run() -> SimulatedStream:
             if int(resource_version) < self._store._compacted:
                 raise expired(f"too old resource version: {resource_version}")
             self.feeds[resource].resume(int(resource_version))
             ends_at = self._loop.time() + server_seconds
-            return Stream(self.name, resource, self._loop, self.feeds[resource], silence_seconds, ends_at)
+            return SimulatedStream(self.name, resource, self._loop, self.feeds[resource], silence_seconds, ends_at)
 
-        stream: Stream = await self._ask("watch", resource, run, silence_seconds)
+        stream: SimulatedStream = await self._ask("watch", resource, run, silence_seconds)
         self._network.streams.append(stream)
         try:
             yield stream
@@ -123,7 +125,7 @@ class SimulatedApi(Api):
         """Events are no part of the simulation: they are always written, at once."""
 
     async def _ask(self, verb: str, text: str, run: Callable[[], Any], seconds: float) -> Any:  # noqa: ANN401 - one answer per verb
-        call = Call(self.name, verb, text, run, self._loop.create_future())
+        call = NetworkCall(self.name, verb, text, run, self._loop.create_future())
         self._network.calls.append(call)
         timer = self._loop.call_later(seconds, self._network.time_out, call)
         try:
@@ -138,17 +140,17 @@ class Network:
     """All calls and watches of all processes."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.late: list[Call] = []
+        self.calls: list[NetworkCall] = []
+        self.late: list[NetworkCall] = []
         """Given up by their callers and not executed: they still may be."""
-        self.streams: list[Stream] = []
+        self.streams: list[SimulatedStream] = []
         self.on_bind: list[Callable[[str, str, str, Mapping[str, str]], None]] = []
         """Told of every Binding before it is sent: process, uid, node, annotations."""
 
-    def time_out(self, call: Call) -> None:
+    def time_out(self, call: NetworkCall) -> None:
         self.give_up(call, "timed out")
 
-    def give_up(self, call: Call, text: str) -> None:
+    def give_up(self, call: NetworkCall, text: str) -> None:
         """The caller hears nothing; what it asked for may yet be done."""
         if not call.is_executed and call.verb == "bind":
             self.late.append(call)

@@ -16,15 +16,15 @@ import msgspec
 from extender.ledger import Ledger
 from tests.auditor import audit
 from tests.auditor import pods as audited
-from tests.auditor.binds import BindCall, Said, read_binds, wrong_answers
+from tests.auditor.binds import BindAnswer, BindCall, read_binds, wrong_answers
 from tests.auditor.cards import NodeCards, read_node
-from tests.auditor.holdings import over_committed
+from tests.auditor.holdings import find_oversold_cards
 from tests.auditor.terms import Terms, Violation
 from tests.builders import UNIT_MIB
 from tests.simulation.network import encode
 from tests.simulation.objects import LEGACY, allocation_of
-from tests.simulation.process import RESOURCE, Process
-from tests.simulation.world import Bind, World
+from tests.simulation.process import RESOURCE, SimulatedExtender
+from tests.simulation.world import Bind, SimulationWorld
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
@@ -42,10 +42,10 @@ class BrokenPromiseError(Exception):
         self.invariant = invariant
 
 
-class Judge:
+class InvariantChecker:
     """Watches one world. What it has read of an object is kept by the object's version."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulationWorld) -> None:
         self._world = world
         self._kept: dict[tuple[Any, ...], Any] = {}  # Any: one kind of value per kind of key
         self._version = 0
@@ -56,7 +56,7 @@ class Judge:
         world.network.on_bind.append(self._posting)
         world.on_filter.append(self._filtered)
 
-    def after(self) -> None:
+    def check_step(self) -> None:
         """Raises `BrokenPromiseError` with the first thing that is wrong."""
         for process in self._world.processes.values():
             if crash := process.crashed():
@@ -80,7 +80,7 @@ class Judge:
         if self._world.mode == "honest":
             for name, node in nodes.items():
                 on_node = [pod for pod in seen if pod.node == name]
-                _raise_first(over_committed(self._node(node), on_node, count_unrecorded=True))
+                _raise_first(find_oversold_cards(self._node(node), on_node, count_unrecorded=True))
         for pod in pods:
             if pod["metadata"]["uid"] not in self._world.spoiled:
                 at = nodes.get(pod["spec"].get("nodeName"))
@@ -92,7 +92,7 @@ class Judge:
         key = ("alone", pod["metadata"]["uid"], pod["metadata"]["resourceVersion"])
         if key not in self._kept:
             self._kept[key] = True
-            found = audit.audit([pod], [] if node is None else [node])
+            found = audit.audit_objects([pod], [] if node is None else [node])
             _raise_first(each for each in found if each.invariant in self._judged(pod))
 
     def _judged(self, pod: Object) -> tuple[str, ...]:
@@ -101,11 +101,11 @@ class Judge:
             return ()
         return ("I2", "I6")
 
-    def _pod(self, pod: Object) -> audited.Pod:
+    def _pod(self, pod: Object) -> audited.AuditedPod:
         key = ("audited", pod["metadata"]["uid"], pod["metadata"]["resourceVersion"])
         if key not in self._kept:
             self._kept[key] = audited.read_pod(pod, TERMS)
-        found: audited.Pod = self._kept[key]
+        found: audited.AuditedPod = self._kept[key]
         return found
 
     def _node(self, node: Object) -> NodeCards:
@@ -132,7 +132,7 @@ class Judge:
     def _refused(self, call: BindCall) -> None:
         """A definite no leaves no place behind, unless another call for the same may have got it."""
         others = (*self._calls[call.pod], *(_unknown(bind) for bind in self._world.binds))
-        if {each.said for each in others if (each.uid, each.node) == (call.uid, call.node)} != {Said.NO}:
+        if {each.said for each in others if (each.uid, each.node) == (call.uid, call.node)} != {BindAnswer.NO}:
             return
         for process in self._world.processes.values():
             if process.ledger.get_reservation(call.uid, call.node) is not None:
@@ -168,7 +168,7 @@ class Judge:
                 text = f"{process} puts {uid} on {node} card {card.index}: {card.used_units} of {card.units}"
                 self._faults.append(f"I1: {text}, usable: {card.is_usable}")
 
-    def _filtered(self, process: Process, pod: Object, answer: Mapping[str, Any]) -> None:
+    def _filtered(self, process: SimulatedExtender, pod: Object, answer: Mapping[str, Any]) -> None:
         """I8: sound and complete, against counting by hand in the extender's own view."""
         if answer["Error"]:
             if not process.freshness.find_unready_reason():
@@ -177,21 +177,21 @@ class Judge:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         for node in self._world.nodes():
             node_name = node["metadata"]["name"]
-            want = fits(process.ledger, node_name, pod)
+            want = pod_fits(process.ledger, node_name, pod)
             if want != (node_name in answer["NodeNames"]):
                 text = f"{process.name} filter says {not want} for {name} ({uid}) on {node_name}: {answer}"
                 raise BrokenPromiseError("I8", text)
 
     # The ledgers
 
-    def _compare(self, process: Process) -> None:
+    def _compare(self, process: SimulatedExtender) -> None:
         """I3: once everything was heard, the ledger is what a new one would be. Reservations are its own business."""
         state = (self._world.store.version, process.ledger.generation, id(process))
         if process.seen == state or not is_caught_up(self._world, process):
             return
         process.seen = state
         rebuilt = self._rebuilt()
-        if (mine := pods_of(process.ledger)) != (theirs := pods_of(rebuilt)):
+        if (mine := count_pods_of(process.ledger)) != (theirs := count_pods_of(rebuilt)):
             wrong = sorted(uid for uid in mine.keys() | theirs.keys() if mine.get(uid) != theirs.get(uid))
             text = (
                 f"{process.name} has {[mine.get(uid) for uid in wrong]}, the API {[theirs.get(uid) for uid in wrong]}"
@@ -229,7 +229,7 @@ class Judge:
             name = node["metadata"]["name"]
             if not (is_hostile and name == LEGACY):
                 on_node = [pod for pod in pods if pod.node == name]
-                broken = over_committed(self._node(node), on_node, count_unrecorded=True)
+                broken = find_oversold_cards(self._node(node), on_node, count_unrecorded=True)
                 found |= {each.object for each in broken if "units held" in each.text}
         if found - over or (over - found and not is_hostile):
             raise BrokenPromiseError(
@@ -248,9 +248,9 @@ class Judge:
 
     # The end
 
-    def settled(self) -> None:
+    def check_settled(self) -> None:
         """Faults have stopped, 90 s have passed: nobody waits who could run (I10), and no place is kept for nobody (I5)."""
-        self.after()
+        self.check_step()
         pods = {pod["metadata"]["uid"]: pod for pod in self._world.pods()}
         for process in self._world.processes.values():
             if problem := process.freshness.find_unready_reason():
@@ -265,7 +265,9 @@ class Judge:
                     )
             for pod in self._world.pending():
                 where = [
-                    name for node in self._world.nodes() if fits(process.ledger, name := node["metadata"]["name"], pod)
+                    name
+                    for node in self._world.nodes()
+                    if pod_fits(process.ledger, name := node["metadata"]["name"], pod)
                 ]
                 if where:
                     raise BrokenPromiseError("I10", f"{pod['metadata']['name']} waits and fits on {where}")
@@ -273,16 +275,16 @@ class Judge:
         excused = {f"pod default/{pod['metadata']['name']}" for uid, pod in pods.items() if uid in self._world.spoiled}
         known = {node["metadata"]["name"] for node in nodes}
         here = [pod for pod in pods.values() if pod["spec"].get("nodeName", "") in {"", *known}]
-        _raise_first(iter(audit.audit(here, nodes, self._world.transcript, complete=True, excused=excused)))
+        _raise_first(iter(audit.audit_objects(here, nodes, self._world.transcript, complete=True, excused=excused)))
 
 
-def is_caught_up(world: World, process: Process) -> bool:
+def is_caught_up(world: SimulationWorld, process: SimulatedExtender) -> bool:
     """Whether both watches of the process are open and have told everything."""
     open_ = [stream for stream in world.network.streams if stream.process == process.name and stream.is_open]
     return len(open_) == 2 and not any(stream.feed.pending() or stream.lines for stream in open_)
 
 
-def fits(ledger: Ledger, name: str, pod: Object) -> bool:
+def pod_fits(ledger: Ledger, name: str, pod: Object) -> bool:
     """By hand, from who holds what: does the node have cards enough for the pod?"""
     node, request = ledger.get_node(name), _asked(pod)
     units, count, is_whole = request
@@ -315,7 +317,7 @@ def _used_by_others(ledger: Ledger, node: Node, uid: str) -> Counter[int]:
     return used
 
 
-def pods_of(ledger: Ledger) -> dict[str, Pod]:
+def count_pods_of(ledger: Ledger) -> dict[str, Pod]:
     return {pod.uid: pod for pod in ledger.list_pods()}
 
 
@@ -328,7 +330,7 @@ def _used(ledger: Ledger) -> str:
 
 
 def _unknown(bind: Bind) -> BindCall:
-    return BindCall(f"default/{bind.pod}", bind.uid, bind.node, Said.UNKNOWN)
+    return BindCall(f"default/{bind.pod}", bind.uid, bind.node, BindAnswer.UNKNOWN)
 
 
 def _raise_first(found: Iterator[Violation]) -> None:

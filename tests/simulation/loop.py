@@ -21,7 +21,7 @@ class _NothingToSelect:
         return []
 
 
-class Loop(asyncio.BaseEventLoop):
+class SimulatedLoop(asyncio.BaseEventLoop):
     """One process. Nothing of it runs but in `run_ready`."""
 
     _ready: list[asyncio.Handle]

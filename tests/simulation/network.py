@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tests.simulation.loop import Loop
+from tests.simulation.loop import SimulatedLoop
 from vrampack.kube.client import Resource
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.errors import StatusError
@@ -25,7 +25,7 @@ encode = msgspec.json.encode
 
 
 @dataclass(eq=False)
-class Call:
+class NetworkCall:
     """One call on its way: not executed, or executed and not answered."""
 
     process: str
@@ -71,7 +71,7 @@ def error_of(refusal: StatusError) -> Exception:
     return NoAnswerError(f"{refusal.code} {refusal.reason}")
 
 
-class Feed:
+class WatchFeed:
     """The changes of one kind that one process has yet to be told, since its last list."""
 
     def __init__(self, store: ObjectStore, resource: Resource, *, is_shuffled: bool) -> None:
@@ -114,13 +114,13 @@ class Feed:
 
 
 @dataclass(eq=False)
-class Stream:
+class SimulatedStream:
     """One open watch, as `aiohttp.StreamReader` shows it."""
 
     process: str
     resource: Resource
-    loop: Loop
-    feed: Feed
+    loop: SimulatedLoop
+    feed: WatchFeed
     silence_seconds: float
     ends_at: float
     lines: deque[bytes] = field(default_factory=deque)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tests.e2e.objects import RESOURCE, a_card, cards
+from tests.e2e.objects import RESOURCE, cards_annotation, published_card
 from vrampack.simulator.kinds import Object
 
 MEMORY_MIB = {8: 8500, 15: 16130, 16: 16500}
@@ -53,7 +53,7 @@ def a_node(
 
 def published(name: str, units: Sequence[int], *, sick: bool = False) -> str:
     made = [
-        a_card(
+        published_card(
             index,
             units=each,
             memory_mib=MEMORY_MIB[each],
@@ -62,7 +62,7 @@ def published(name: str, units: Sequence[int], *, sick: bool = False) -> str:
         )
         for index, each in enumerate(units)
     ]
-    return cards(*made)
+    return cards_annotation(*made)
 
 
 def a_pod(name: str, shape: int) -> Object:

@@ -13,13 +13,13 @@ from extender.settings import ExtenderConfiguration
 from extender.sync import DriftCheck, Freshness, ProblemReporter, build_reflectors
 from tests.builders import UNIT_MIB
 from tests.simulation.api import Network, SimulatedApi
-from tests.simulation.loop import Loop
+from tests.simulation.loop import SimulatedLoop
 from vrampack.simulator.store import ObjectStore
 
 RESOURCE = "aliyun.com/gpu-mem"
 
 
-class Process:
+class SimulatedExtender:
     """A service that has just started: it knows nothing."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Process:
         is_shuffled: bool,
     ) -> None:
         self.name = name
-        self.loop = loop = Loop(clock)
+        self.loop = loop = SimulatedLoop(clock)
         self.api = api = SimulatedApi(name, store, loop, network, is_shuffled=is_shuffled)
         events = ExtenderEventRecorder(api, metrics, clock=clock, now=clock)
         watcher = ProblemReporter(metrics, events)

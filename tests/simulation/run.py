@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.invariants import BrokenPromiseError, Judge
+from tests.simulation.invariants import BrokenPromiseError, InvariantChecker
 from tests.simulation.steps import Step, resolved, some_steps
-from tests.simulation.world import Mode, Surroundings, World, a_world
+from tests.simulation.world import Mode, SimulationSettings, SimulationWorld, simulation_world
 
 STEPS_PER_SEED = 250
 ROUNDS, ROUND_SECONDS = 45, 2.0
@@ -16,7 +16,7 @@ SHRINKING_RUNS = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SimulationCase:
     """Everything a run depends on."""
 
     mode: Mode
@@ -25,7 +25,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Played:
+class SimulationResult:
     """What a run did, and what it broke."""
 
     taken: list[Step] = field(default_factory=list)
@@ -34,17 +34,17 @@ class Played:
     failure: BrokenPromiseError | None = None
 
 
-def a_case(seed: int, *, count: int = STEPS_PER_SEED) -> Case:
+def a_case(seed: int, *, count: int = STEPS_PER_SEED) -> SimulationCase:
     """Half of the seeds have us alone, a third somebody else too, the rest two extenders at once."""
     modes: tuple[Mode, ...] = ("honest", "honest", "hostile", "honest", "hostile", "two")
     mode = modes[seed % 6]
-    return Case(mode, some_steps(seed, mode, count), is_shuffled=seed % 4 == 3)
+    return SimulationCase(mode, some_steps(seed, mode, count), is_shuffled=seed % 4 == 3)
 
 
-def play(case: Case, around: Surroundings) -> Played:
-    played = Played()
-    with a_world(case.mode, around, is_shuffled=case.is_shuffled) as world:
-        judge = Judge(world)
+def run_case(case: SimulationCase, around: SimulationSettings) -> SimulationResult:
+    played = SimulationResult()
+    with simulation_world(case.mode, around, is_shuffled=case.is_shuffled) as world:
+        judge = InvariantChecker(world)
         try:
             for step in case.steps:
                 world.chosen = ""
@@ -52,19 +52,19 @@ def play(case: Case, around: Surroundings) -> Played:
                     played.taken.append(resolved(step, world.chosen))
                     played.trace.append(f"{world.seconds:7.2f}  {did}")
                     world.run_ready()
-                    judge.after()
-            settle(world, judge)
-            judge.settled()
+                    judge.check_step()
+            settle_world(world, judge)
+            judge.check_settled()
         except BrokenPromiseError as failure:
             played.failure = failure
     return played
 
 
-def settle(world: World, judge: Judge) -> None:
+def settle_world(world: SimulationWorld, judge: InvariantChecker) -> None:
     """No more faults: everything is answered and heard, the scheduler tries again and again, time passes."""
     for turn in range(ROUNDS):
         _quiet(world)
-        judge.after()
+        judge.check_step()
         if turn % 3 == 0:
             _schedule(world, turn)
         for stream in world.network.streams:
@@ -74,7 +74,7 @@ def settle(world: World, judge: Judge) -> None:
     _quiet(world)
 
 
-def _quiet(world: World) -> None:
+def _quiet(world: SimulationWorld) -> None:
     """Until nobody has anything to say."""
     for _ in range(100):
         while world.network.late:
@@ -90,7 +90,7 @@ def _quiet(world: World) -> None:
     raise BrokenPromiseError("crash", "calls without end")
 
 
-def _schedule(world: World, turn: int) -> None:
+def _schedule(world: SimulationWorld, turn: int) -> None:
     """One after the other, and each is bound before the next is filtered."""
     processes = list(world.processes.values())
     for decided in world.decided:
@@ -105,21 +105,21 @@ def _schedule(world: World, turn: int) -> None:
             _quiet(world)
 
 
-def shortest(case: Case, broken: BrokenPromiseError, around: Surroundings) -> Case:
+def shrink_case(case: SimulationCase, broken: BrokenPromiseError, around: SimulationSettings) -> SimulationCase:
     """Fewer steps that break the same invariant: pieces are left out while it still breaks."""
     steps, size, runs = list(case.steps), max(1, len(case.steps) // 2), 0
     while True:
         removed = False
         for fewer in _without_pieces(steps, size):
             if (runs := runs + 1) > SHRINKING_RUNS:
-                return Case(case.mode, steps, case.is_shuffled)
-            failure = play(Case(case.mode, fewer, case.is_shuffled), around).failure
+                return SimulationCase(case.mode, steps, case.is_shuffled)
+            failure = run_case(SimulationCase(case.mode, fewer, case.is_shuffled), around).failure
             if failure is not None and failure.invariant == broken.invariant:
                 steps, removed = fewer, True
                 break
         if not removed:
             if size == 1:
-                return Case(case.mode, steps, case.is_shuffled)
+                return SimulationCase(case.mode, steps, case.is_shuffled)
             size = max(1, size // 2)
 
 
@@ -128,13 +128,13 @@ def _without_pieces(steps: list[Step], size: int) -> Iterator[list[Step]]:
         yield steps[:start] + steps[start + size :]
 
 
-def report(seed: int, case: Case, around: Surroundings) -> str:
+def report_failure(seed: int, case: SimulationCase, around: SimulationSettings) -> str:
     """What to read when a seed fails: the shortest trace, and the steps to keep as a test."""
-    first = play(case, around)
+    first = run_case(case, around)
     if first.failure is None:
         return f"seed {seed} passes"
-    small = shortest(Case(case.mode, first.taken, case.is_shuffled), first.failure, around)
-    played = play(small, around)
+    small = shrink_case(SimulationCase(case.mode, first.taken, case.is_shuffled), first.failure, around)
+    played = run_case(small, around)
     steps = "\n".join(f"    Step({step.name!r}, {step.pick}, {step.how}, {step.target!r})," for step in small.steps)
     head = f"seed {seed} ({case.mode}{', shuffled' if case.is_shuffled else ''}): {played.failure}"
     return "\n".join((head, "", *played.trace, "", "keep it as a test with these steps:", steps))

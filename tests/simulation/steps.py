@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeVar
 
-from tests.simulation.network import Call, Stream
+from tests.simulation.network import NetworkCall, SimulatedStream
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
-from tests.simulation.world import NAMESPACE, Decided, Mode, World
+from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.kinds import NODE, POD, Object
 from vrampack.simulator.merge import apply_merge_patch
@@ -34,7 +34,7 @@ class Step:
     how: int = 0
     target: str = ""
 
-    def take(self, world: World) -> str | None:
+    def take(self, world: SimulationWorld) -> str | None:
         """Do it, and say what was done."""
         return STEPS[self.name][1](world, self)
 
@@ -46,7 +46,7 @@ def some_steps(seed: int, mode: Mode, count: int) -> list[Step]:
     return [Step(name, dice.randrange(1000), dice.randrange(1000)) for name in dice.choices(names, weights, k=count)]
 
 
-def _choose(among: Sequence[_T], world: World, step: Step) -> _T | None:
+def _choose(among: Sequence[_T], world: SimulationWorld, step: Step) -> _T | None:
     """The one that the step means, if it is there; the world notes its name, and which of that name it is."""
     if step.target:
         name, _, place = step.target.partition(" #")
@@ -79,7 +79,7 @@ def _name(pod: Object) -> str:
 # The cluster
 
 
-def _create(world: World, step: Step) -> str | None:
+def _create(world: SimulationWorld, step: Step) -> str | None:
     if len(world.pods()) >= MOST_PODS:
         return None
     world.chosen = step.target or world.new_name()
@@ -87,7 +87,7 @@ def _create(world: World, step: Step) -> str | None:
     return f"create {world.chosen} of shape {step.how % 8}"
 
 
-def _delete(world: World, step: Step) -> str | None:
+def _delete(world: SimulationWorld, step: Step) -> str | None:
     """With grace a bound pod is leaving first; a second delete, or one without grace, takes it away."""
     pod = _choose(world.pods(), world, step)
     if pod is None:
@@ -97,7 +97,7 @@ def _delete(world: World, step: Step) -> str | None:
     return f"delete {_name(pod)} {options or 'with grace'}"
 
 
-def _recreate(world: World, step: Step) -> str | None:
+def _recreate(world: SimulationWorld, step: Step) -> str | None:
     """Another pod under the same name, as a StatefulSet makes it."""
     pod = _choose(world.pods(), world, step)
     if pod is None:
@@ -107,7 +107,7 @@ def _recreate(world: World, step: Step) -> str | None:
     return f"recreate {_name(pod)} of shape {step.how % 8}"
 
 
-def _finish(world: World, step: Step) -> str | None:
+def _finish(world: SimulationWorld, step: Step) -> str | None:
     running = [pod for pod in world.pods() if pod["spec"].get("nodeName")]
     pod = _choose(running, world, step)
     if pod is None:
@@ -117,12 +117,12 @@ def _finish(world: World, step: Step) -> str | None:
     return f"finish {_name(pod)}"
 
 
-def _annotate(world: World, name: str, notes: Mapping[str, str | None]) -> None:
+def _annotate(world: SimulationWorld, name: str, notes: Mapping[str, str | None]) -> None:
     patch: Object = {"metadata": {"annotations": dict(notes)}}
     world.store.patch(NODE, "", name, patch, apply_patch=apply_merge_patch, is_status=False)
 
 
-def _health(world: World, step: Step) -> str | None:
+def _health(world: SimulationWorld, step: Step) -> str | None:
     name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
     if name is None:
         return None
@@ -131,7 +131,7 @@ def _health(world: World, step: Step) -> str | None:
     return f"first card of {name} is {'sick' if is_sick else 'well'}"
 
 
-def _cordon(world: World, step: Step) -> str | None:
+def _cordon(world: SimulationWorld, step: Step) -> str | None:
     name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
     if name is None:
         return None
@@ -140,7 +140,7 @@ def _cordon(world: World, step: Step) -> str | None:
     return f"cordoned on {name}: {cordoned}"
 
 
-def _shrink(world: World, step: Step) -> str | None:
+def _shrink(world: SimulationWorld, step: Step) -> str | None:
     """Its cards become fewer or more."""
     name = _choose([n for n in _node_names(world) if n != LEGACY], world, step)
     if name is None:
@@ -150,11 +150,11 @@ def _shrink(world: World, step: Step) -> str | None:
     return f"cards of {name} are {units}"
 
 
-def _node_names(world: World) -> list[str]:
+def _node_names(world: SimulationWorld) -> list[str]:
     return [str(node["metadata"]["name"]) for node in world.nodes()]
 
 
-def _node_gone(world: World, step: Step) -> str | None:
+def _node_gone(world: SimulationWorld, step: Step) -> str | None:
     name = _choose(_node_names(world), world, step)
     if name is None:
         return None
@@ -162,7 +162,7 @@ def _node_gone(world: World, step: Step) -> str | None:
     return f"delete node {name}"
 
 
-def _node_back(world: World, step: Step) -> str | None:
+def _node_back(world: SimulationWorld, step: Step) -> str | None:
     name = _choose([name for name in NODES if name not in _node_names(world)], world, step)
     if name is None:
         return None
@@ -170,7 +170,7 @@ def _node_back(world: World, step: Step) -> str | None:
     return f"add node {name}"
 
 
-def _foreign_bind(world: World, step: Step) -> str | None:
+def _foreign_bind(world: SimulationWorld, step: Step) -> str | None:
     pod = _choose([pod for pod in world.pods() if not pod["spec"].get("nodeName")], world, step)
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return None
@@ -182,7 +182,7 @@ def _foreign_bind(world: World, step: Step) -> str | None:
     return f"somebody binds {_name(pod)} to {node} with {dict(notes)}"
 
 
-def _forge(world: World, step: Step) -> str | None:
+def _forge(world: SimulationWorld, step: Step) -> str | None:
     pod = _choose(world.pods(), world, step)
     if pod is None:
         return None
@@ -196,7 +196,7 @@ def _forge(world: World, step: Step) -> str | None:
 # The scheduler
 
 
-def _filter(world: World, step: Step) -> str | None:
+def _filter(world: SimulationWorld, step: Step) -> str | None:
     pod = _choose(world.pending(), world, step)
     if pod is None:
         return None
@@ -208,7 +208,7 @@ def _filter(world: World, step: Step) -> str | None:
     return f"{process.name} filter {_name(pod)}: {ranked}"
 
 
-def _bind(world: World, step: Step) -> str | None:
+def _bind(world: SimulationWorld, step: Step) -> str | None:
     decided = _choose(world.decided, world, step)
     if decided is None:
         return None
@@ -217,7 +217,7 @@ def _bind(world: World, step: Step) -> str | None:
     return f"{decided.process} bind {decided.pod} ({decided.uid}) to {decided.node}"
 
 
-def _rebind(world: World, step: Step) -> str | None:
+def _rebind(world: SimulationWorld, step: Step) -> str | None:
     """Another scheduler, or the same one after a restart, binds a pod that it knows from before, maybe elsewhere."""
     pod = _choose(world.pods(), world, step)
     if pod is None:
@@ -228,7 +228,7 @@ def _rebind(world: World, step: Step) -> str | None:
     return f"{process} bind again {_name(pod)} to {node}"
 
 
-def _hang_up(world: World, step: Step) -> str | None:
+def _hang_up(world: SimulationWorld, step: Step) -> str | None:
     bind = _choose(world.binds, world, step)
     if bind is None:
         return None
@@ -239,7 +239,7 @@ def _hang_up(world: World, step: Step) -> str | None:
 # The network
 
 
-def _answer(world: World, step: Step) -> str | None:
+def _answer(world: SimulationWorld, step: Step) -> str | None:
     call = _choose(world.network.calls, world, step)
     if call is None:
         return None
@@ -260,7 +260,7 @@ def _answer(world: World, step: Step) -> str | None:
     return _refuse(call, fate)
 
 
-def _refuse(call: Call, fate: int) -> str | None:
+def _refuse(call: NetworkCall, fate: int) -> str | None:
     """Nothing is written: what was executed can no longer be refused."""
     if call.is_executed:
         return None
@@ -276,7 +276,7 @@ def _refuse(call: Call, fate: int) -> str | None:
     return f"{call}: {error}"
 
 
-def _land(world: World, step: Step) -> str | None:
+def _land(world: SimulationWorld, step: Step) -> str | None:
     call = _choose(world.network.late, world, step)
     if call is None:
         return None
@@ -287,11 +287,11 @@ def _land(world: World, step: Step) -> str | None:
     return f"{call}: done late ({call.error or 'written'})"
 
 
-def _open_streams(world: World) -> list[Stream]:
+def _open_streams(world: SimulationWorld) -> list[SimulatedStream]:
     return [stream for stream in world.network.streams if stream.is_open]
 
 
-def _deliver(world: World, step: Step) -> str | None:
+def _deliver(world: SimulationWorld, step: Step) -> str | None:
     waiting = [stream for stream in _open_streams(world) if stream.feed.pending()]
     stream = _choose(waiting, world, step)
     if stream is None:
@@ -305,7 +305,7 @@ def _deliver(world: World, step: Step) -> str | None:
     return f"{stream.process} hears {', '.join(told)}"
 
 
-def _tell_again(world: World, step: Step) -> str | None:
+def _tell_again(world: SimulationWorld, step: Step) -> str | None:
     stream = _choose([stream for stream in _open_streams(world) if stream.feed.last], world, step)
     if stream is None or stream.feed.last is None:
         return None
@@ -313,7 +313,7 @@ def _tell_again(world: World, step: Step) -> str | None:
     return f"{stream.process} hears again of {stream.feed.last.item['metadata']['name']}"
 
 
-def _bookmark(world: World, step: Step) -> str | None:
+def _bookmark(world: SimulationWorld, step: Step) -> str | None:
     stream = _choose([stream for stream in _open_streams(world) if not stream.feed.pending()], world, step)
     if stream is None:
         return None
@@ -321,7 +321,7 @@ def _bookmark(world: World, step: Step) -> str | None:
     return f"{stream.process} hears a bookmark of {stream.resource}"
 
 
-def _break(world: World, step: Step) -> str | None:
+def _break(world: SimulationWorld, step: Step) -> str | None:
     """A watch ends: by the server, cut, cut in the middle of a line, or with an error in the stream."""
     stream = _choose(_open_streams(world), world, step)
     if stream is None:
@@ -341,18 +341,18 @@ def _break(world: World, step: Step) -> str | None:
 # Time, and the end of processes
 
 
-def _compact(world: World, step: Step) -> str | None:
+def _compact(world: SimulationWorld, step: Step) -> str | None:
     world.compact()
     return "compact"
 
 
-def _wait(world: World, step: Step) -> str | None:
+def _wait(world: SimulationWorld, step: Step) -> str | None:
     seconds = WAITS[step.pick % len(WAITS)]
     world.seconds += seconds
     return f"{seconds} s pass"
 
 
-def _silence(world: World, step: Step) -> str | None:
+def _silence(world: SimulationWorld, step: Step) -> str | None:
     """Nobody hears anything for longer than the ledger may be trusted."""
     for _ in range(5):
         world.seconds += 26.0
@@ -360,7 +360,7 @@ def _silence(world: World, step: Step) -> str | None:
     return "130 s of silence pass"
 
 
-def _kill(world: World, step: Step) -> str | None:
+def _kill(world: SimulationWorld, step: Step) -> str | None:
     name = _choose(list(world.processes), world, step)
     if name is None:
         return None
@@ -368,7 +368,7 @@ def _kill(world: World, step: Step) -> str | None:
     return f"{name} is killed and starts again; what it had sent {'is' if step.how % 2 else 'is never'} done"
 
 
-STEPS: Mapping[str, tuple[float, Callable[[World, Step], str | None]]] = {
+STEPS: Mapping[str, tuple[float, Callable[[SimulationWorld, Step], str | None]]] = {
     "create": (9, _create),
     "delete": (5, _delete),
     "recreate": (1.5, _recreate),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.run import a_case, play
-from tests.simulation.world import Surroundings, surroundings
+from tests.simulation.run import a_case, run_case
+from tests.simulation.world import SimulationSettings, draw_settings
 
 SEEDS = 120
 """A sixth of what `test_simulation` plays."""
 
 
 @pytest.fixture(scope="module")
-def around() -> Surroundings:
-    return surroundings()
+def around() -> SimulationSettings:
+    return draw_settings()
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_it_is_found(name: str, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_found(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name](monkeypatch)
-    assert any(play(a_case(seed), around).failure for seed in range(SEEDS))
+    assert any(run_case(a_case(seed), around).failure for seed in range(SEEDS))

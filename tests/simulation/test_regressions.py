@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from tests.simulation import bugs
-from tests.simulation.run import Case, play
+from tests.simulation.run import SimulationCase, run_case
 from tests.simulation.steps import Step
-from tests.simulation.world import Surroundings, surroundings
+from tests.simulation.world import SimulationSettings, draw_settings
 
 DONE, ON_ITS_WAY = 0, 70
 """What `how` of an answer means: see `steps._answer`."""
@@ -82,16 +82,16 @@ RUNS: Mapping[str, tuple[Sequence[Step], Callable[[pytest.MonkeyPatch], None]]] 
 
 
 @pytest.fixture(scope="module")
-def around() -> Surroundings:
-    return surroundings()
+def around() -> SimulationSettings:
+    return draw_settings()
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_holds(name: str, around: Surroundings) -> None:
-    assert play(Case("honest", RUNS[name][0]), around).failure is None
+def test_it_holds(name: str, around: SimulationSettings) -> None:
+    assert run_case(SimulationCase("honest", RUNS[name][0]), around).failure is None
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_breaks_with_the_bug(name: str, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_breaks_with_the_bug(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     RUNS[name][1](monkeypatch)
-    assert play(Case("honest", RUNS[name][0]), around).failure is not None
+    assert run_case(SimulationCase("honest", RUNS[name][0]), around).failure is not None

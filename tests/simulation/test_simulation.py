@@ -10,10 +10,10 @@ import os
 
 import pytest
 
-from tests.simulation.run import Case, a_case, play, report, shortest
+from tests.simulation.run import SimulationCase, a_case, report_failure, run_case, shrink_case
 from tests.simulation.steps import STEPS, Step
 from tests.simulation.test_regressions import ONE_POD
-from tests.simulation.world import Surroundings, surroundings
+from tests.simulation.world import SimulationSettings, draw_settings
 
 PARTS = 8
 SEEDS = int(os.environ.get("VRAMPACK_SIMULATION_SEEDS", "720"))
@@ -23,43 +23,43 @@ STEPS_TAKEN = 140
 
 
 @pytest.fixture(scope="module")
-def around() -> Surroundings:
-    return surroundings()
+def around() -> SimulationSettings:
+    return draw_settings()
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_order_of_events_breaks_a_promise(around: Surroundings, part: int) -> None:
+def test_no_order_of_events_breaks_a_promise(around: SimulationSettings, part: int) -> None:
     seeds = range(FIRST + part, FIRST + SEEDS, PARTS)
     taken = 0
     for seed in seeds:
         case = a_case(seed)
-        played = play(case, around)
+        played = run_case(case, around)
         taken += len(played.taken)
-        assert played.failure is None, report(seed, case, around)
+        assert played.failure is None, report_failure(seed, case, around)
     assert taken >= STEPS_TAKEN * len(seeds)
 
 
-def test_the_same_seed_is_the_same_run(around: Surroundings) -> None:
+def test_the_same_seed_is_the_same_run(around: SimulationSettings) -> None:
     for seed in range(6):
-        assert play(a_case(seed), around).trace == play(a_case(seed), around).trace
+        assert run_case(a_case(seed), around).trace == run_case(a_case(seed), around).trace
 
 
-def test_steps_by_name_are_the_same_run(around: Surroundings) -> None:
+def test_steps_by_name_are_the_same_run(around: SimulationSettings) -> None:
     """A trace is made of these; every step that did nothing is left out of it."""
     for seed in range(6):
         case = a_case(seed)
-        first = play(case, around)
-        assert play(Case(case.mode, first.taken, case.is_shuffled), around).trace == first.trace
+        first = run_case(case, around)
+        assert run_case(SimulationCase(case.mode, first.taken, case.is_shuffled), around).trace == first.trace
 
 
-def test_every_kind_of_step_happens(around: Surroundings) -> None:
-    seen = {step.name for seed in range(24) for step in play(a_case(seed), around).taken}
+def test_every_kind_of_step_happens(around: SimulationSettings) -> None:
+    seen = {step.name for seed in range(24) for step in run_case(a_case(seed), around).taken}
     assert seen == set(STEPS)
 
 
-def test_answers_are_given_kept_lost_and_late(around: Surroundings) -> None:
-    trace = "\n".join(line for seed in range(48) for line in play(a_case(seed), around).trace)
+def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> None:
+    trace = "\n".join(line for seed in range(48) for line in run_case(a_case(seed), around).trace)
     for words in (
         "done, the answer is lost",
         "it may still be done",
@@ -73,23 +73,23 @@ def test_answers_are_given_kept_lost_and_late(around: Surroundings) -> None:
         assert words in trace
 
 
-def test_a_failing_run_is_made_short(around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_run_is_made_short(around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred steps those remain without which nothing fails."""
     monkeypatch.setattr("extender.sync.PodSink.on_deleted", lambda *_: None)
-    seed = next(seed for seed in range(20) if play(a_case(seed), around).failure)
+    seed = next(seed for seed in range(20) if run_case(a_case(seed), around).failure)
     case = a_case(seed)
-    first = play(case, around)
+    first = run_case(case, around)
     assert first.failure is not None
-    small = shortest(Case(case.mode, first.taken, case.is_shuffled), first.failure, around)
+    small = shrink_case(SimulationCase(case.mode, first.taken, case.is_shuffled), first.failure, around)
     assert len(small.steps) <= 8
     assert any(step.name in ("delete", "recreate") for step in small.steps)
 
 
 def test_a_report_names_the_seed_the_promise_and_the_steps(
-    around: Surroundings, monkeypatch: pytest.MonkeyPatch
+    around: SimulationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.sync.PodSink.on_deleted", lambda *_: None)
     deletion = Step("delete", target="p1", how=1)
-    text = report(0, Case("honest", [*ONE_POD, deletion]), around)
+    text = report_failure(0, SimulationCase("honest", [*ONE_POD, deletion]), around)
     assert text.startswith("seed 0 (honest): I3: e0 has")
     assert "Step('delete', 0, 1, 'p1')," in text

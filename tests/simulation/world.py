@@ -26,7 +26,7 @@ from extender.verbs import VerbResponse
 from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
-from tests.simulation.process import Process
+from tests.simulation.process import SimulatedExtender
 from vrampack.kube import reflector
 from vrampack.simulator.kinds import NODE, POD, Object
 from vrampack.simulator.store import ObjectStore
@@ -40,16 +40,16 @@ Mode = Literal["honest", "hostile", "two"]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SimulationSettings:
     """What is made once for many worlds, because making it takes longer than a run."""
 
     metrics: ExtenderMetrics
     settings: ExtenderConfiguration
 
 
-def surroundings() -> Surroundings:
+def draw_settings() -> SimulationSettings:
     settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
-    return Surroundings(ExtenderMetrics("simulation"), settings)
+    return SimulationSettings(ExtenderMetrics("simulation"), settings)
 
 
 @dataclass(eq=False)
@@ -84,11 +84,11 @@ class Decided:
 
 
 @dataclass
-class World:
+class SimulationWorld:
     """Made anew for every run."""
 
     mode: Mode
-    around: Surroundings
+    around: SimulationSettings
     is_shuffled: bool = False
     seconds: float = 0.0
     made: int = 0
@@ -102,7 +102,7 @@ class World:
     """Uids of pods that somebody else bound or wrote a record on."""
     crashes: list[str] = field(default_factory=list)
     """What verbs raised."""
-    on_filter: list[Callable[[Process, Object, Mapping[str, Any]], None]] = field(default_factory=list)
+    on_filter: list[Callable[[SimulatedExtender, Object, Mapping[str, Any]], None]] = field(default_factory=list)
     """Told of every answer of filter."""
 
     def __post_init__(self) -> None:
@@ -124,8 +124,8 @@ class World:
         self.uids += 1
         return f"u{self.uids}"
 
-    def start(self, name: str) -> Process:
-        return Process(
+    def start(self, name: str) -> SimulatedExtender:
+        return SimulatedExtender(
             name,
             store=self.store,
             network=self.network,
@@ -198,7 +198,7 @@ class World:
             and pod["metadata"]["uid"] not in busy
         ]
 
-    def filter(self, process: Process, pod: Object) -> tuple[list[str], dict[str, Any]]:
+    def filter(self, process: SimulatedExtender, pod: Object) -> tuple[list[str], dict[str, Any]]:
         """One cycle's first half: the nodes that pass, best first, and the whole answer."""
         names = [node["metadata"]["name"] for node in self.nodes()]
         body = encode({"Pod": POD.add_type_meta(pod), "NodeNames": names})
@@ -249,7 +249,7 @@ class _Still:
 
 
 @contextmanager
-def a_world(mode: Mode, around: Surroundings, *, is_shuffled: bool = False) -> Iterator[World]:
+def simulation_world(mode: Mode, around: SimulationSettings, *, is_shuffled: bool = False) -> Iterator[SimulationWorld]:
     """A world with the reflector's own clock and dice taken away, and without the log."""
     still = _Still()
     disabled = logging.root.manager.disable
@@ -257,7 +257,7 @@ def a_world(mode: Mode, around: Surroundings, *, is_shuffled: bool = False) -> I
         patch.setattr(reflector, "random", still)
         patch.setattr(reflector, "time", still)
         logging.disable(logging.CRITICAL)
-        world = World(mode, around, is_shuffled)
+        world = SimulationWorld(mode, around, is_shuffled)
         still.monotonic = world.clock
         try:
             yield world

@@ -26,15 +26,15 @@ def a_workload(name: str, **spec: object) -> Object:
     }
 
 
-def pods(store: ObjectStore) -> list[Object]:
+def list_pods(store: ObjectStore) -> list[Object]:
     return list(store.read_page(POD, None).items)
 
 
-def names(store: ObjectStore) -> list[str]:
-    return [pod["metadata"]["name"] for pod in pods(store)]
+def list_pod_names(store: ObjectStore) -> list[str]:
+    return [pod["metadata"]["name"] for pod in list_pods(store)]
 
 
-def bind(store: ObjectStore, name: str, node: str = "n") -> None:
+def bind_pod(store: ObjectStore, name: str, node: str = "n") -> None:
     store.bind("default", name, {"metadata": {"name": name}, "target": {"name": node}})
 
 
@@ -42,13 +42,15 @@ def a_node(store: ObjectStore, name: str = "n", **status: object) -> Object:
     return store.create(NODE, "", {"metadata": {"name": name}, "status": status})
 
 
-def change(store: ObjectStore, kind: ResourceKind, name: str, patch: Object, *, is_status: bool = False) -> Object:
+def patch_object(
+    store: ObjectStore, kind: ResourceKind, name: str, patch: Object, *, is_status: bool = False
+) -> Object:
     return store.patch(kind, "default", name, patch, apply_patch=apply_merge_patch, is_status=is_status)
 
 
 def make_ready(store: ObjectStore, name: str) -> None:
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    change(store, POD, name, {"status": status}, is_status=True)
+    patch_object(store, POD, name, {"status": status}, is_status=True)
 
 
 def a_stateful_set(store: ObjectStore, name: str, **spec: object) -> Object:

@@ -16,8 +16,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from tests.fakes.scripted_extender import Call, ScriptedExtender
-from tests.simulator.scheduler_scenarios import Scenario, Step
+from tests.fakes.scripted_extender import ScriptedCall, ScriptedExtender
+from tests.simulator.scheduler_scenarios import SchedulerScenario, Step
 
 Json: TypeAlias = Any  # Any: API objects and recordings
 
@@ -26,7 +26,7 @@ POLL_SECONDS = 0.01
 PREEMPTION = " no new claims to deallocate"
 
 
-class World(Protocol):
+class ScenarioCluster(Protocol):
     """A cluster with one scheduler that calls the extender."""
 
     def create(self, kind: str, name: str, body: Json) -> None: ...
@@ -36,19 +36,19 @@ class World(Protocol):
     def events(self) -> list[Json]: ...
 
 
-class Player:
+class ScenarioPlayer:
     """One play of one scenario."""
 
-    def __init__(self, world: World, extender: ScriptedExtender) -> None:
+    def __init__(self, world: ScenarioCluster, extender: ScriptedExtender) -> None:
         self._world = world
         self._extender = extender
 
-    def prepare(self, scenario: Scenario) -> None:
+    def prepare(self, scenario: SchedulerScenario) -> None:
         """Before the scheduler starts."""
         for name, node in scenario.nodes.items():
             self._world.create("Node", name, node)
 
-    async def play(self, scenario: Scenario) -> Json:
+    async def play(self, scenario: SchedulerScenario) -> Json:
         """The recording."""
         for step in scenario.steps():
             await self._step(step)
@@ -71,7 +71,7 @@ class Player:
             case "rules", *rules:
                 self._extender.rules = list(rules)
             case _:
-                await until(lambda: self._is_so(step), str(step))
+                await wait_until_async(lambda: self._is_so(step), str(step))
 
     def _is_so(self, step: Step) -> bool:
         match step:
@@ -115,7 +115,7 @@ class Player:
         return {"calls": calls, "pods": pods, "events": {name: events[name] for name in sorted(events)}}
 
 
-async def until(is_so: Callable[[], bool], what: str) -> None:
+async def wait_until_async(is_so: Callable[[], bool], what: str) -> None:
     """Ask again and again: nothing tells when a pod of the real cluster is bound."""
     try:
         async with asyncio.timeout(WITHIN_SECONDS):
@@ -125,9 +125,9 @@ async def until(is_so: Callable[[], bool], what: str) -> None:
         raise TimeoutError(f"{what}: not within {WITHIN_SECONDS} s") from error
 
 
-def _without_repeats(calls: Sequence[Call]) -> list[Call]:
-    kept: list[Call] = []
-    last: dict[str, Call] = {}
+def _without_repeats(calls: Sequence[ScriptedCall]) -> list[ScriptedCall]:
+    kept: list[ScriptedCall] = []
+    last: dict[str, ScriptedCall] = {}
     for call in calls:
         if last.get(call.pod) != call or call.says == "ok":
             kept.append(call)
@@ -135,7 +135,7 @@ def _without_repeats(calls: Sequence[Call]) -> list[Call]:
     return kept
 
 
-def _told(call: Call) -> Json:
+def _told(call: ScriptedCall) -> Json:
     return {"verb": call.verb, "pod": call.pod, "nodes": list(call.nodes), "says": call.says}
 
 

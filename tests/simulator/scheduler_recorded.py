@@ -12,11 +12,11 @@ FOLDER = Path(__file__).parent / "recorded"
 _EXTENDER = re.compile(r"127\.0\.0\.1:\d+")
 
 
-def recorded(name: str) -> Any:  # noqa: ANN401 - a recording, compared as a whole
+def read_recording_of(name: str) -> Any:  # noqa: ANN401 - a recording, compared as a whole
     return json.loads(_path(name).read_text())["recording"]
 
 
-def record(name: str, recording: object, *, version: str) -> None:
+def write_recording_of(name: str, recording: object, *, version: str) -> None:
     """Keep it, with what it was recorded from."""
     FOLDER.mkdir(exist_ok=True)
     kept = {"scenario": name, "kube-scheduler": version, "recording": recording}

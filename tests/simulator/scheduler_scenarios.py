@@ -22,7 +22,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tests.fakes.scripted_extender import Rule
+from tests.fakes.scripted_extender import ScriptedRule
 
 RESOURCE = "example.com/gpu"
 """Not the shipped one: neither admission nor the auditor has an interest in these pods."""
@@ -68,7 +68,7 @@ Step: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class SchedulerScenario:
     """What happens, one step after another."""
 
     steps: Callable[[], Sequence[Step]]
@@ -105,31 +105,33 @@ ONE = {"n1": gpus(16)}
 THREE = {name: gpus(16) for name in ("n1", "n2", "n3")}
 
 
-def _placed(*rules: Rule, nodes: Mapping[str, Json] = ONE, ties: str = "") -> Scenario:
+def _placed(*rules: ScriptedRule, nodes: Mapping[str, Json] = ONE, ties: str = "") -> SchedulerScenario:
     """One pod that is bound in the end, though a rule may make it fail before."""
 
     def steps() -> list[Step]:
         return [("rules", *map(copy, rules)), ("pod", "a", asks(4)), ("bound", "a")]
 
-    return Scenario(steps, nodes, frozenset(ties))
+    return SchedulerScenario(steps, nodes, frozenset(ties))
 
 
-def _not_placed(*rules: Rule, nodes: Mapping[str, Json] = THREE, reason: str = "Unschedulable") -> Scenario:
+def _not_placed(
+    *rules: ScriptedRule, nodes: Mapping[str, Json] = THREE, reason: str = "Unschedulable"
+) -> SchedulerScenario:
     """One pod that is not bound, and told why."""
 
     def steps() -> list[Step]:
         return [("rules", *map(copy, rules)), ("pod", "a", asks(4)), ("failed", "a", reason)]
 
-    return Scenario(steps, nodes)
+    return SchedulerScenario(steps, nodes)
 
 
-def _wakes(*change: Step) -> Scenario:
+def _wakes(*change: Step) -> SchedulerScenario:
     """Pod b fits nowhere beside pod a, until that change."""
-    return Scenario(
+    return SchedulerScenario(
         lambda: [
             ("pod", "a", asks(4)),
             ("bound", "a"),
-            ("rules", Rule("filter", "b", refuse={"*": "no card with enough free memory"})),
+            ("rules", ScriptedRule("filter", "b", refuse={"*": "no card with enough free memory"})),
             ("pod", "b", asks(4)),
             ("failed", "b", "Unschedulable"),
             ("asked", "b", 2),
@@ -152,7 +154,7 @@ TOLERATIONS = [
     {"key": "dedicated", "operator": "Equal", "value": "ml", "effect": "NoSchedule"},
     {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"},
 ]
-UNEVEN = Rule(
+UNEVEN = ScriptedRule(
     "prioritize", answer=[{"Host": "n1", "Score": 1}, {"Host": "n2", "Score": 10}, {"Host": "n3", "Score": 5}]
 )
 FULL = "no card with enough free memory"
@@ -161,52 +163,56 @@ PLACED = {
     "one node": _placed(),
     "three nodes": _placed(UNEVEN, nodes=THREE),
     "scores above ten": _placed(
-        Rule("prioritize", answer=[{"host": "n3", "score": 11}, {"Host": "n1", "Score": 10}]), nodes=THREE
+        ScriptedRule("prioritize", answer=[{"host": "n3", "score": 11}, {"Host": "n1", "Score": 10}]), nodes=THREE
     ),
     "scores given twice are added": _placed(
-        Rule("prioritize", answer=[{"Host": "n1", "Score": 8}, *[{"Host": "n2", "Score": 5}] * 2]), nodes=THREE
+        ScriptedRule("prioritize", answer=[{"Host": "n1", "Score": 8}, *[{"Host": "n2", "Score": 5}] * 2]), nodes=THREE
     ),
-    "filter leaves one of three": _placed(Rule("filter", refuse={"n1": "kept free", "n3": "no card"}), nodes=THREE),
+    "filter leaves one of three": _placed(
+        ScriptedRule("filter", refuse={"n1": "kept free", "n3": "no card"}), nodes=THREE
+    ),
     "filter answers in small letters": _placed(
-        Rule("filter", answer={"nodenames": ["n2"], "FAILEDNODES": None}), nodes=THREE
+        ScriptedRule("filter", answer={"nodenames": ["n2"], "FAILEDNODES": None}), nodes=THREE
     ),
-    "prioritize status 500": _placed(Rule("prioritize", status=500), nodes=THREE, ties="a"),
+    "prioritize status 500": _placed(ScriptedRule("prioritize", status=500), nodes=THREE, ties="a"),
     "prioritize answers a fraction": _placed(
-        Rule("prioritize", text='[{"Host":"n1","Score":1.5}]'), nodes=THREE, ties="a"
+        ScriptedRule("prioritize", text='[{"Host":"n1","Score":1.5}]'), nodes=THREE, ties="a"
     ),
-    "prioritize is slow": _placed(Rule("prioritize", hang_seconds=1.5), nodes=THREE, ties="a"),
-    "bind answers {}": _placed(Rule("bind", answer={})),
+    "prioritize is slow": _placed(ScriptedRule("prioritize", hang_seconds=1.5), nodes=THREE, ties="a"),
+    "bind answers {}": _placed(ScriptedRule("bind", answer={})),
 }
 """At the first attempt."""
 
 FAILING = {
-    "filter status 500": _placed(Rule("filter", status=500, times=1)),
-    "filter status 201": _placed(Rule("filter", status=201, times=1)),
-    "filter error": _placed(Rule("filter", answer={"Error": "ledger is stale"}, times=1)),
-    "filter names a stranger": _placed(Rule("filter", answer={"NodeNames": ["n9"]}, times=1)),
-    "filter is cut": _placed(Rule("filter", is_cut=True, times=1)),
-    "filter answers nothing": _placed(Rule("filter", text="", times=1)),
-    "filter is slow": _placed(Rule("filter", hang_seconds=1.5, times=1)),
-    "bind error": _placed(Rule("bind", answer={"Error": FULL}, times=1)),
-    "bind status 500": _placed(Rule("bind", status=500, times=1)),
-    "bind is cut": _placed(Rule("bind", is_cut=True, times=1)),
-    "bind answers nothing": _placed(Rule("bind", text="", times=1)),
+    "filter status 500": _placed(ScriptedRule("filter", status=500, times=1)),
+    "filter status 201": _placed(ScriptedRule("filter", status=201, times=1)),
+    "filter error": _placed(ScriptedRule("filter", answer={"Error": "ledger is stale"}, times=1)),
+    "filter names a stranger": _placed(ScriptedRule("filter", answer={"NodeNames": ["n9"]}, times=1)),
+    "filter is cut": _placed(ScriptedRule("filter", is_cut=True, times=1)),
+    "filter answers nothing": _placed(ScriptedRule("filter", text="", times=1)),
+    "filter is slow": _placed(ScriptedRule("filter", hang_seconds=1.5, times=1)),
+    "bind error": _placed(ScriptedRule("bind", answer={"Error": FULL}, times=1)),
+    "bind status 500": _placed(ScriptedRule("bind", status=500, times=1)),
+    "bind is cut": _placed(ScriptedRule("bind", is_cut=True, times=1)),
+    "bind answers nothing": _placed(ScriptedRule("bind", text="", times=1)),
     "filter error for ever": _not_placed(
-        Rule("filter", answer={"Error": "ledger is stale"}), nodes=ONE, reason="SchedulerError"
+        ScriptedRule("filter", answer={"Error": "ledger is stale"}), nodes=ONE, reason="SchedulerError"
     ),
-    "filter status 500 for ever": _not_placed(Rule("filter", status=500), nodes=ONE, reason="SchedulerError"),
-    "bind error for ever": _not_placed(Rule("bind", answer={"Error": FULL}), nodes=ONE, reason="SchedulerError"),
-    "bind error although it bound": Scenario(
+    "filter status 500 for ever": _not_placed(ScriptedRule("filter", status=500), nodes=ONE, reason="SchedulerError"),
+    "bind error for ever": _not_placed(
+        ScriptedRule("bind", answer={"Error": FULL}), nodes=ONE, reason="SchedulerError"
+    ),
+    "bind error although it bound": SchedulerScenario(
         lambda: [
-            ("rules", Rule("bind", answer={"Error": "no answer from the API"}, binds=True)),
+            ("rules", ScriptedRule("bind", answer={"Error": "no answer from the API"}, binds=True)),
             ("pod", "a", asks(4)),
             ("event", "a", "FailedScheduling"),
         ],
         ONE,
     ),
-    "bind error frees what was assumed": Scenario(
+    "bind error frees what was assumed": SchedulerScenario(
         lambda: [
-            ("rules", Rule("bind", "a", answer={"Error": FULL}, hang_seconds=0.4)),
+            ("rules", ScriptedRule("bind", "a", answer={"Error": FULL}, hang_seconds=0.4)),
             ("pod", "a", asks(16)),
             ("open", 1),
             ("pod", "b", asks(16)),
@@ -219,18 +225,18 @@ FAILING = {
 """Attempts that break."""
 
 REFUSED = {
-    "filter answers {}": _not_placed(Rule("filter", answer={})),
-    "filter answers null": _not_placed(Rule("filter", text="null")),
-    "filter leaves none without a word": _not_placed(Rule("filter", answer={"NodeNames": []})),
+    "filter answers {}": _not_placed(ScriptedRule("filter", answer={})),
+    "filter answers null": _not_placed(ScriptedRule("filter", text="null")),
+    "filter leaves none without a word": _not_placed(ScriptedRule("filter", answer={"NodeNames": []})),
     "filter answers of other nodes too": _not_placed(
-        Rule("filter", answer={"NodeNames": [], "FailedNodes": {"n1": "full", "n9": "full"}})
+        ScriptedRule("filter", answer={"NodeNames": [], "FailedNodes": {"n1": "full", "n9": "full"}})
     ),
-    "filter gives an empty reason": _not_placed(Rule("filter", refuse={"n1": "", "*": "full"})),
+    "filter gives an empty reason": _not_placed(ScriptedRule("filter", refuse={"n1": "", "*": "full"})),
     "never here": _not_placed(
-        Rule("filter", answer={"FailedAndUnresolvableNodes": dict.fromkeys(THREE, "larger than any card")})
+        ScriptedRule("filter", answer={"FailedAndUnresolvableNodes": dict.fromkeys(THREE, "larger than any card")})
     ),
     "reasons of both kinds": _not_placed(
-        Rule(
+        ScriptedRule(
             "filter",
             answer={
                 "FailedNodes": {"n1": "full", "n2": "full"},
@@ -239,10 +245,10 @@ REFUSED = {
         )
     ),
     "mixed reasons": _not_placed(
-        Rule("filter", refuse={"n1": FULL, "*": "kept free by policy"}),
+        ScriptedRule("filter", refuse={"n1": FULL, "*": "kept free by policy"}),
         nodes=THREE | {"n4": gpus(1), "n5": gpus(16, taints=[TAINT])},
     ),
-    "own filters alone": Scenario(
+    "own filters alone": SchedulerScenario(
         lambda: [("pod", "a", asks(4, nodeSelector={"zone": "a"})), ("failed", "a", "Unschedulable")],
         {
             "n1": gpus(16, unschedulable=True),
@@ -253,7 +259,7 @@ REFUSED = {
         },
     ),
     "no nodes": _not_placed(nodes={}),
-    "totals exhausted": Scenario(
+    "totals exhausted": SchedulerScenario(
         lambda: [("pod", "a", asks(4)), ("bound", "a"), ("pod", "b", asks(4)), ("failed", "b", "Unschedulable")],
         {"n1": gpus(4)},
     ),
@@ -266,20 +272,20 @@ WOKEN = {
     "another pod's bind wakes": _wakes(("pod", "c", asks(None)), ("bound", "c")),
     "a node's annotation wakes": _wakes(("patch node", "n1", {"metadata": {"annotations": {"cards": "more"}}})),
     "a pod's own annotation wakes": _wakes(("patch status", "b", {"metadata": {"annotations": {"kick": "1"}}})),
-    "a pod's own annotation wakes no other": Scenario(
+    "a pod's own annotation wakes no other": SchedulerScenario(
         lambda: [
-            ("rules", Rule("filter", refuse={"*": "no card"})),
+            ("rules", ScriptedRule("filter", refuse={"*": "no card"})),
             *[("pod", name, asks(4)) for name in ("a", "b")],
             *[("failed", name, "Unschedulable") for name in ("a", "b")],
             *[("asked", name, 2) for name in ("a", "b")],
-            ("rules", Rule("filter", refuse={"*": "still no card"})),
+            ("rules", ScriptedRule("filter", refuse={"*": "still no card"})),
             ("patch status", "b", {"metadata": {"annotations": {"kick": "1"}}}),
             ("says", "b", "still no card."),
             ("asked", "b", 4),
         ],
         ONE,
     ),
-    "a new node wakes": Scenario(
+    "a new node wakes": SchedulerScenario(
         lambda: [
             ("pod", "a", asks(4)),
             ("failed", "a", "Unschedulable"),
@@ -288,7 +294,7 @@ WOKEN = {
         ],
         {"n1": gpus(2)},
     ),
-    "totals exhausted until another is deleted": Scenario(
+    "totals exhausted until another is deleted": SchedulerScenario(
         lambda: [
             ("pod", "a", asks(4)),
             ("bound", "a"),
@@ -303,23 +309,23 @@ WOKEN = {
 """Refused pods that are tried again."""
 
 OTHERS = {
-    "without the resource": Scenario(lambda: [("pod", "a", asks(None)), ("bound", "a")], ONE),
-    "none of the resource": Scenario(lambda: [("pod", "a", asks(0)), ("bound", "a")], ONE),
-    "another scheduler's pod": Scenario(
+    "without the resource": SchedulerScenario(lambda: [("pod", "a", asks(None)), ("bound", "a")], ONE),
+    "none of the resource": SchedulerScenario(lambda: [("pod", "a", asks(0)), ("bound", "a")], ONE),
+    "another scheduler's pod": SchedulerScenario(
         lambda: [("pod", "a", asks(4, schedulerName="someone-else")), ("pod", "b", asks(4)), ("bound", "b")], ONE
     ),
-    "a slow bind": Scenario(
+    "a slow bind": SchedulerScenario(
         lambda: [
-            ("rules", Rule("bind", "a", hang_seconds=0.6)),
+            ("rules", ScriptedRule("bind", "a", hang_seconds=0.6)),
             ("pod", "a", asks(8)),
             ("pod", "b", asks(8)),
             ("bound", "a", "b"),
         ],
         {"n1": gpus(8), "n2": gpus(8)},
     ),
-    "priority goes first": Scenario(
+    "priority goes first": SchedulerScenario(
         lambda: [
-            ("rules", Rule("filter", "a", hang_seconds=0.6), *_slower_binds("a", "high", "low")),
+            ("rules", ScriptedRule("filter", "a", hang_seconds=0.6), *_slower_binds("a", "high", "low")),
             ("pod", "a", asks(1)),
             ("open", 1),
             ("pod", "low", asks(1)),
@@ -328,9 +334,9 @@ OTHERS = {
         ],
         ONE,
     ),
-    "first come, first served": Scenario(
+    "first come, first served": SchedulerScenario(
         lambda: [
-            ("rules", Rule("filter", "c", hang_seconds=0.6), *_slower_binds("c", "b", "a")),
+            ("rules", ScriptedRule("filter", "c", hang_seconds=0.6), *_slower_binds("c", "b", "a")),
             ("pod", "c", asks(1)),
             ("open", 1),
             ("pod", "b", asks(1)),
@@ -339,8 +345,10 @@ OTHERS = {
         ],
         ONE,
     ),
-    "tolerated taints": Scenario(lambda: [("pod", "a", asks(4, tolerations=TOLERATIONS)), ("bound", "a")], TAINTED),
-    "scheduling gate": Scenario(
+    "tolerated taints": SchedulerScenario(
+        lambda: [("pod", "a", asks(4, tolerations=TOLERATIONS)), ("bound", "a")], TAINTED
+    ),
+    "scheduling gate": SchedulerScenario(
         lambda: [
             ("pod", "gated", asks(4, schedulingGates=[{"name": "example.com/hold"}])),
             ("pod", "a", asks(4)),
@@ -351,7 +359,7 @@ OTHERS = {
         ONE,
     ),
     # 2 of the sidecar stay, beside them 4 and later 1: 6 at the peak
-    "init containers and sidecars": Scenario(
+    "init containers and sidecars": SchedulerScenario(
         lambda: [
             ("pod", "a", asks(1, initContainers=[_init("beside", 2, restartPolicy="Always"), _init("before", 4)])),
             ("bound", "a"),
@@ -361,9 +369,9 @@ OTHERS = {
 }
 """Who is sent at all, in which order, and to which nodes."""
 
-SCENARIOS: dict[str, Scenario] = PLACED | FAILING | REFUSED | WOKEN | OTHERS
+SCENARIOS: dict[str, SchedulerScenario] = PLACED | FAILING | REFUSED | WOKEN | OTHERS
 
 
-def _slower_binds(*pods: str) -> list[Rule]:
+def _slower_binds(*pods: str) -> list[ScriptedRule]:
     """Binds that end one after another, after all filters."""
-    return [Rule("bind", pod, hang_seconds=0.2 * place) for place, pod in enumerate(pods, start=1)]
+    return [ScriptedRule("bind", pod, hang_seconds=0.2 * place) for place, pod in enumerate(pods, start=1)]

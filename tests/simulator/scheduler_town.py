@@ -10,14 +10,14 @@ from typing import Any
 
 from tests.fakes.scripted_extender import ScriptedExtender
 from tests.simulator.scheduler_clock import HandClock
-from tests.simulator.scheduler_player import until
+from tests.simulator.scheduler_player import wait_until_async
 from tests.simulator.scheduler_scenarios import CONFIGURATION, asks, gpus
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 
 
 @dataclass
-class Town:
+class SimulatedSchedulerHarness:
     """A cluster, and what is needed to schedule in it."""
 
     api: ApiServer
@@ -31,26 +31,28 @@ class Town:
     def pod(self, name: str, units: int | None = 4, **spec: Any) -> None:  # noqa: ANN401 - fields of a pod
         self.api.create({"kind": "Pod", "metadata": {"name": name}, "spec": asks(units, **spec)})
 
-    async def bound(self, *names: str) -> None:
-        await until(lambda: all(self.node_of(name) for name in names), f"{names} bound")
+    async def wait_until_bound(self, *names: str) -> None:
+        await wait_until_async(lambda: all(self.node_of(name) for name in names), f"{names} bound")
 
-    async def told(self, count: int) -> None:
+    async def wait_for_event(self, count: int) -> None:
         """So many events were written: a bind is over when its pod's is, not when the pod is bound."""
-        await until(lambda: len(self.api.list_events()) == count, f"{count} events")
+        await wait_until_async(lambda: len(self.api.list_events()) == count, f"{count} events")
 
-    async def asked(self, name: str, count: int) -> None:
+    async def wait_for_call(self, name: str, count: int) -> None:
         """Filter was called so often about the pod, and nothing is on its way."""
-        await until(lambda: self.filters(name) == count and not self.extender.open_calls, f"{name} asked {count} times")
+        await wait_until_async(
+            lambda: self.filters(name) == count and not self.extender.open_calls, f"{name} asked {count} times"
+        )
 
-    async def idle(self, *, for_seconds: float | None) -> None:
+    async def wait_until_idle(self, *, for_seconds: float | None) -> None:
         """The scheduler has nothing to do for so long unless something changes; None: for ever."""
-        await until(lambda: self.clock.asleep_for == for_seconds, f"idle for {for_seconds}")
+        await wait_until_async(lambda: self.clock.asleep_for == for_seconds, f"idle for {for_seconds}")
 
     def node_of(self, name: str) -> str:
         return str(self.api.get("pods", name)["spec"].get("nodeName", ""))
 
     def filters(self, name: str) -> int:
-        return sum(call.verb == "filter" for call in self.extender.of(name))
+        return sum(call.verb == "filter" for call in self.extender.calls_of(name))
 
     def message(self, name: str) -> str:
         (condition,) = self.api.get("pods", name)["status"]["conditions"]
@@ -68,12 +70,12 @@ class Town:
 
     async def refused(self, name: str, reason: str) -> None:
         """The pod's condition names that reason."""
-        await until(lambda: reason in str(self.api.get("pods", name)["status"]), f"{name} refused: {reason}")
+        await wait_until_async(lambda: reason in str(self.api.get("pods", name)["status"]), f"{name} refused: {reason}")
 
 
 @asynccontextmanager
-async def a_town() -> AsyncIterator[Town]:
+async def simulated_scheduler_harness() -> AsyncIterator[SimulatedSchedulerHarness]:
     """Nobody schedules yet."""
     async with ApiServer() as api, ScriptedExtender(api.url) as extender:
         settings = SchedulerSettings.from_yaml(CONFIGURATION.format(url=extender.url))
-        yield Town(api, extender, HandClock(), settings)
+        yield SimulatedSchedulerHarness(api, extender, HandClock(), settings)

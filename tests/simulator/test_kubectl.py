@@ -85,7 +85,7 @@ class Done:
         return [line.split() for line in self.out.splitlines()[1:]]
 
 
-class Cluster:
+class KubectlCluster:
     """An embedded cluster, and kubectl pointed at it."""
 
     def __init__(self, api: ApiServer, kubectl: Path, directory: Path) -> None:
@@ -140,30 +140,30 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def kubectl() -> Path:
-    return binaries.locate()["kubectl"]
+    return binaries.locate_programs()["kubectl"]
 
 
 @pytest.fixture
-async def cluster(kubectl: Path, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(kubectl: Path, tmp_path: Path) -> AsyncIterator[KubectlCluster]:
     async with ApiServer() as api:
         controllers = [
             asyncio.create_task(each.run()) for each in (WorkloadController(api.store), SimulatedKubelet(api.store))
         ]
-        yield Cluster(api, kubectl, tmp_path)
+        yield KubectlCluster(api, kubectl, tmp_path)
         for controller in controllers:
             assert not controller.done(), controller.exception()
             controller.cancel()
 
 
 @pytest.fixture
-async def running(cluster: Cluster) -> Cluster:
+async def running(cluster: KubectlCluster) -> KubectlCluster:
     """With everything of the manifest in it, and all pods running."""
     await cluster.apply()
     await cluster.bind_all()
     return cluster
 
 
-async def test_apply_creates_once_and_then_configures_what_has_changed(cluster: Cluster) -> None:
+async def test_apply_creates_once_and_then_configures_what_has_changed(cluster: KubectlCluster) -> None:
     changed = MANIFEST.replace("replicas: 2", "replicas: 1", 1).replace("{app: single}", '{app: single, more: "1"}')
 
     assert await cluster.apply() == [f"{kind} created" for kind in KINDS]
@@ -175,14 +175,14 @@ async def test_apply_creates_once_and_then_configures_what_has_changed(cluster: 
     assert cluster.api.get("pods", "single")["metadata"]["labels"] == {"app": "single", "more": "1"}
 
 
-async def test_apply_may_run_dry(cluster: Cluster) -> None:
+async def test_apply_may_run_dry(cluster: KubectlCluster) -> None:
     done = await cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=MANIFEST)
 
     assert done.out.splitlines() == [f"{kind} created (server dry run)" for kind in KINDS]
     assert cluster.api.list_pods() == cluster.api.list_nodes() == []
 
 
-async def test_get_prints_tables(running: Cluster) -> None:
+async def test_get_prints_tables(running: KubectlCluster) -> None:
     nodes = await running.kubectl("get", "nodes")
     pods = await running.kubectl("get", "pods", "-o", "wide", "-l", "app in (single, ordered)")
     workloads = await running.kubectl("get", "sts,deploy", "--no-headers")
@@ -200,7 +200,7 @@ async def test_get_prints_tables(running: Cluster) -> None:
     assert ["deployment.apps/several", "2/2", "2", "2"] in [line.split()[:4] for line in workloads.out.splitlines()]
 
 
-async def test_get_prints_objects_and_names(running: Cluster) -> None:
+async def test_get_prints_objects_and_names(running: KubectlCluster) -> None:
     pod = json.loads((await running.kubectl("get", "pod", "single", "-o", "json")).out)
     yaml = (await running.kubectl("get", "sts", "ordered", "-o", "yaml")).out
     bound = await running.kubectl(
@@ -214,7 +214,7 @@ async def test_get_prints_objects_and_names(running: Cluster) -> None:
     assert {"pod/single", "statefulset.apps/ordered", "deployment.apps/several"} <= {*everything.out.split()}
 
 
-async def test_get_watches(running: Cluster) -> None:
+async def test_get_watches(running: KubectlCluster) -> None:
     process = await running.start("get", "pods", "-w", "--no-headers", "--field-selector=metadata.name=single")
     assert process.stdout is not None
     async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -227,7 +227,7 @@ async def test_get_watches(running: Cluster) -> None:
     assert (before[:3], after[:3]) == ([b"single", b"1/1", b"Running"], [b"single", b"1/1", b"Tested"])
 
 
-async def test_scale_and_rollout_status(running: Cluster) -> None:
+async def test_scale_and_rollout_status(running: KubectlCluster) -> None:
     await running.kubectl("scale", "sts/ordered", "deploy/several", "--replicas=3")
     waiting = [await running.start("rollout", "status", kind) for kind in ("sts/ordered", "deploy/several")]
     await running.bind_all()
@@ -240,7 +240,7 @@ async def test_scale_and_rollout_status(running: Cluster) -> None:
     assert said[1].splitlines()[-1] == 'deployment "several" successfully rolled out'
 
 
-async def test_a_new_image_is_rolled_out(running: Cluster) -> None:
+async def test_a_new_image_is_rolled_out(running: KubectlCluster) -> None:
     await running.kubectl("set", "image", "deploy/several", "main=example.com/app:2")
     await running.kubectl("rollout", "restart", "sts/ordered")
     await running.bind_all()
@@ -252,7 +252,7 @@ async def test_a_new_image_is_rolled_out(running: Cluster) -> None:
     assert {image for name, image in images.items() if name.startswith("several")} == {"example.com/app:2"}
 
 
-async def test_label_annotate_patch_taint_and_cordon(running: Cluster) -> None:
+async def test_label_annotate_patch_taint_and_cordon(running: KubectlCluster) -> None:
     await running.kubectl("label", "pod", "single", "tier=web")
     await running.kubectl("annotate", "sts", "ordered", "note=kept")
     await running.kubectl("patch", "deploy", "several", "-p", '{"spec": {"replicas": 1}}')
@@ -290,7 +290,7 @@ def _event(about: dict[str, Any], message: str) -> dict[str, Any]:
     }
 
 
-async def test_events_are_listed_and_described(running: Cluster) -> None:
+async def test_events_are_listed_and_described(running: KubectlCluster) -> None:
     running.api.create(_event(running.api.get("pods", "single"), "card 0"))
     running.api.create(_event(running.api.get("nodes", "gpu-1"), "two cards"))
 
@@ -308,7 +308,7 @@ async def test_events_are_listed_and_described(running: Cluster) -> None:
         assert [fact for fact in facts if fact not in shown.out] == []
 
 
-async def test_workloads_are_described(running: Cluster) -> None:
+async def test_workloads_are_described(running: KubectlCluster) -> None:
     stateful = (await running.kubectl("describe", "sts", "ordered")).out
     deployed = (await running.kubectl("describe", "deploy", "several")).out
 
@@ -316,7 +316,7 @@ async def test_workloads_are_described(running: Cluster) -> None:
     assert "2 desired | 2 updated | 2 total | 2 available | 0 unavailable" in deployed
 
 
-async def test_delete_waits_until_everything_is_gone(running: Cluster) -> None:
+async def test_delete_waits_until_everything_is_gone(running: KubectlCluster) -> None:
     for what in ("pod/single", "sts/ordered", "deploy/several", "node/gpu-1"):
         assert "deleted" in (await running.kubectl("delete", what)).out
     left = await running.kubectl("get", "all,nodes", "--ignore-not-found")
@@ -324,13 +324,13 @@ async def test_delete_waits_until_everything_is_gone(running: Cluster) -> None:
     assert left.out == ""
 
 
-async def test_drain_evicts_every_pod_of_the_node(running: Cluster) -> None:
+async def test_drain_evicts_every_pod_of_the_node(running: KubectlCluster) -> None:
     done = await running.kubectl("drain", "gpu-1", "--force")
     assert "pod/single evicted" in done.out
     assert "node/gpu-1 drained" in done.out
 
 
-async def test_a_deleted_pod_of_a_set_is_made_again(running: Cluster) -> None:
+async def test_a_deleted_pod_of_a_set_is_made_again(running: KubectlCluster) -> None:
     before = running.api.get("pods", "ordered-0")["metadata"]["uid"]
 
     await running.kubectl("delete", "pod", "ordered-0")
@@ -339,14 +339,14 @@ async def test_a_deleted_pod_of_a_set_is_made_again(running: Cluster) -> None:
     assert running.api.get("pods", "ordered-0")["metadata"]["uid"] != before
 
 
-async def test_pods_may_be_orphaned_or_gone_first(running: Cluster) -> None:
+async def test_pods_may_be_orphaned_or_gone_first(running: KubectlCluster) -> None:
     await running.kubectl("delete", "sts", "ordered", "--cascade=orphan")
     await running.kubectl("delete", "deploy", "several", "--cascade=foreground")
 
     assert [pod["metadata"]["name"] for pod in running.api.list_pods()] == ["ordered-0", "ordered-1", "single"]
 
 
-async def test_wait_sees_a_condition_and_an_end(running: Cluster) -> None:
+async def test_wait_sees_a_condition_and_an_end(running: KubectlCluster) -> None:
     await running.kubectl("wait", "--for=condition=Ready", "pod/single")
     await running.kubectl("wait", "--for=condition=Available", "deploy/several")
     waiting = await running.start("wait", "--for=delete", "pod/single")
@@ -369,7 +369,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=REFUSED)
-async def test_kubectl_is_refused(running: Cluster, arguments: tuple[str, ...], text: str) -> None:
+async def test_kubectl_is_refused(running: KubectlCluster, arguments: tuple[str, ...], text: str) -> None:
     done = await running.kubectl(*arguments, stdin=MANIFEST, code=1)
 
     assert text in done.error

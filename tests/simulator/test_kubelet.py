@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.simulator.builders import a_node, a_store, bind, change, names, pods
+from tests.simulator.builders import a_node, a_store, bind_pod, list_pod_names, list_pods, patch_object
 from vrampack.simulator.kinds import POD, Object
 from vrampack.simulator.kubelet import SimulatedKubelet
 from vrampack.simulator.store import ObjectStore
@@ -29,7 +29,7 @@ def test_a_bound_pod_runs() -> None:
     store = a_store()
     a_node(store, addresses=ADDRESS)
     a_pod(store, "a")
-    bind(store, "a")
+    bind_pod(store, "a")
 
     SimulatedKubelet(store).reconcile()
 
@@ -48,7 +48,7 @@ def test_init_containers_have_passed_and_sidecars_run() -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a", initContainers=[{"name": "once"}, {"name": "side", "restartPolicy": "Always"}])
-    bind(store, "a")
+    bind_pod(store, "a")
 
     SimulatedKubelet(store).reconcile()
 
@@ -61,9 +61,9 @@ def test_what_a_pod_was_told_before_it_ran_stays() -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a")
-    bind(store, "a")
+    bind_pod(store, "a")
     own = {"conditions": [*status(store, "a")["conditions"], {"type": "example.com/own", "status": "True"}]}
-    change(store, POD, "a", {"status": own}, is_status=True)
+    patch_object(store, POD, "a", {"status": own}, is_status=True)
 
     SimulatedKubelet(store).reconcile()
 
@@ -76,10 +76,10 @@ def test_every_pod_has_an_address_of_its_own() -> None:
     kubelet = SimulatedKubelet(store)
     for number in range(300):
         a_pod(store, f"p-{number:03}")
-        bind(store, f"p-{number:03}")
+        bind_pod(store, f"p-{number:03}")
     kubelet.reconcile()
 
-    addresses = [pod["status"]["podIP"] for pod in pods(store)]
+    addresses = [pod["status"]["podIP"] for pod in list_pods(store)]
 
     assert len(set(addresses)) == 300
     # 254 to a block: the last is number 300 - 254 = 46 of the next
@@ -91,8 +91,8 @@ def test_a_pod_that_has_lived_is_left_alone(phase: str) -> None:
     store = a_store()
     a_node(store)
     a_pod(store, "a")
-    bind(store, "a")
-    change(store, POD, "a", {"status": {"phase": phase}}, is_status=True)
+    bind_pod(store, "a")
+    patch_object(store, POD, "a", {"status": {"phase": phase}}, is_status=True)
     version = store.version
 
     SimulatedKubelet(store).reconcile()
@@ -113,7 +113,7 @@ def test_an_unbound_pod_is_left_alone() -> None:
 def test_a_pod_waits_for_its_node() -> None:
     store = a_store()
     a_pod(store, "a")
-    bind(store, "a")
+    bind_pod(store, "a")
     kubelet = SimulatedKubelet(store)
 
     kubelet.reconcile()
@@ -129,25 +129,25 @@ def test_a_pod_that_is_told_to_go_is_gone() -> None:
     a_node(store)
     for name in ("a", "b"):
         a_pod(store, name)
-        bind(store, name)
+        bind_pod(store, name)
     kubelet = SimulatedKubelet(store)
     kubelet.reconcile()
 
     store.delete(POD, "default", "a", {})
     kubelet.reconcile()
 
-    assert names(store) == ["b"]
+    assert list_pod_names(store) == ["b"]
 
 
 def test_a_pod_on_no_node_stays_when_told_to_go() -> None:
     store = a_store()
     a_pod(store, "a")
-    bind(store, "a", node="nowhere")
+    bind_pod(store, "a", node="nowhere")
     store.delete(POD, "default", "a", {})
 
     SimulatedKubelet(store).reconcile()
 
-    assert names(store) == ["a"]
+    assert list_pod_names(store) == ["a"]
 
 
 def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
@@ -158,7 +158,7 @@ def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
         "default",
         {"metadata": {"name": "a", "finalizers": ["example.com/hold"]}, "spec": {"containers": [{"name": "main"}]}},
     )
-    bind(store, "a")
+    bind_pod(store, "a")
     store.delete(POD, "default", "a", {})
     kubelet = SimulatedKubelet(store)
 
@@ -166,9 +166,9 @@ def test_a_finalizer_holds_a_pod_that_has_stopped() -> None:
     version = store.version
     kubelet.reconcile()
 
-    assert (names(store), store.version) == (["a"], version)
-    change(store, POD, "a", {"metadata": {"finalizers": None}})
-    assert names(store) == []
+    assert (list_pod_names(store), store.version) == (["a"], version)
+    patch_object(store, POD, "a", {"metadata": {"finalizers": None}})
+    assert list_pod_names(store) == []
 
 
 def test_a_kubelet_that_missed_everything_looks_again() -> None:
@@ -177,7 +177,7 @@ def test_a_kubelet_that_missed_everything_looks_again() -> None:
     kubelet.reconcile()
     a_node(store)
     a_pod(store, "a")
-    bind(store, "a")
+    bind_pod(store, "a")
     for number in range(9):
         a_node(store, f"other-{number}")
 
@@ -192,14 +192,14 @@ async def test_changes_wake_it() -> None:
     task = asyncio.create_task(SimulatedKubelet(store).run())
 
     def look() -> None:
-        if any(pod["status"]["phase"] == "Running" for pod in pods(store)):
+        if any(pod["status"]["phase"] == "Running" for pod in list_pods(store)):
             running.set()
 
     store.subscribe(look)
     await asyncio.sleep(0)
     a_node(store)
     a_pod(store, "a")
-    bind(store, "a")
+    bind_pod(store, "a")
 
     await asyncio.wait_for(running.wait(), timeout=5)
     task.cancel()

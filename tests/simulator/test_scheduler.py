@@ -15,34 +15,34 @@ import pytest
 
 from extender.wire import read_binding_args
 from extender.wire_args import ArgsReader
-from tests.fakes.scripted_extender import Rule
-from tests.simulator.scheduler_player import until
+from tests.fakes.scripted_extender import ScriptedRule
+from tests.simulator.scheduler_player import wait_until_async
 from tests.simulator.scheduler_scenarios import RESOURCE
-from tests.simulator.scheduler_town import Town, a_town
+from tests.simulator.scheduler_town import SimulatedSchedulerHarness, simulated_scheduler_harness
 
 WIRE = Path(__file__).parents[1] / "wire" / "recorded"
 NO = {"*": "no card"}
 
 
 @pytest.fixture
-async def town() -> AsyncIterator[Town]:
+async def town() -> AsyncIterator[SimulatedSchedulerHarness]:
     """Nobody schedules yet."""
-    async with a_town() as made:
+    async with simulated_scheduler_harness() as made:
         yield made
 
 
 @pytest.fixture
-async def running(town: Town) -> AsyncIterator[Town]:
+async def running(town: SimulatedSchedulerHarness) -> AsyncIterator[SimulatedSchedulerHarness]:
     async with town.scheduling():
         yield town
 
 
-async def test_asks_as_recorded(running: Town) -> None:
+async def test_asks_as_recorded(running: SimulatedSchedulerHarness) -> None:
     """Same keys in the same order, nulls sent, and no kind on the pod; the extender reads it."""
     running.node("n1")
     running.node("n2")
     running.pod("a", 4)
-    await running.bound("a")
+    await running.wait_until_bound("a")
     asked, ranked, bound = running.extender.bodies
     recorded = json.loads((WIRE / "filter.ncc-true.scheduler-1.36.3.json").read_text())
 
@@ -55,63 +55,63 @@ async def test_asks_as_recorded(running: Town) -> None:
     assert read_binding_args(json.dumps(bound).encode()).pod_uid == running.api.get("pods", "a")["metadata"]["uid"]
 
 
-async def test_one_connection_serves_calls_one_after_another(running: Town) -> None:
+async def test_one_connection_serves_calls_one_after_another(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     for count, name in enumerate(("a", "b", "c"), start=1):
         running.pod(name)
-        await running.told(count)
+        await running.wait_for_event(count)
     assert len(running.extender.connections) == 1
 
 
-async def test_binds_run_side_by_side(running: Town) -> None:
+async def test_binds_run_side_by_side(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
-    running.extender.rules = [Rule("bind", hang_seconds=0.2)]
+    running.extender.rules = [ScriptedRule("bind", hang_seconds=0.2)]
     for name in ("a", "b", "c"):
         running.pod(name)
-    await until(lambda: running.extender.open_calls == 3, "three binds at once")
-    await running.bound("a", "b", "c")
+    await wait_until_async(lambda: running.extender.open_calls == 3, "three binds at once")
+    await running.wait_until_bound("a", "b", "c")
 
 
-async def test_a_pod_that_is_leaving_is_not_placed(town: Town) -> None:
+async def test_a_pod_that_is_leaving_is_not_placed(town: SimulatedSchedulerHarness) -> None:
     town.node("n1")
     town.pod("a")
     town.api.patch("pods", "a", {"metadata": {"finalizers": ["example.com/hold"]}})
     town.api.delete("pods", "a")
     async with town.scheduling():
         town.pod("b")
-        await town.bound("b")
+        await town.wait_until_bound("b")
     assert [call.pod for call in town.extender.calls] == ["b", "b"]
 
 
-async def test_a_finished_pod_that_was_never_bound_is_not_placed(town: Town) -> None:
+async def test_a_finished_pod_that_was_never_bound_is_not_placed(town: SimulatedSchedulerHarness) -> None:
     town.node("n1")
     town.pod("a")
     town.api.patch("pods", "a", {"status": {"phase": "Failed"}}, is_status=True)
     async with town.scheduling():
         town.pod("b")
-        await town.bound("b")
+        await town.wait_until_bound("b")
     assert [call.pod for call in town.extender.calls] == ["b", "b"]
 
 
-async def test_a_restarted_scheduler_goes_by_what_the_api_holds(town: Town) -> None:
+async def test_a_restarted_scheduler_goes_by_what_the_api_holds(town: SimulatedSchedulerHarness) -> None:
     town.node("n1", units=8)
     async with town.scheduling():
         town.pod("a", 8)
-        await town.bound("a")
+        await town.wait_until_bound("a")
     town.pod("b", 8)
     async with town.scheduling():
         await town.refused("b", "Insufficient")
         town.api.delete("pods", "a", grace_seconds=0)
-        await town.bound("b")
+        await town.wait_until_bound("b")
 
 
-async def test_changes_that_were_compacted_away_are_read_anew(running: Town) -> None:
+async def test_changes_that_were_compacted_away_are_read_anew(running: SimulatedSchedulerHarness) -> None:
     """A node that is gone is no candidate, and a pod that is gone holds nothing."""
     running.node("n1", units=4)
     running.node("n2", units=4)
     running.pod("a")
     running.pod("b")
-    await running.bound("a", "b")
+    await running.wait_until_bound("a", "b")
     assert running.node_of("a") == "n1"
     running.api.delete("pods", "b", grace_seconds=0)
     running.api.delete("nodes", "n2")
@@ -120,49 +120,49 @@ async def test_changes_that_were_compacted_away_are_read_anew(running: Town) -> 
     await running.refused("c", "0/1 nodes are available: 1 Insufficient")
     running.api.delete("pods", "a", grace_seconds=0)
     running.api.compact()
-    await running.bound("c")
+    await running.wait_until_bound("c")
 
 
-async def test_an_extender_that_is_away_is_named(running: Town) -> None:
+async def test_an_extender_that_is_away_is_named(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     await running.extender.stop()
     running.pod("a")
-    await until(lambda: bool(running.api.get("pods", "a")["status"].get("conditions")), "a fails")
+    await wait_until_async(lambda: bool(running.api.get("pods", "a")["status"].get("conditions")), "a fails")
     url = f"{running.extender.url}/filter"
     assert running.message("a") == (
         f'Post "{url}": dial tcp 127.0.0.1:{running.extender.port}: connect: connection refused'
     )
 
 
-async def test_a_resource_that_the_extender_alone_counts_is_not_counted(town: Town) -> None:
+async def test_a_resource_that_the_extender_alone_counts_is_not_counted(town: SimulatedSchedulerHarness) -> None:
     town.node("n1", units=0)
     async with town.scheduling(ignored_resources=frozenset([RESOURCE])):
         town.pod("a", 4)
-        await town.bound("a")
+        await town.wait_until_bound("a")
 
 
-async def test_without_managed_resources_every_pod_is_sent(town: Town) -> None:
+async def test_without_managed_resources_every_pod_is_sent(town: SimulatedSchedulerHarness) -> None:
     town.node("n1")
     async with town.scheduling(managed_resources=frozenset()):
         town.pod("a", None)
-        await town.bound("a")
-    assert [call.verb for call in town.extender.of("a")] == ["filter", "bind"]
+        await town.wait_until_bound("a")
+    assert [call.verb for call in town.extender.calls_of("a")] == ["filter", "bind"]
 
 
-async def test_pods_without_the_resource_are_placed_without_the_extender(running: Town) -> None:
+async def test_pods_without_the_resource_are_placed_without_the_extender(running: SimulatedSchedulerHarness) -> None:
     running.node("n2")
     running.node("n1")
     running.pod("a", None)
-    await running.bound("a")
+    await running.wait_until_bound("a")
     assert (running.extender.calls, running.node_of("a")) == ([], "n1")  # the first name among equals
 
 
-async def test_verbs_that_are_not_set_are_not_called(town: Town) -> None:
+async def test_verbs_that_are_not_set_are_not_called(town: SimulatedSchedulerHarness) -> None:
     town.node("n2")
     town.node("n1")
     async with town.scheduling(filter_verb="", prioritize_verb="", bind_verb=""):
         town.pod("a")
-        await town.bound("a")
+        await town.wait_until_bound("a")
     assert (town.extender.calls, town.node_of("a")) == ([], "n1")  # the first name among equals
 
 
@@ -184,25 +184,27 @@ UNMODELLED = {
 
 
 @pytest.mark.parametrize(("spec", "field"), UNMODELLED.values(), ids=UNMODELLED)
-async def test_what_is_not_modelled_is_refused_by_name(running: Town, spec: dict[str, Any], field: str) -> None:
+async def test_what_is_not_modelled_is_refused_by_name(
+    running: SimulatedSchedulerHarness, spec: dict[str, Any], field: str
+) -> None:
     running.node("n1")
     running.pod("a", **spec)
-    await until(lambda: bool(running.api.get("pods", "a")["status"].get("conditions")), "a is refused")
+    await wait_until_async(lambda: bool(running.api.get("pods", "a")["status"].get("conditions")), "a is refused")
     assert running.message("a") == (f"0/1 nodes are available: {field} is not modelled by the embedded scheduler.")
     assert running.extender.calls == []
 
 
-async def test_harmless_volumes_are_no_hindrance(running: Town) -> None:
+async def test_harmless_volumes_are_no_hindrance(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
     running.pod("a", volumes=[{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c"}}])
-    await running.bound("a")
+    await running.wait_until_bound("a")
 
 
-async def test_the_condition_is_complete(running: Town) -> None:
+async def test_the_condition_is_complete(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
-    running.extender.rules = [Rule("filter", refuse=NO)]
+    running.extender.rules = [ScriptedRule("filter", refuse=NO)]
     running.pod("a")
-    await running.asked("a", 2)
+    await running.wait_for_call("a", 2)
     (condition,) = running.api.get("pods", "a")["status"]["conditions"]
     assert condition == {
         "type": "PodScheduled",
@@ -215,15 +217,15 @@ async def test_the_condition_is_complete(running: Town) -> None:
     }
 
 
-async def test_events_name_pod_and_scheduler_once_per_text(running: Town) -> None:
+async def test_events_name_pod_and_scheduler_once_per_text(running: SimulatedSchedulerHarness) -> None:
     running.node("n1")
-    running.extender.rules = [Rule("filter", refuse=NO)]
+    running.extender.rules = [ScriptedRule("filter", refuse=NO)]
     running.pod("a")
-    await running.asked("a", 2)
+    await running.wait_for_call("a", 2)
     running.extender.rules = []
     running.node("n2")
-    await running.bound("a")
-    await running.told(2)
+    await running.wait_until_bound("a")
+    await running.wait_for_event(2)
     refused, scheduled = running.api.list_events()
     uid = running.api.get("pods", "a")["metadata"]["uid"]
     assert refused["involvedObject"]["uid"] == scheduled["involvedObject"]["uid"] == uid

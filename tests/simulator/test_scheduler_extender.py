@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.upstream import Upstream, a_reply
+from tests.fakes.upstream import FakeUpstream, http_reply
 from vrampack.simulator.scheduling.extender import ExtenderClient, ExtenderError
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 
@@ -13,22 +13,22 @@ NAMES = ["n1", "n2"]
 
 
 async def filtered(body: bytes, status: int = 200) -> tuple[list[str], dict[str, str]]:
-    async with Upstream(replies=[a_reply(body, status)]) as upstream, _client(upstream) as client:
+    async with FakeUpstream(replies=[http_reply(body, status)]) as upstream, _client(upstream) as client:
         answer = await client.filter(POD, NAMES)
         return list(answer.names), dict(answer.reasons)
 
 
 async def scores(body: bytes, status: int = 200) -> dict[str, int]:
-    async with Upstream(replies=[a_reply(body, status)]) as upstream, _client(upstream) as client:
+    async with FakeUpstream(replies=[http_reply(body, status)]) as upstream, _client(upstream) as client:
         return await client.prioritize(POD, NAMES)
 
 
 async def bound(body: bytes, status: int = 200) -> None:
-    async with Upstream(replies=[a_reply(body, status)]) as upstream, _client(upstream) as client:
+    async with FakeUpstream(replies=[http_reply(body, status)]) as upstream, _client(upstream) as client:
         await client.bind(POD, "n1")
 
 
-def _client(upstream: Upstream) -> ExtenderClient:
+def _client(upstream: FakeUpstream) -> ExtenderClient:
     return ExtenderClient(SchedulerSettings(f"http://127.0.0.1:{upstream.port}/x/", weight=3))
 
 

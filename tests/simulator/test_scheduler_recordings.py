@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.scripted_extender import ScriptedExtender
-from tests.simulator.scheduler_player import Player
-from tests.simulator.scheduler_recorded import recorded, recorded_names, without_ports
+from tests.simulator.scheduler_player import ScenarioPlayer
+from tests.simulator.scheduler_recorded import read_recording_of, recorded_names, without_ports
 from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
@@ -48,12 +48,12 @@ class EmbeddedWorld:
 
 
 @asynccontextmanager
-async def embedded() -> AsyncIterator[Player]:
+async def embedded() -> AsyncIterator[ScenarioPlayer]:
     async with ApiServer() as api, ScriptedExtender(api.url) as extender:
         settings = SchedulerSettings.from_yaml(CONFIGURATION.format(url=extender.url))
         scheduler = Scheduler(api.store, settings, now=_hasty_now, sleep=_hasty_sleep)
         task = asyncio.create_task(scheduler.run())
-        yield Player(EmbeddedWorld(api), extender)
+        yield ScenarioPlayer(EmbeddedWorld(api), extender)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -72,7 +72,7 @@ async def test_does_as_recorded(name: str) -> None:
     async with embedded() as player:
         player.prepare(SCENARIOS[name])
         seen = await player.play(SCENARIOS[name])
-    assert without_ports(seen) == recorded(name)
+    assert without_ports(seen) == read_recording_of(name)
 
 
 def test_every_recording_belongs_to_a_scenario() -> None:

@@ -12,11 +12,11 @@ from tests.simulator.builders import (
     a_stateful_set,
     a_store,
     a_workload,
-    bind,
-    change,
+    bind_pod,
+    list_pod_names,
+    list_pods,
     make_ready,
-    names,
-    pods,
+    patch_object,
 )
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOAD_KINDS, Object
@@ -40,7 +40,7 @@ def settle(store: ObjectStore, *controllers: WorkloadController | SimulatedKubel
 
 
 def revisions(store: ObjectStore) -> set[str]:
-    return {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods(store)}
+    return {pod["metadata"]["labels"]["controller-revision-hash"] for pod in list_pods(store)}
 
 
 NEW_IMAGE = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "app:2"}]}}}}
@@ -52,7 +52,7 @@ def test_the_same_template_has_the_same_hash_in_every_run() -> None:
         store = a_store()
         a_deployment(store, "d", replicas=2)
         settle(store, WorkloadController(store))
-        found.append(names(store))
+        found.append(list_pod_names(store))
 
     assert found[0] == found[1]
     assert found[0][0].startswith("d-")
@@ -65,11 +65,11 @@ def test_a_new_template_replaces_all_pods_of_a_set_at_once() -> None:
     settle(store, workloads)
     before = revisions(store)
 
-    change(store, STATEFUL_SET, "s", NEW_IMAGE)
+    patch_object(store, STATEFUL_SET, "s", NEW_IMAGE)
     settle(store, workloads)
 
-    assert names(store) == ["s-0", "s-1", "s-2"]
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods(store)} == {"app:2"}
+    assert list_pod_names(store) == ["s-0", "s-1", "s-2"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in list_pods(store)} == {"app:2"}
     assert not before & revisions(store)
 
 
@@ -79,10 +79,10 @@ def test_a_new_template_replaces_pods_that_never_became_ready() -> None:
     workloads = WorkloadController(store)
     settle(store, workloads)
 
-    change(store, STATEFUL_SET, "s", NEW_IMAGE)
+    patch_object(store, STATEFUL_SET, "s", NEW_IMAGE)
     settle(store, workloads)
 
-    assert [pod["spec"]["containers"][0]["image"] for pod in pods(store)] == ["app:2"]
+    assert [pod["spec"]["containers"][0]["image"] for pod in list_pods(store)] == ["app:2"]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_a_set_may_keep_old_pods(strategy: Object, images: list[str]) -> None:
     workloads = WorkloadController(store)
     settle(store, workloads)
 
-    change(store, STATEFUL_SET, "s", NEW_IMAGE)
+    patch_object(store, STATEFUL_SET, "s", NEW_IMAGE)
     settle(store, workloads)
 
-    assert [pod["spec"]["containers"][0]["image"] for pod in pods(store)] == images
+    assert [pod["spec"]["containers"][0]["image"] for pod in list_pods(store)] == images
 
 
 def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
@@ -110,18 +110,18 @@ def test_old_pods_of_a_deployment_are_gone_before_new_ones_come() -> None:
     a_deployment(store, "d", replicas=2)
     workloads = WorkloadController(store)
     settle(store, workloads)
-    for name in names(store):
-        bind(store, name)
-    old = names(store)
+    for name in list_pod_names(store):
+        bind_pod(store, name)
+    old = list_pod_names(store)
 
-    change(store, DEPLOYMENT, "d", NEW_IMAGE)
+    patch_object(store, DEPLOYMENT, "d", NEW_IMAGE)
     settle(store, workloads)
-    assert names(store) == old  # bound, and no kubelet lets them go
+    assert list_pod_names(store) == old  # bound, and no kubelet lets them go
     for name in old:
         store.delete(POD, "default", name, {"gracePeriodSeconds": 0})
     settle(store, workloads)
 
-    assert [pod["spec"]["containers"][0]["image"] for pod in pods(store)] == ["app:2", "app:2"]
+    assert [pod["spec"]["containers"][0]["image"] for pod in list_pods(store)] == ["app:2", "app:2"]
 
 
 def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
@@ -129,17 +129,17 @@ def test_a_paused_deployment_keeps_its_pods_and_its_number() -> None:
     a_deployment(store, "d", replicas=2)
     workloads = WorkloadController(store)
     settle(store, workloads)
-    old = names(store)
+    old = list_pod_names(store)
 
-    change(store, DEPLOYMENT, "d", {"spec": {"paused": True, "replicas": 3, **NEW_IMAGE["spec"]}})
+    patch_object(store, DEPLOYMENT, "d", {"spec": {"paused": True, "replicas": 3, **NEW_IMAGE["spec"]}})
     settle(store, workloads)
-    while_paused = names(store)
-    change(store, DEPLOYMENT, "d", {"spec": {"paused": None}})
+    while_paused = list_pod_names(store)
+    patch_object(store, DEPLOYMENT, "d", {"spec": {"paused": None}})
     settle(store, workloads)
 
     assert set(old) < set(while_paused)
-    assert len(while_paused) == len(names(store)) == 3
-    assert not set(old) & set(names(store))
+    assert len(while_paused) == len(list_pod_names(store)) == 3
+    assert not set(old) & set(list_pod_names(store))
 
 
 def test_a_deployment_gives_up_first_what_runs_least() -> None:
@@ -147,17 +147,17 @@ def test_a_deployment_gives_up_first_what_runs_least() -> None:
     a_deployment(store, "d", replicas=4)
     workloads = WorkloadController(store)
     settle(store, workloads)
-    unbound, bound, ready, also_ready = names(store)  # of one age, so the last name counts as the newest
+    unbound, bound, ready, also_ready = list_pod_names(store)  # of one age, so the last name counts as the newest
     for name in (ready, also_ready, bound):
-        bind(store, name, node="nowhere")
+        bind_pod(store, name, node="nowhere")
     for name in (ready, also_ready):
         make_ready(store, name)
 
     kept = []
     for replicas in (3, 2):
-        change(store, DEPLOYMENT, "d", {"spec": {"replicas": replicas}})
+        patch_object(store, DEPLOYMENT, "d", {"spec": {"replicas": replicas}})
         settle(store, workloads)
-        kept.append([pod["metadata"]["name"] for pod in pods(store) if "deletionTimestamp" not in pod["metadata"]])
+        kept.append([pod["metadata"]["name"] for pod in list_pods(store) if "deletionTimestamp" not in pod["metadata"]])
 
     assert unbound not in kept[0]
     assert kept == [[bound, ready, also_ready], [ready, also_ready]]
@@ -170,16 +170,16 @@ def test_a_pod_that_is_over_is_replaced(phase: str) -> None:
     a_deployment(store, "d")
     workloads = WorkloadController(store)
     settle(store, workloads)
-    before = {pod["metadata"]["uid"] for pod in pods(store)}
+    before = {pod["metadata"]["uid"] for pod in list_pods(store)}
 
-    for name in names(store):
-        change(store, POD, name, {"status": {"phase": phase}}, is_status=True)
+    for name in list_pod_names(store):
+        patch_object(store, POD, name, {"status": {"phase": phase}}, is_status=True)
     settle(store, workloads)
 
-    fresh = [pod for pod in pods(store) if pod["metadata"]["uid"] not in before]
+    fresh = [pod for pod in list_pods(store) if pod["metadata"]["uid"] not in before]
     # the set's has the name of the old one, which had to go; the deployment's stands beside it
     assert [pod["metadata"]["labels"]["app"] for pod in fresh] == ["d", "s"]
-    assert len(pods(store)) == 3
+    assert len(list_pods(store)) == 3
 
 
 def test_an_ordered_set_shrinks_one_by_one() -> None:
@@ -188,18 +188,18 @@ def test_an_ordered_set_shrinks_one_by_one() -> None:
     workloads = WorkloadController(store)
     for number in range(3):
         settle(store, workloads)
-        bind(store, f"s-{number}")
+        bind_pod(store, f"s-{number}")
         make_ready(store, f"s-{number}")
     settle(store, workloads)
 
-    change(store, STATEFUL_SET, "s", {"spec": {"replicas": 1}})
+    patch_object(store, STATEFUL_SET, "s", {"spec": {"replicas": 1}})
     settle(store, workloads)
 
     # bound, so it leaves slowly: the next one waits for it
-    assert [pod["metadata"]["name"] for pod in pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-2"]
+    assert [pod["metadata"]["name"] for pod in list_pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-2"]
     store.delete(POD, "default", "s-2", {"gracePeriodSeconds": 0})
     settle(store, workloads)
-    assert [pod["metadata"]["name"] for pod in pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-1"]
+    assert [pod["metadata"]["name"] for pod in list_pods(store) if "deletionTimestamp" in pod["metadata"]] == ["s-1"]
 
 
 def test_a_name_that_somebody_else_has_is_left_to_them() -> None:
@@ -211,7 +211,7 @@ def test_a_name_that_somebody_else_has_is_left_to_them() -> None:
     settle(store, WorkloadController(store))
 
     assert store.get(POD, "default", "s-0") == stranger
-    assert names(store) == ["s-0", "s-1"]
+    assert list_pod_names(store) == ["s-0", "s-1"]
 
 
 def test_a_template_of_no_valid_pod_makes_none_and_is_not_tried_for_ever() -> None:
@@ -219,11 +219,11 @@ def test_a_template_of_no_valid_pod_makes_none_and_is_not_tried_for_ever() -> No
     made = a_deployment(store, "d", replicas=1)
     spec = made["spec"]["template"]["spec"] | {"containers": [{"name": "main"}]}
     labels = {"metadata": {"labels": {"more": 5}}, "spec": spec}
-    change(store, DEPLOYMENT, "d", {"spec": {"template": labels}})
+    patch_object(store, DEPLOYMENT, "d", {"spec": {"template": labels}})
 
     settle(store, WorkloadController(store))
 
-    assert names(store) == []
+    assert list_pod_names(store) == []
 
 
 def test_a_suffix_that_is_taken_is_drawn_again() -> None:
@@ -233,10 +233,10 @@ def test_a_suffix_that_is_taken_is_drawn_again() -> None:
     workloads = WorkloadController(store)
     settle(store, workloads)
 
-    change(store, DEPLOYMENT, "d", {"spec": {"replicas": 2}})
+    patch_object(store, DEPLOYMENT, "d", {"spec": {"replicas": 2}})
     settle(store, workloads)
 
-    assert [name[-5:] for name in names(store)] == ["11111", "22222"]
+    assert [name[-5:] for name in list_pod_names(store)] == ["11111", "22222"]
 
 
 def test_pods_of_a_kind_that_is_not_served_are_nobody_s_business() -> None:
@@ -247,7 +247,7 @@ def test_pods_of_a_kind_that_is_not_served_are_nobody_s_business() -> None:
 
     settle(store, WorkloadController(store))
 
-    assert names(store) == ["a"]
+    assert list_pod_names(store) == ["a"]
 
 
 def test_a_pod_whose_owner_was_replaced_by_its_namesake_goes() -> None:
@@ -255,13 +255,13 @@ def test_a_pod_whose_owner_was_replaced_by_its_namesake_goes() -> None:
     a_stateful_set(store, "s")
     workloads = WorkloadController(store)
     settle(store, workloads)
-    (old,) = pods(store)
+    (old,) = list_pods(store)
 
     store.delete(STATEFUL_SET, "default", "s", {})
     a_stateful_set(store, "s")
     settle(store, workloads)
 
-    (new,) = pods(store)
+    (new,) = list_pods(store)
     assert old["metadata"]["uid"] != new["metadata"]["uid"]
 
 
@@ -286,7 +286,7 @@ def test_two_deployments_do_not_share_an_orphan() -> None:
     settle(store, workloads)
     store.delete(DEPLOYMENT, "default", "d", {"propagationPolicy": "Orphan"})
     settle(store, workloads)
-    (orphan,) = pods(store)
+    (orphan,) = list_pods(store)
     for name in ("d", "e"):
         twin = a_workload("d", replicas=1)
         store.create(DEPLOYMENT, "default", twin | {"metadata": {"name": name}})
@@ -294,7 +294,8 @@ def test_two_deployments_do_not_share_an_orphan() -> None:
     settle(store, workloads)
 
     owners = {
-        pod["metadata"]["uid"]: [each["name"] for each in pod["metadata"]["ownerReferences"]] for pod in pods(store)
+        pod["metadata"]["uid"]: [each["name"] for each in pod["metadata"]["ownerReferences"]]
+        for pod in list_pods(store)
     }
     assert owners.pop(orphan["metadata"]["uid"]) == ["d"]
     assert list(owners.values()) == [["e"]]
@@ -308,13 +309,13 @@ def test_workloads_and_kubelet_together_bring_a_set_up_and_down() -> None:
 
     for number in range(3):
         settle(store, *controllers)
-        bind(store, f"s-{number}")
+        bind_pod(store, f"s-{number}")
     settle(store, *controllers)
     assert store.get(STATEFUL_SET, "default", "s")["status"]["readyReplicas"] == 3
     store.delete(STATEFUL_SET, "default", "s", {})
     settle(store, *controllers)
 
-    assert names(store) == []
+    assert list_pod_names(store) == []
 
 
 ACTIONS = st.lists(
@@ -340,14 +341,14 @@ def test_after_any_changes_there_are_as_many_pods_as_wanted(actions: list[tuple[
         _act(store, action, number)
         settle(store, *controllers)
     settle(store, *controllers)
-    while unbound := [pod["metadata"]["name"] for pod in pods(store) if not pod["spec"].get("nodeName")]:
+    while unbound := [pod["metadata"]["name"] for pod in list_pods(store) if not pod["spec"].get("nodeName")]:
         for name in unbound:
-            bind(store, name)
+            bind_pod(store, name)
         settle(store, *controllers)
 
     for kind in WORKLOAD_KINDS:
         (owner,) = store.read_page(kind, None).items
-        alive = [pod for pod in pods(store) if pod["status"]["phase"] == "Running" and _is_of(owner, pod)]
+        alive = [pod for pod in list_pods(store) if pod["status"]["phase"] == "Running" and _is_of(owner, pod)]
         assert len(alive) == owner["spec"]["replicas"] == owner["status"].get("readyReplicas", 0)
         images = {pod["spec"]["containers"][0]["image"] for pod in alive}
         assert images <= {owner["spec"]["template"]["spec"]["containers"][0]["image"]}
@@ -360,20 +361,20 @@ def _is_of(owner: Object, pod: Object) -> bool:
 
 def _act(store: ObjectStore, action: str, number: int) -> None:
     kind, name = (STATEFUL_SET, "s") if number % 2 else (DEPLOYMENT, "d")
-    known = names(store)
+    known = list_pod_names(store)
     chosen = known[number % len(known)] if known else "none"
     try:
         if action == "scale":
-            change(store, kind, name, {"spec": {"replicas": number}})
+            patch_object(store, kind, name, {"spec": {"replicas": number}})
         elif action == "delete pod":
             store.delete(POD, "default", chosen, {})
         elif action == "bind":
-            bind(store, chosen)
+            bind_pod(store, chosen)
         elif action == "image":
             patch = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": f"app:{number}"}]}}}}
-            change(store, kind, name, patch)
+            patch_object(store, kind, name, patch)
         elif action == "over":
-            change(store, POD, chosen, {"status": {"phase": "Failed"}}, is_status=True)
+            patch_object(store, POD, chosen, {"status": {"phase": "Failed"}}, is_status=True)
         elif action == "recreate":
             store.delete(kind, "default", name, {})
             (a_stateful_set if kind is STATEFUL_SET else a_deployment)(store, name, replicas=number)

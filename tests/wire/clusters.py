@@ -57,7 +57,7 @@ MALFORMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class RandomCluster:
     """What the API server holds, and what the scheduler asks of it."""
 
     nodes: list[Object]
@@ -66,7 +66,7 @@ class Cluster:
     names: list[str]
 
 
-def a_cluster(seed: int) -> Cluster:
+def random_cluster(seed: int) -> RandomCluster:
     """Up to five nodes, up to ten bound pods, and one pod that asks."""
     rng = Random(seed)
     nodes = [
@@ -78,7 +78,7 @@ def a_cluster(seed: int) -> Cluster:
             node["metadata"]["annotations"]["vrampack.dev/observed"] = _observed(rng, node["metadata"]["name"], bound)
     names = [node["metadata"]["name"] for node in nodes] + ["unseen"] * (rng.random() < 0.2)
     asked = rng.choices(names, k=3) + names if rng.random() < 0.1 else rng.sample(names, rng.randint(0, len(names)))
-    return Cluster(nodes, bound, a_pod(rng, "asking", odd=0.1), asked)
+    return RandomCluster(nodes, bound, a_pod(rng, "asking", odd=0.1), asked)
 
 
 def an_agent_node(rng: Random, name: str) -> Object:

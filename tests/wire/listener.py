@@ -20,7 +20,7 @@ Address = tuple[str, int]
 
 
 @contextmanager
-def serving(
+def run_listener(
     app: ASGIApp,
     *,
     receive_seconds: float,
@@ -46,14 +46,14 @@ def serving(
         assert not thread.is_alive()
 
 
-def connected(address: Address) -> socket.socket:
+def open_connection(address: Address) -> socket.socket:
     """A plain connection; what it waits for comes within seconds or is a failure."""
     client = socket.create_connection(address, timeout=10)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return client
 
 
-def request(path: str, body: bytes, *, method: str = "POST") -> bytes:
+def build_request(path: str, body: bytes, *, method: str = "POST") -> bytes:
     """One request as a scheduler writes it."""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.wire.oracle_annotations import Card, cards_of, has_record, held_by_observation, held_by_record
-from tests.wire.oracle_asks import Object, Wanted, wanted_by
+from tests.wire.oracle_annotations import OracleCard, cards_of, has_record, held_by_observation, held_by_record
+from tests.wire.oracle_asks import Object, OracleRequest, oracle_request
 
 SCORES = (10, 5, 4, 3, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class OracleVerdicts:
     """A filter answer."""
 
     passed: list[str]
@@ -24,11 +24,13 @@ class Verdicts:
     never: dict[str, str]
 
 
-def filtered(nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]) -> Verdicts:
+def oracle_filter(
+    nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]
+) -> OracleVerdicts:
     """Every name once, in order, in exactly one of the three."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
-    verdicts = Verdicts([], {}, {})
-    wanted = wanted_by(asking)
+    verdicts = OracleVerdicts([], {}, {})
+    wanted = oracle_request(asking)
     for name in dict.fromkeys(names):
         text, is_never = ("", False) if wanted is None else _refusal(by_name.get(name), pods, wanted)
         if not text:
@@ -40,33 +42,33 @@ def filtered(nodes: Iterable[Object], pods: Sequence[Object], asking: Object, na
     return verdicts
 
 
-def prioritized(
+def oracle_scores(
     nodes: Iterable[Object], pods: Sequence[Object], asking: Object, names: Sequence[str]
 ) -> dict[str, int]:
     """The scores of `binpack`, best first: least room left on the cards taken, then by node name. All others are 0."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
-    wanted = wanted_by(asking)
+    wanted = oracle_request(asking)
     if wanted is None:
         return {}
-    passed = filtered(nodes, pods, asking, names).passed
+    passed = oracle_filter(nodes, pods, asking, names).passed
     rooms = {name: _room_on_taken(loaded_cards(by_name[name], pods), wanted) for name in passed}
     best = sorted(passed, key=lambda name: (rooms[name], name))
     return {name: score for score, name in zip(SCORES, best, strict=False) if score}
 
 
-def loaded_cards(node: Object, pods: Iterable[Object]) -> list[Card]:
+def loaded_cards(node: Object, pods: Iterable[Object]) -> list[OracleCard]:
     """The node's cards with what live bound pods hold on each."""
     cards = cards_of(node)
     for pod in pods:
         is_live = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-        is_ours = wanted_by(pod) is not None or has_record(pod)
+        is_ours = oracle_request(pod) is not None or has_record(pod)
         if is_live and is_ours and pod["spec"].get("nodeName") == node["metadata"]["name"]:
             for index, units in _held(pod, node, cards).items():
                 next(card for card in cards if card.index == index).used += units
     return cards
 
 
-def _held(pod: Object, node: Object, cards: list[Card]) -> dict[int, int]:
+def _held(pod: Object, node: Object, cards: list[OracleCard]) -> dict[int, int]:
     """By its record; else as the node's agent observed; else on every card."""
     shares = held_by_record(pod)
     for found in (shares, held_by_observation(pod, node)):
@@ -74,14 +76,16 @@ def _held(pod: Object, node: Object, cards: list[Card]) -> dict[int, int]:
             placed = _place(found, node, cards)
             if placed is not None:
                 return placed
-    wanted = wanted_by(pod)
+    wanted = oracle_request(pod)
     if wanted is not None and wanted.whole:
         return {card.index: card.units for card in cards}
     most = max([wanted.units if wanted else 0, *(units for _, _, units in shares or ())])
     return {card.index: most for card in cards}
 
 
-def _place(shares: list[tuple[str | None, int | None, int]], node: Object, cards: list[Card]) -> dict[int, int] | None:
+def _place(
+    shares: list[tuple[str | None, int | None, int]], node: Object, cards: list[OracleCard]
+) -> dict[int, int] | None:
     """Units by card index; None when a share names no card of this node. Cards of legacy nodes have no uuid."""
     is_legacy = "vrampack.dev/cards" not in (node["metadata"].get("annotations") or {})
     placed: dict[int, int] = {}
@@ -96,7 +100,7 @@ def _place(shares: list[tuple[str | None, int | None, int]], node: Object, cards
     return placed
 
 
-def _refusal(node: Object | None, pods: Sequence[Object], wanted: Wanted) -> tuple[str, bool]:
+def _refusal(node: Object | None, pods: Sequence[Object], wanted: OracleRequest) -> tuple[str, bool]:
     """The first text that applies, in the contract's order, and whether eviction could never help."""
     if node is None:
         return "node not seen yet", False
@@ -116,7 +120,7 @@ def _refusal(node: Object | None, pods: Sequence[Object], wanted: Wanted) -> tup
     return "", False
 
 
-def _never(cards: list[Card], wanted: Wanted) -> str:
+def _never(cards: list[OracleCard], wanted: OracleRequest) -> str:
     large = _large(cards, wanted)
     of_model = [card for card in large if not wanted.models or card.model in wanted.models]
     of_uuid = [card for card in of_model if not wanted.uuids or card.uuid in wanted.uuids]
@@ -133,19 +137,19 @@ def _never(cards: list[Card], wanted: Wanted) -> str:
     return "" if wanted.is_valid else "request not valid"
 
 
-def _large(cards: list[Card], wanted: Wanted) -> list[Card]:
+def _large(cards: list[OracleCard], wanted: OracleRequest) -> list[OracleCard]:
     return [card for card in cards if card.units > 0 and card.units >= wanted.units]
 
 
-def _is_allowed(card: Card, wanted: Wanted) -> bool:
+def _is_allowed(card: OracleCard, wanted: OracleRequest) -> bool:
     return (not wanted.models or card.model in wanted.models) and (not wanted.uuids or card.uuid in wanted.uuids)
 
 
-def _has_room(card: Card, wanted: Wanted) -> bool:
+def _has_room(card: OracleCard, wanted: OracleRequest) -> bool:
     return card.used == 0 if wanted.whole else card.units - card.used >= wanted.units
 
 
-def _room_on_taken(cards: list[Card], wanted: Wanted) -> int:
+def _room_on_taken(cards: list[OracleCard], wanted: OracleRequest) -> int:
     """Free units of the cards a best fit takes: the fewest that any choice of cards could leave."""
     large = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
     free = [card.units - card.used for card in large if card.is_usable and _has_room(card, wanted)]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.wire.oracle_asks import MAX_UNITS, Object, quantity, wanted_by
+from tests.wire.oracle_asks import MAX_UNITS, Object, oracle_request, quantity
 
 UNIT_MIB = 1024
 MAX_INDEX = 4096
@@ -26,7 +26,7 @@ class Malformed(Exception):  # noqa: N818 - a word of the oracle, never raised o
 
 
 @dataclass(slots=True)
-class Card:
+class OracleCard:
     """One card, counted by the oracle."""
 
     index: int
@@ -37,7 +37,7 @@ class Card:
     used: int = 0
 
 
-def cards_of(node: Object) -> list[Card]:
+def cards_of(node: Object) -> list[OracleCard]:
     """The agent's word where there is one, else the totals that another plugin advertises; none when unreadable."""
     notes = node["metadata"].get("annotations") or {}
     cordoned = {part.strip() for part in notes.get("vrampack.dev/cordoned-cards", "").split(",")}
@@ -72,7 +72,7 @@ def held_by_record(pod: Object) -> Shares | None:
                 return _by_container(_json(notes[key]))
         if RECORDS[3] in notes:
             index = _number(notes[RECORDS[3]], 0, MAX_INDEX)
-            wanted = wanted_by(pod)
+            wanted = oracle_request(pod)
             asked = wanted.units * wanted.count if wanted else 0
             size = notes.get("ALIYUN_COM_GPU_MEM_POD")
             units = _whole(asked, 1, 2**100) if size is None else _number(size, 1, MAX_UNITS)
@@ -96,23 +96,23 @@ def held_by_observation(pod: Object, node: Object) -> Shares | None:
     return observed.get(pod["metadata"]["uid"])
 
 
-def _advertised(node: Object) -> list[Card]:
+def _advertised(node: Object) -> list[OracleCard]:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     units = quantity(allocatable.get("aliyun.com/gpu-mem", 0))
     count = quantity(allocatable.get("aliyun.com/gpu-count", 0))
     if not units or not count or count > 256:
         return []
-    return [Card(index, None, units // count) for index in range(count)]
+    return [OracleCard(index, None, units // count) for index in range(count)]
 
 
-def _card(value: object, cordoned: set[str]) -> Card:
+def _card(value: object, cordoned: set[str]) -> OracleCard:
     _need(isinstance(value, dict))
     card: Object = value  # type: ignore[assignment]  # a dict, as was just checked
     uuid, model, healthy = card.get("uuid"), card.get("model") or "", card.get("healthy", True)
     _need(isinstance(uuid, str) and bool(uuid) and isinstance(model, str) and isinstance(healthy, bool))
     index, units = _whole(card.get("index"), 0, MAX_INDEX), _whole(card.get("units"), 0, MAX_UNITS)
     _whole(card.get("memory_mib"), 0, 2**30)
-    return Card(index, str(uuid), units, model, healthy and uuid not in cordoned)
+    return OracleCard(index, str(uuid), units, model, healthy and uuid not in cordoned)
 
 
 def _shares(value: object) -> Shares:

@@ -17,7 +17,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OracleRequest:
     """What a pod asks of one node."""
 
     units: int
@@ -29,7 +29,7 @@ class Wanted:
     is_valid: bool
 
 
-def wanted_by(pod: Object) -> Wanted | None:
+def oracle_request(pod: Object) -> OracleRequest | None:
     """None when the pod asks for nothing of ours."""
     labels = pod["metadata"].get("labels") or {}
     notes = pod["metadata"].get("annotations") or {}
@@ -40,7 +40,7 @@ def wanted_by(pod: Object) -> Wanted | None:
     if count is None or any(units % count for _, units in own):
         count, is_valid = 1, False
     placement = labels.get("ack.gpushare.placement")
-    return Wanted(
+    return OracleRequest(
         units=_for_life(own) // count,
         count=count,
         whole=placement == "require-whole-device",

@@ -14,39 +14,39 @@ NODES = "filter.ncc-false_ignoredByScheduler-false.json"
 VICTIMS = "preempt.ncc-false_ignoredByScheduler-false.json"
 
 
-def names(verb: str, *, with_node_names: bool | None = None) -> list[str]:
+def recording_names(verb: str, *, with_node_names: bool | None = None) -> list[str]:
     """The recordings of one verb; of those with node names, or of those with whole Node objects."""
     found = sorted(path.name for path in FOLDER.glob(f"{verb}.*.json") if ".headers." not in path.name)
     return [
         name
         for name in found
-        if with_node_names is None or (json.loads(read(name)).get("NodeNames") is not None) is with_node_names
+        if with_node_names is None or (json.loads(read_recording(name)).get("NodeNames") is not None) is with_node_names
     ]
 
 
-def read(name: str) -> bytes:
+def read_recording(name: str) -> bytes:
     return (FOLDER / name).read_bytes()
 
 
-def headers(name: str) -> list[tuple[bytes, bytes]]:
+def read_headers(name: str) -> list[tuple[bytes, bytes]]:
     """As recorded, in their order, but for the length, which is the caller's to say."""
     recorded = json.loads((FOLDER / name.replace(".json", ".headers.json")).read_bytes())["headers"]
     return [(key.lower().encode(), value.encode()) for key, value in recorded if key != "Content-Length"]
 
 
-def nodes() -> list[Object]:
+def recorded_nodes() -> list[Object]:
     """Two legacy nodes of one card with 15 units."""
-    found: list[Object] = json.loads(read(NODES))["Nodes"]["items"]
+    found: list[Object] = json.loads(read_recording(NODES))["Nodes"]["items"]
     return found
 
 
-def pods() -> list[Object]:
+def recorded_pods() -> list[Object]:
     """Bound, live and without a record: 11 and 4 units on gpu-node-0, 15 on gpu-node-1."""
-    victims = json.loads(read(VICTIMS))["NodeNameToVictims"]
+    victims = json.loads(read_recording(VICTIMS))["NodeNameToVictims"]
     return [copy.deepcopy(pod) for on_node in victims.values() for pod in on_node["Pods"]]
 
 
-def asking_pod(name: str) -> Object:
+def recorded_pod(name: str) -> Object:
     """The pod of a recorded filter or prioritize call."""
-    found: Object = json.loads(read(name))["Pod"]
+    found: Object = json.loads(read_recording(name))["Pod"]
     return found

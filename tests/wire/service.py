@@ -21,7 +21,7 @@ from extender.parts import build_components
 from extender.routes import RouteDependencies, build_verbs_app
 from extender.settings import ExtenderConfiguration
 from extender.sync import Freshness, NodeSink, PodSink, ProblemReporter
-from tests.fakes.api import ApiInMemory, Object
+from tests.fakes.api import FakeKubeApi, Object
 from vrampack.cards.node import Node
 from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject
@@ -34,7 +34,7 @@ State = tuple[int, list[Node], list[tuple[str, str]], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class AsgiReply:
     """An HTTP answer."""
 
     status: int
@@ -45,12 +45,12 @@ class Reply:
         return json.loads(self.body)
 
 
-class Extender:
+class InMemoryExtender:
     """One extender over these nodes and pods, in step with them and ready."""
 
     def __init__(self, nodes: Iterable[Object] = (), pods: Iterable[Object] = (), api: Api | None = None) -> None:
         pods = list(pods)
-        self.memory = ApiInMemory(pods)
+        self.memory = FakeKubeApi(pods)
         """What is called where no other API server is given."""
         api = self.memory if api is None else api
         self.metrics = metrics = ExtenderMetrics("test")
@@ -73,7 +73,7 @@ class Extender:
             now_ns=time.time_ns,
         )
         self.verbs, self.preemption, self.places = parts.verbs, parts.preemption, parts.placements_view
-        self.feed(nodes, pods)
+        self.feed_objects(nodes, pods)
 
     @cached_property
     def service(self) -> RouteDependencies:
@@ -85,7 +85,7 @@ class Extender:
     def app(self) -> VerbMiddleware:
         return build_verbs_app(self.service, PREFIX)
 
-    def feed(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
+    def feed_objects(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
         """List everything anew, as the reflectors do: decoded object by object, nodes and pods."""
         for sink in (self._nodes, self._pods):
             sink.on_list_started("start")
@@ -95,11 +95,11 @@ class Extender:
         self._nodes.on_list_finished()
         self._pods.on_list_finished()
 
-    async def post(self, verb: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = GO_HEADERS) -> Reply:
-        return await call(self.app, "POST", f"{PREFIX}/{verb}", body, headers)
+    async def post_verb(self, verb: str, body: bytes, headers: Sequence[tuple[bytes, bytes]] = GO_HEADERS) -> AsgiReply:
+        return await call_asgi(self.app, "POST", f"{PREFIX}/{verb}", body, headers)
 
-    async def get(self, path: str) -> Reply:
-        return await call(self.app, "GET", path)
+    async def get_path(self, path: str) -> AsgiReply:
+        return await call_asgi(self.app, "GET", path)
 
     def state(self) -> State:
         """Everything in the ledger that a request could have changed."""
@@ -123,9 +123,9 @@ class Extender:
         )
 
 
-async def call(
+async def call_asgi(
     app: ASGIApp, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()
-) -> Reply:
+) -> AsgiReply:
     """One request through the application's own door, as a server hands it over."""
     sent: list[dict[str, Any]] = []  # Any: ASGI messages
 
@@ -151,4 +151,4 @@ async def call(
     }
     await app(scope, receive, send)
     received = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Reply(sent[0]["status"], received, b"".join(message.get("body", b"") for message in sent[1:]))
+    return AsgiReply(sent[0]["status"], received, b"".join(message.get("body", b"") for message in sent[1:]))

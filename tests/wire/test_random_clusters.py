@@ -9,15 +9,15 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.wire import oracle
-from tests.wire.clusters import Cluster, a_cluster
-from tests.wire.service import Extender
+from tests.wire.clusters import RandomCluster, random_cluster
+from tests.wire.service import InMemoryExtender
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 def test_the_service_agrees_with_the_oracle(seed: int) -> None:
-    cluster = a_cluster(seed)
-    extender = Extender(cluster.nodes, cluster.pods)
+    cluster = random_cluster(seed)
+    extender = InMemoryExtender(cluster.nodes, cluster.pods)
     body = json.dumps({"Pod": cluster.asking, "Nodes": None, "NodeNames": cluster.names}).encode()
     check_ledger(cluster, extender)
     before = extender.state()
@@ -26,7 +26,7 @@ def test_the_service_agrees_with_the_oracle(seed: int) -> None:
     assert extender.state() == before
 
 
-def check_ledger(cluster: Cluster, extender: Extender) -> None:
+def check_ledger(cluster: RandomCluster, extender: InMemoryExtender) -> None:
     """Every card holds what the oracle counts on it; a refused node may still show cards, and nothing goes there."""
     for raw in cluster.nodes:
         node = extender.ledger.get_node(raw["metadata"]["name"])
@@ -36,9 +36,9 @@ def check_ledger(cluster: Cluster, extender: Extender) -> None:
             assert [(card.index, card.units, card.used_units) for card in node.cards] == want
 
 
-def check_filter(cluster: Cluster, answer: dict[str, Any]) -> None:
+def check_filter(cluster: RandomCluster, answer: dict[str, Any]) -> None:
     """Sound, complete, with the oracle's reasons; every name in exactly one place, passed ones in their order."""
-    want = oracle.filtered(cluster.nodes, cluster.pods, cluster.asking, cluster.names)
+    want = oracle.oracle_filter(cluster.nodes, cluster.pods, cluster.asking, cluster.names)
     for text in (*want.later.values(), *want.never.values(), *(["passed"] if want.passed else [])):
         event(text)
     assert answer == {
@@ -53,8 +53,8 @@ def check_filter(cluster: Cluster, answer: dict[str, Any]) -> None:
     assert answer["NodeNames"] == [name for name in dict.fromkeys(cluster.names) if name in answer["NodeNames"]]
 
 
-def check_prioritize(cluster: Cluster, answer: list[dict[str, Any]]) -> None:
+def check_prioritize(cluster: RandomCluster, answer: list[dict[str, Any]]) -> None:
     """Whole numbers, 10 for the best node, in the total order of `binpack`."""
-    want = oracle.prioritized(cluster.nodes, cluster.pods, cluster.asking, cluster.names)
+    want = oracle.oracle_scores(cluster.nodes, cluster.pods, cluster.asking, cluster.names)
     assert answer == [{"Host": host, "Score": score} for host, score in want.items()]
     assert all(isinstance(each["Score"], int) for each in answer)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from extender import victims as victims_of_a_node
 from tests.fakes.api import Object
 from tests.wire import oracle
-from tests.wire.clusters import Cluster, a_cluster
+from tests.wire.clusters import RandomCluster, random_cluster
 from tests.wire.oracle_annotations import has_record
-from tests.wire.oracle_asks import wanted_by
-from tests.wire.service import Extender
+from tests.wire.oracle_asks import oracle_request
+from tests.wire.service import InMemoryExtender
 
 PRIORITY = 5
 
@@ -28,7 +28,7 @@ PRIORITY = 5
 @given(st.integers(0, 2**64))
 def test_victims_are_sufficient_and_minimal(seed: int) -> None:
     cluster, proposal = a_proposal(seed)
-    extender = Extender(cluster.nodes, cluster.pods)
+    extender = InMemoryExtender(cluster.nodes, cluster.pods)
     before = extender.state()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(victims_of_a_node, "MAX_SHARED_PODS", 10)  # beyond it the smallest set is not promised
@@ -44,9 +44,9 @@ def test_victims_are_sufficient_and_minimal(seed: int) -> None:
         assert victims[name]["NumPDBViolations"] == len(name)
 
 
-def a_proposal(seed: int) -> tuple[Cluster, dict[str, list[str]]]:
+def a_proposal(seed: int) -> tuple[RandomCluster, dict[str, list[str]]]:
     """A random cluster with priorities, and for each node some of its pods that the scheduler might name."""
-    cluster, rng = a_cluster(seed), Random(seed)
+    cluster, rng = random_cluster(seed), Random(seed)
     cluster.asking["spec"]["priority"] = PRIORITY
     proposal: dict[str, list[str]] = {}
     for pod in cluster.pods:
@@ -57,7 +57,7 @@ def a_proposal(seed: int) -> tuple[Cluster, dict[str, list[str]]]:
     return cluster, proposal
 
 
-def body_of(cluster: Cluster, proposal: dict[str, list[str]]) -> bytes:
+def body_of(cluster: RandomCluster, proposal: dict[str, list[str]]) -> bytes:
     """In the scheduler's form; the count of each node is the length of its name, to see it come back."""
     victims = {
         name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": len(name)} for name, uids in proposal.items()
@@ -65,9 +65,9 @@ def body_of(cluster: Cluster, proposal: dict[str, list[str]]) -> bytes:
     return json.dumps({"Pod": cluster.asking, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims}).encode()
 
 
-def expected(cluster: Cluster, name: str, proposed: list[str]) -> list[str] | None:
+def expected(cluster: RandomCluster, name: str, proposed: list[str]) -> list[str] | None:
     """The proposal with the first set, by count and priorities, without which the pod fits; None if there is none."""
-    if wanted_by(cluster.asking) is None:
+    if oracle_request(cluster.asking) is None:
         return proposed
     lower = [
         pod
@@ -82,14 +82,14 @@ def expected(cluster: Cluster, name: str, proposed: list[str]) -> list[str] | No
     return None
 
 
-def check_node(cluster: Cluster, name: str, proposed: list[str], answered: list[str], want: list[str]) -> None:
+def check_node(cluster: RandomCluster, name: str, proposed: list[str], answered: list[str], want: list[str]) -> None:
     by_uid = {pod["metadata"]["uid"]: pod for pod in on_node(cluster.pods, name)}
     added = [uid for uid in answered if uid not in proposed]
     assert [uid for uid in answered if uid in proposed] == proposed
     assert len(set(answered)) == len(answered)
     assert all(by_uid[uid]["spec"]["priority"] < PRIORITY for uid in answered)
     assert order([by_uid[uid] for uid in added]) == order([by_uid[uid] for uid in want if uid not in proposed])
-    if wanted_by(cluster.asking) is not None:
+    if oracle_request(cluster.asking) is not None:
         assert fits(cluster, name, answered)
         assert not any(fits(cluster, name, [uid for uid in answered if uid != spared]) for spared in added)
 
@@ -98,7 +98,7 @@ def order(pods: Sequence[Object]) -> tuple[int, list[int]]:
     return len(pods), sorted((pod["spec"]["priority"] for pod in pods), reverse=True)
 
 
-def fits(cluster: Cluster, name: str, gone: Iterable[str]) -> bool:
+def fits(cluster: RandomCluster, name: str, gone: Iterable[str]) -> bool:
     """Whether the pod fits there once these and the leaving ones are gone."""
     gone = set(gone)
     left = [
@@ -106,13 +106,15 @@ def fits(cluster: Cluster, name: str, gone: Iterable[str]) -> bool:
         for pod in cluster.pods
         if pod["metadata"]["uid"] not in gone and not pod["metadata"].get("deletionTimestamp")
     ]
-    return bool(oracle.filtered(cluster.nodes, left, cluster.asking, [name]).passed)
+    return bool(oracle.oracle_filter(cluster.nodes, left, cluster.asking, [name]).passed)
 
 
 def on_node(pods: Iterable[Object], name: str) -> list[Any]:
     """The pods there that hold anything of ours."""
     return [
-        pod for pod in pods if pod["spec"].get("nodeName") == name and (wanted_by(pod) is not None or has_record(pod))
+        pod
+        for pod in pods
+        if pod["spec"].get("nodeName") == name and (oracle_request(pod) is not None or has_record(pod))
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.api import Object
 from tests.wire import oracle, recordings
-from tests.wire.service import Extender
+from tests.wire.service import InMemoryExtender
 
 LABELLED = {name: index for index, name in enumerate(["filler-0", "binpack-1", "filler-1"])}
 SUBSETS = [frozenset(names) for length in range(4) for names in itertools.combinations(LABELLED, length)]
@@ -17,16 +17,16 @@ SUBSETS = [frozenset(names) for length in range(4) for names in itertools.combin
 
 
 def some_pods(subset: frozenset[str]) -> list[Object]:
-    return [pod for pod in recordings.pods() if pod["metadata"]["name"] in subset]
+    return [pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] in subset]
 
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
-@pytest.mark.parametrize("name", recordings.names("filter", with_node_names=True))
+@pytest.mark.parametrize("name", recordings.recording_names("filter", with_node_names=True))
 async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
-    body = json.loads(recordings.read(name))
-    extender = Extender(recordings.nodes(), some_pods(subset))
-    want = oracle.filtered(recordings.nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
-    reply = await extender.post("filter", recordings.read(name))
+    body = json.loads(recordings.read_recording(name))
+    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(subset))
+    want = oracle.oracle_filter(recordings.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
+    reply = await extender.post_verb("filter", recordings.read_recording(name))
     assert reply.status == 200
     assert reply.headers["content-type"] == "application/json"
     assert reply.json() == {
@@ -39,65 +39,74 @@ async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozense
 
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
-@pytest.mark.parametrize("name", recordings.names("prioritize", with_node_names=True))
+@pytest.mark.parametrize("name", recordings.recording_names("prioritize", with_node_names=True))
 async def test_prioritize_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
-    body = json.loads(recordings.read(name))
-    extender = Extender(recordings.nodes(), some_pods(subset))
-    want = oracle.prioritized(recordings.nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
-    reply = await extender.post("prioritize", recordings.read(name))
+    body = json.loads(recordings.read_recording(name))
+    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(subset))
+    want = oracle.oracle_scores(recordings.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
+    reply = await extender.post_verb("prioritize", recordings.read_recording(name))
     assert reply.status == 200
     assert reply.json() == [{"Host": host, "Score": score} for host, score in want.items()]
 
 
 def test_the_recorded_cluster_is_full() -> None:
     """11 + 4 and 15 of 15 units: the oracle itself, by hand."""
-    asking = recordings.asking_pod("filter.ncc-true.scheduler-1.36.3.json")
-    verdicts = oracle.filtered(recordings.nodes(), recordings.pods(), asking, ["gpu-node-1", "gpu-node-0"])
+    asking = recordings.recorded_pod("filter.ncc-true.scheduler-1.36.3.json")
+    verdicts = oracle.oracle_filter(
+        recordings.recorded_nodes(), recordings.recorded_pods(), asking, ["gpu-node-1", "gpu-node-0"]
+    )
     assert verdicts.passed == []
     assert list(verdicts.later.items()) == [
         ("gpu-node-1", "no card with enough free memory"),
         ("gpu-node-0", "no card with enough free memory"),
     ]
-    assert oracle.prioritized(
-        recordings.nodes(), some_pods(frozenset({"filler-0"})), asking, ["gpu-node-1", "gpu-node-0"]
+    assert oracle.oracle_scores(
+        recordings.recorded_nodes(), some_pods(frozenset({"filler-0"})), asking, ["gpu-node-1", "gpu-node-0"]
     ) == {
         "gpu-node-1": 5,  # 15 free
         "gpu-node-0": 10,  # 15-11 = 4 free: tighter
     }
 
 
-@pytest.mark.parametrize("name", recordings.names("filter", with_node_names=False))
+@pytest.mark.parametrize("name", recordings.recording_names("filter", with_node_names=False))
 async def test_filter_with_whole_nodes_is_told_what_to_set(name: str) -> None:
-    extender = Extender(recordings.nodes(), recordings.pods())
-    reply = await extender.post("filter", recordings.read(name))
+    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
+    reply = await extender.post_verb("filter", recordings.read_recording(name))
     answer = reply.json()
     assert reply.status == 200
     assert "nodeCacheCapable: true" in answer["Error"]
     assert (answer["NodeNames"], answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ([], {}, {})
 
 
-@pytest.mark.parametrize("name", recordings.names("prioritize", with_node_names=False))
+@pytest.mark.parametrize("name", recordings.recording_names("prioritize", with_node_names=False))
 async def test_prioritize_with_whole_nodes_is_a_bad_request(name: str) -> None:
-    reply = await Extender(recordings.nodes(), recordings.pods()).post("prioritize", recordings.read(name))
+    reply = await InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods()).post_verb(
+        "prioritize", recordings.read_recording(name)
+    )
     assert reply.status == 400
     assert "nodeCacheCapable: true" in reply.json()["error"]
 
 
 @pytest.mark.parametrize(
     "name",
-    [name for verb in ("filter", "prioritize") for name in recordings.names(verb) if "_ignoredByScheduler" in name],
+    [
+        name
+        for verb in ("filter", "prioritize")
+        for name in recordings.recording_names(verb)
+        if "_ignoredByScheduler" in name
+    ],
 )
 async def test_recorded_headers_change_nothing(name: str) -> None:
     verb = name.partition(".")[0]
-    extender = Extender(recordings.nodes(), recordings.pods())
-    plain = await extender.post(verb, recordings.read(name), headers=())
-    assert await extender.post(verb, recordings.read(name), recordings.headers(name)) == plain
+    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
+    plain = await extender.post_verb(verb, recordings.read_recording(name), headers=())
+    assert await extender.post_verb(verb, recordings.read_recording(name), recordings.read_headers(name)) == plain
 
 
 async def test_filter_and_prioritize_change_nothing() -> None:
-    extender = Extender(recordings.nodes(), some_pods(frozenset({"filler-0"})))
+    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(frozenset({"filler-0"})))
     before = extender.state()
-    for name in [*recordings.names("filter"), *recordings.names("prioritize")]:
-        await extender.post(name.partition(".")[0], recordings.read(name))
+    for name in [*recordings.recording_names("filter"), *recordings.recording_names("prioritize")]:
+        await extender.post_verb(name.partition(".")[0], recordings.read_recording(name))
     assert extender.state() == before
     assert extender.memory.gets == []

@@ -12,21 +12,21 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class PlayedProcess:
+class SimulatedProcess:
     pid: int
     used_bytes: int | None
 
 
 @dataclass(frozen=True)
-class PlayedCard:
+class SimulatedCardUsage:
     uuid: str
-    processes: tuple[PlayedProcess, ...]
+    processes: tuple[SimulatedProcess, ...]
 
 
 @dataclass
-class PlayedDriver:
+class SimulatedLimitDriver:
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
-    cards: tuple[PlayedCard, ...] = ()
+    cards: tuple[SimulatedCardUsage, ...] = ()
     fails: Exception | None = None
     hangs: bool = False
 
@@ -37,14 +37,16 @@ class PlayedDriver:
             raise self.fails
         self.limits[cgroup_path, uuid] = mib
 
-    async def read_usage(self) -> tuple[PlayedCard, ...]:
+    async def read_usage(self) -> tuple[SimulatedCardUsage, ...]:
         return self.cards
 
-    def uses(self, uuid: str, **mib_by_pid: int | None) -> None:
+    def set_usage(self, uuid: str, **mib_by_pid: int | None) -> None:
         """`uses("GPU-a", p7=3193)`: process 7 has 3193 MiB of that card."""
-        processes = (PlayedProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items())
-        self.cards = (*self.cards, PlayedCard(uuid, tuple(processes)))
+        processes = (
+            SimulatedProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items()
+        )
+        self.cards = (*self.cards, SimulatedCardUsage(uuid, tuple(processes)))
 
 
-def a_measure(driver: PlayedDriver, owners: dict[int, CgroupOwner] | None = None) -> UsageMeter:
+def build_measure(driver: SimulatedLimitDriver, owners: dict[int, CgroupOwner] | None = None) -> UsageMeter:
     return UsageMeter(driver, (owners or {}).get)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.played import MIB, PlayedDriver, a_measure
+from tests.agent.limits.played import MIB, SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.contract import AppliedState, BackEnd, ContainerUsage, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
@@ -20,15 +20,15 @@ POD = LimitTarget("u-1", "ml", "app-0")
 MAIN = replace(POD, container="main", cgroup=Path("/sys/fs/cgroup/kubepods/podu-1/c"))
 
 
-def back_ends(driver: PlayedDriver) -> list[BackEnd]:
-    measure = a_measure(driver)
+def back_ends(driver: SimulatedLimitDriver) -> list[BackEnd]:
+    measure = build_measure(driver)
     watch = OveruseMonitor(measure, lambda *_: None, lambda *_: None, lambda: 0.0)
     return [NativeByToolkit(measure), NativeByHook(driver, measure), watch, NoLimits()]
 
 
 @pytest.mark.parametrize(("at", "by"), list(enumerate(["toolkit", "createRuntime hook", "use is measured", "nobody"])))
 async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     back_end = back_ends(driver)[at]
     applied = await back_end.apply(Scope.POD, POD, {"GPU-a": 4301})
     assert applied.state is AppliedState.DEFERRED
@@ -38,15 +38,17 @@ async def test_a_pod_s_limit_waits_for_its_containers(at: int, by: str) -> None:
 
 
 async def test_the_hook_s_back_end_tells_the_driver_cgroup_card_and_mib() -> None:
-    driver = PlayedDriver()
-    applied = await NativeByHook(driver, a_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-b": 12, "GPU-a": 4301})
+    driver = SimulatedLimitDriver()
+    applied = await NativeByHook(driver, build_measure(driver)).apply(
+        Scope.CONTAINER, MAIN, {"GPU-b": 12, "GPU-a": 4301}
+    )
     assert applied.state is AppliedState.IN_FORCE
     assert driver.limits == {(str(MAIN.cgroup), "GPU-a"): 4301, (str(MAIN.cgroup), "GPU-b"): 12}
 
 
 @pytest.mark.parametrize("at", [0, 2, 3])
 async def test_nobody_else_touches_the_driver(at: int) -> None:
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     applied = await back_ends(driver)[at].apply(Scope.CONTAINER, MAIN, {"GPU-a": 4301})
     assert applied.state is AppliedState.DEFERRED
     assert driver.limits == {}
@@ -55,32 +57,34 @@ async def test_nobody_else_touches_the_driver(at: int) -> None:
 @pytest.mark.parametrize("mib", [0, -1])
 async def test_no_limit_is_set_that_is_none(mib: int) -> None:
     """A driver may take 0 for `no limit`."""
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     with pytest.raises(LimitError, match=f"ml/app-0/main: {mib} MiB of GPU-a is no limit"):
-        await NativeByHook(driver, a_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": mib})
+        await NativeByHook(driver, build_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": mib})
     assert driver.limits == {}
 
 
 async def test_a_container_without_a_cgroup_is_not_guessed() -> None:
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     with pytest.raises(LimitError, match="cgroup is not known"):
-        await NativeByHook(driver, a_measure(driver)).apply(Scope.CONTAINER, replace(MAIN, cgroup=None), {"GPU-a": 1})
+        await NativeByHook(driver, build_measure(driver)).apply(
+            Scope.CONTAINER, replace(MAIN, cgroup=None), {"GPU-a": 1}
+        )
 
 
 async def test_what_the_driver_refuses_is_no_limit() -> None:
-    driver = PlayedDriver(fails=DriverError("a limit of card GPU-a: Invalid Argument", 2))
+    driver = SimulatedLimitDriver(fails=DriverError("a limit of card GPU-a: Invalid Argument", 2))
     with pytest.raises(LimitError, match="ml/app-0/main: the driver refused: a limit of card GPU-a"):
-        await NativeByHook(driver, a_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": 1})
+        await NativeByHook(driver, build_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": 1})
 
 
 def test_the_words_are_the_names_of_the_setting() -> None:
-    assert [back_end.mode for back_end in back_ends(PlayedDriver())] == ["native", "native", "watch", "none"]
+    assert [back_end.mode for back_end in back_ends(SimulatedLimitDriver())] == ["native", "native", "watch", "none"]
 
 
 async def test_use_is_summed_by_container_and_card() -> None:
-    driver = PlayedDriver()
-    driver.uses("GPU-b", p7=100, p8=20, p9=3, p10=None, p11=7)
-    driver.uses("GPU-a", p7=1)
+    driver = SimulatedLimitDriver()
+    driver.set_usage("GPU-b", p7=100, p8=20, p9=3, p10=None, p11=7)
+    driver.set_usage("GPU-a", p7=1)
     # 7 and 8 are one container's, 9 is in the pod beside its containers, 11 is in no pod
     owners = {
         7: CgroupOwner("u-1", "c-1"),
@@ -88,7 +92,7 @@ async def test_use_is_summed_by_container_and_card() -> None:
         9: CgroupOwner("u-1"),
         10: CgroupOwner("u-1", "c-1"),
     }
-    assert await a_measure(driver, owners).measure_usage() == (
+    assert await build_measure(driver, owners).measure_usage() == (
         ContainerUsage("u-1", "", "GPU-b", 3 * MIB),
         ContainerUsage("u-1", "c-1", "GPU-a", 1 * MIB),
         ContainerUsage("u-1", "c-1", "GPU-b", 120 * MIB),

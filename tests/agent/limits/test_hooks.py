@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.played import PlayedDriver, a_measure
+from tests.agent.limits.played import SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hooks import HookServer
@@ -54,11 +54,11 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def serving(
-    path: Path, tree: Path, driver: PlayedDriver, *, timeout_seconds: float = 10
+    path: Path, tree: Path, driver: SimulatedLimitDriver, *, timeout_seconds: float = 10
 ) -> AsyncIterator[HookServer]:
     pods = PodLimits(
         CgroupTree(tree),
-        NativeByHook(driver, a_measure(driver)),
+        NativeByHook(driver, build_measure(driver)),
         lambda uid, container: LIMITS.get(container) if uid == UID else None,
     )
     server = HookServer(path, pods.apply_limit, timeout_seconds=timeout_seconds)
@@ -86,7 +86,7 @@ def a_line(**changed: object) -> bytes:
 
 
 async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -> None:
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     async with serving(path, tree, driver) as server:
         assert await asked(path, a_line()) == {"ok": True}
         assert (server.allowed_count, server.refused_count) == (1, 0)
@@ -96,7 +96,7 @@ async def test_the_limit_of_the_record_is_put_in_force(path: Path, tree: Path) -
 async def test_a_pod_s_environment_is_not_believed(path: Path, tree: Path) -> None:
     """A hook that finds no annotations sends it. The pod's cgroup is there, and its record counts."""
     env = ["ALIYUN_COM_GPU_MEM_CONTAINER=15", "ALIYUN_COM_GPU_MEM_DEV=15", "CGPU_DISABLE=true"]
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     async with serving(path, tree, driver):
         assert await asked(path, a_line(v=2, env=env)) == {"ok": True}
     assert driver.limits == {(str(tree / CGROUP[1:]), "GPU-a"): 4301}
@@ -104,14 +104,14 @@ async def test_a_pod_s_environment_is_not_believed(path: Path, tree: Path) -> No
 
 async def test_a_container_that_may_use_no_card_starts_without_a_limit(path: Path, tree: Path) -> None:
     """Its image may carry one of our variables; admission has taken the cards from it."""
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     async with serving(path, tree, driver):
         assert await asked(path, a_line(container="side")) == {"ok": True}
     assert driver.limits == {}
 
 
 async def test_a_runtime_that_does_not_say_the_uid_is_served_by_the_cgroup(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver()):
+    async with serving(path, tree, SimulatedLimitDriver()):
         assert await asked(path, a_line(uid="")) == {"ok": True}
 
 
@@ -137,7 +137,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("line", "why"), REFUSED.values(), ids=REFUSED)
 async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, line: bytes, why: str) -> None:
-    driver = PlayedDriver()
+    driver = SimulatedLimitDriver()
     async with serving(path, tree, driver) as server:
         answer = await asked(path, line)
         assert (server.allowed_count, server.refused_count) == (0, 1)
@@ -148,12 +148,12 @@ async def test_what_does_not_fit_together_is_refused(path: Path, tree: Path, lin
 
 
 async def test_what_the_driver_refuses_is_refused_with_its_reason(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver(fails=LimitError("below present use"))):
+    async with serving(path, tree, SimulatedLimitDriver(fails=LimitError("below present use"))):
         assert await asked(path, a_line()) == {"ok": False, "error": "below present use"}
 
 
 async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree: Path) -> None:
-    driver = PlayedDriver(fails=RuntimeError("a bug"))
+    driver = SimulatedLimitDriver(fails=RuntimeError("a bug"))
     async with serving(path, tree, driver):
         assert await asked(path, a_line()) == {"ok": False, "error": "the agent failed; its log says how"}
         driver.fails = None
@@ -161,27 +161,27 @@ async def test_a_fault_of_the_agent_is_a_refusal_and_it_goes_on(path: Path, tree
 
 
 async def test_a_driver_that_hangs_is_a_refusal_in_time(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver(hangs=True), timeout_seconds=0.5):
+    async with serving(path, tree, SimulatedLimitDriver(hangs=True), timeout_seconds=0.5):
         answer = await asked(path, a_line())
     assert answer == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
 async def test_a_hook_that_asks_nothing_does_not_hold_others_up(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver(), timeout_seconds=0.5):
+    async with serving(path, tree, SimulatedLimitDriver(), timeout_seconds=0.5):
         silent = asyncio.create_task(asked(path, b"", end=False))
         assert await asked(path, a_line()) == {"ok": True}
         assert await silent == {"ok": False, "error": "the limit was not in force within 0.5 s"}
 
 
 async def test_a_hook_that_hangs_up_is_forgotten(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver()):
+    async with serving(path, tree, SimulatedLimitDriver()):
         _, writer = await asyncio.open_unix_connection(path)
         writer.transport.abort()
         assert await asked(path, a_line()) == {"ok": True}
 
 
 async def test_a_hundred_containers_at_once(path: Path, tree: Path) -> None:
-    async with serving(path, tree, PlayedDriver()) as server:
+    async with serving(path, tree, SimulatedLimitDriver()) as server:
         answers = await asyncio.gather(*(asked(path, a_line()) for _ in range(100)))
         assert server.allowed_count == 100
     assert answers == [{"ok": True}] * 100
@@ -207,7 +207,7 @@ sys.stdout.write(line.makefile().readline())
 @pytest.mark.shim
 async def test_nobody_but_the_agent_s_own_user_may_ask(path: Path, tree: Path) -> None:
     """That is root. Nobody else can open the socket; who can, because somebody opened it up, is asked who he is."""
-    async with serving(path, tree, PlayedDriver()):
+    async with serving(path, tree, SimulatedLimitDriver()):
         assert opened_up(path) == 0o600
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-I", "-c", AS_NOBODY, path),
@@ -221,7 +221,10 @@ async def test_the_agent_that_came_last_answers(path: Path, tree: Path) -> None:
     """Over a socket that a killed agent left, and over that of one which is still stopping."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    async with serving(path, tree, PlayedDriver()) as first, serving(path, tree, PlayedDriver()) as last:
+    async with (
+        serving(path, tree, SimulatedLimitDriver()) as first,
+        serving(path, tree, SimulatedLimitDriver()) as last,
+    ):
         await first.stop()
         assert await asked(path, a_line()) == {"ok": True}
         assert (first.allowed_count, last.allowed_count) == (0, 1)

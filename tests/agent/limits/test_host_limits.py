@@ -21,7 +21,7 @@ SIX = ("ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15")
 MOUNT = "/var/lib/vrampack/preload"
 
 
-class Noting:
+class FakeBackEnd:
     """A back end that notes what it is told, and refuses when told to."""
 
     mode = "noting"
@@ -45,12 +45,12 @@ class Noting:
         return ()
 
 
-class Host:
+class HostLimitsHarness:
     def __init__(self, folder: Path) -> None:
         self.mount = folder / "cgroup"
         self.mount.mkdir()
         (self.mount / "cgroup.controllers").touch()
-        self.back_end = Noting()
+        self.back_end = FakeBackEnd()
         self.tenants = HostContainers(folder / "tenants", CgroupTree(self.mount))
         self.tenants.restore_running()
         self.limits = HostLimits(CgroupTree(self.mount), self.tenants, self.back_end, cards=lambda: (T4,), mount=MOUNT)
@@ -67,22 +67,26 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> HostLimitsHarness:
+    return HostLimitsHarness(tmp_path)
 
 
-async def test_the_environment_is_put_in_force_and_the_library_mounted(host: Host) -> None:
+async def test_the_environment_is_put_in_force_and_the_library_mounted(host: HostLimitsHarness) -> None:
     assert await host.limits.apply_limit(host.asks("c1", *SIX)) == MOUNT
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
-async def test_a_disabled_container_is_let_go_and_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disabled_container_is_let_go_and_said(
+    host: HostLimitsHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await host.limits.apply_limit(host.asks("c1", *SIX, "CGPU_DISABLE=1")) == ""
     assert host.back_end.limits == {}
     assert "container unlimited container=c1 reason=CGPU_DISABLE" in caplog.text
 
 
-async def test_a_weight_is_taken_and_said_to_change_nothing_once(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_weight_is_taken_and_said_to_change_nothing_once(
+    host: HostLimitsHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("c1", "c2"):
         await host.limits.apply_limit(host.asks(name, *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4"))
     assert caplog.text.count("variable ignored name=ALIYUN_COM_GPU_SCHD_WEIGHT") == 1
@@ -101,21 +105,21 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize(("words", "why"), REFUSED.values(), ids=REFUSED)
 async def test_whose_environment_is_not_to_be_believed_does_not_start(
-    host: Host, words: dict[str, object], why: str
+    host: HostLimitsHarness, words: dict[str, object], why: str
 ) -> None:
     with pytest.raises(LimitError, match=why):
         await host.limits.apply_limit(msgspec.structs.replace(host.asks("c1", *SIX), **words))
     assert host.tenants.list_containers() == ()
 
 
-async def test_what_the_back_end_refuses_holds_nothing(host: Host) -> None:
+async def test_what_the_back_end_refuses_holds_nothing(host: HostLimitsHarness) -> None:
     host.back_end.refuses = True
     with pytest.raises(LimitError, match="not now"):
         await host.limits.apply_limit(host.asks("c1", *SIX))
     assert host.tenants.list_containers() == ()
 
 
-async def test_what_ended_is_released_before_the_next_is_judged(host: Host) -> None:
+async def test_what_ended_is_released_before_the_next_is_judged(host: HostLimitsHarness) -> None:
     whole = ("ALIYUN_COM_GPU_MEM_CONTAINER=15", SIX[1])
     await host.limits.apply_limit(host.asks("c1", *whole))
     host.ends("c1")
@@ -123,14 +127,14 @@ async def test_what_ended_is_released_before_the_next_is_judged(host: Host) -> N
     assert host.back_end.limits == {"c2": {"GPU-a": 15109}}
 
 
-async def test_who_runs_is_held_again_by_the_next_agent(host: Host) -> None:
+async def test_who_runs_is_held_again_by_the_next_agent(host: HostLimitsHarness) -> None:
     await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.limits.clear()
     await host.limits.restore_limits()
     assert host.back_end.limits == {"c1": {"GPU-a": 6043}}
 
 
-async def test_one_that_cannot_be_held_again_is_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_cannot_be_held_again_is_said(host: HostLimitsHarness, caplog: pytest.LogCaptureFixture) -> None:
     await host.limits.apply_limit(host.asks("c1", *SIX))
     host.back_end.refuses = True
     await host.limits.restore_limits()

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shim.cgroup_folders import MOUNT, CgroupFolder, hierarchies
+from tests.shim.cgroup_folders import MOUNT, CgroupFolder, list_hierarchies
 from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree, find_process_owner, parse_owner
 
 pytestmark = pytest.mark.shim
 
 
-@pytest.fixture(params=hierarchies())
+@pytest.fixture(params=list_hierarchies())
 def made(request: pytest.FixtureRequest) -> Iterator[CgroupFolder]:
     folder = CgroupFolder(str(request.param))
     yield folder

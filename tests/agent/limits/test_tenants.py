@@ -16,7 +16,7 @@ V100 = CardFacts(1, 15, 16130, "GPU-b", "Tesla V100-SXM2-16GB")
 DOCKER = "/system.slice/docker-ID.scope"
 
 
-class Host:
+class FakeContainerHost:
     """Cgroups of v2 or of v1 that are files, and the processes in them."""
 
     def __init__(self, folder: Path, *, version: int = 2) -> None:
@@ -53,11 +53,11 @@ class Host:
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
-def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
-    return Host(tmp_path, version=request.param)
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> FakeContainerHost:
+    return FakeContainerHost(tmp_path, version=request.param)
 
 
-def test_a_card_is_given_up_to_its_memory(host: Host) -> None:
+def test_a_card_is_given_up_to_its_memory(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     tenants.add_container(host.runs("c1", a=6043), [T4])
     tenants.add_container(host.runs("c2", a=8058), [T4])
@@ -71,7 +71,7 @@ def test_a_card_is_given_up_to_its_memory(host: Host) -> None:
     assert (tenants.sum_limits_mib("GPU-a"), tenants.sum_limits_mib("GPU-b")) == (15109, 0)
 
 
-def test_each_of_several_cards_must_have_room(host: Host) -> None:
+def test_each_of_several_cards_must_have_room(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     tenants.add_container(host.runs("c1", b=16130), [T4, V100])
     with pytest.raises(LimitError, match=r"card 1 \(GPU-b\) has 0 of its 16130 MiB left and 1 are asked"):
@@ -79,20 +79,20 @@ def test_each_of_several_cards_must_have_room(host: Host) -> None:
     assert tenants.sum_limits_mib("GPU-a") == 0
 
 
-def test_who_may_give_more_than_there_is_does(host: Host) -> None:
+def test_who_may_give_more_than_there_is_does(host: FakeContainerHost) -> None:
     tenants = host.tenants(may_overcommit=True)
     for name in ("c1", "c2"):
         tenants.add_container(host.runs(name, a=15109), [T4])
     assert tenants.sum_limits_mib("GPU-a") == 2 * 15109
 
 
-def test_a_full_card_hinders_nobody_on_another(host: Host) -> None:
+def test_a_full_card_hinders_nobody_on_another(host: FakeContainerHost) -> None:
     """After a change of `overcommit`, or a card that shrank."""
     host.tenants(may_overcommit=True).add_container(host.runs("c1", a=99999), [T4])
     host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
 
 
-def test_what_ended_is_given_again(host: Host) -> None:
+def test_what_ended_is_given_again(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
     tenants.add_container(first, [T4])
@@ -102,7 +102,7 @@ def test_what_ended_is_given_again(host: Host) -> None:
     tenants.add_container(host.runs("c2", a=15109), [T4])
 
 
-def test_a_child_cgroup_keeps_a_container_alive(host: Host) -> None:
+def test_a_child_cgroup_keeps_a_container_alive(host: FakeContainerHost) -> None:
     """An init in a container puts every process into cgroups below; v1 knows no `populated`."""
     if host.hierarchy == "unified":
         return
@@ -116,7 +116,7 @@ def test_a_child_cgroup_keeps_a_container_alive(host: Host) -> None:
     assert tenants.remove_ended() == ()
 
 
-def test_the_next_agent_knows_who_runs(host: Host) -> None:
+def test_the_next_agent_knows_who_runs(host: FakeContainerHost) -> None:
     runs, ended = host.runs("c1", a=6043), host.runs("c2", a=8058)
     before = host.tenants()
     for each in (runs, ended):
@@ -128,7 +128,7 @@ def test_the_next_agent_knows_who_runs(host: Host) -> None:
     assert after.find_container(ended.owner) is None
 
 
-def test_a_damaged_file_is_dropped_and_said(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_dropped_and_said(host: FakeContainerHost, caplog: pytest.LogCaptureFixture) -> None:
     host.tenants().add_container(host.runs("c1", a=6043), [T4])
     (file,) = (host.folder / "tenants").iterdir()
     file.write_bytes(file.read_bytes()[:-1])
@@ -137,7 +137,7 @@ def test_a_damaged_file_is_dropped_and_said(host: Host, caplog: pytest.LogCaptur
     assert not file.exists()
 
 
-def test_a_container_that_starts_again_takes_its_own_place(host: Host) -> None:
+def test_a_container_that_starts_again_takes_its_own_place(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=15109)
     tenants.add_container(first, [T4])
@@ -146,7 +146,7 @@ def test_a_container_that_starts_again_takes_its_own_place(host: Host) -> None:
     assert tenants.list_containers() == (again,)
 
 
-def test_a_cgroup_is_one_container_s(host: Host) -> None:
+def test_a_cgroup_is_one_container_s(host: FakeContainerHost) -> None:
     tenants = host.tenants()
     first = host.runs("c1", a=1)
     tenants.add_container(first, [T4])
@@ -155,7 +155,7 @@ def test_a_cgroup_is_one_container_s(host: Host) -> None:
         tenants.add_container(other, [T4])
 
 
-def test_containers_of_one_id_are_two(host: Host) -> None:
+def test_containers_of_one_id_are_two(host: FakeContainerHost) -> None:
     """Each of containerd's namespaces may have a `web`."""
     tenants = host.tenants()
     for namespace in ("default", "other"):
@@ -174,7 +174,7 @@ LINES = {
 
 @pytest.mark.parametrize(("hierarchy", "cgroup", "text"), LINES.values(), ids=LINES)
 def test_a_process_is_its_container_s(tmp_path: Path, hierarchy: str, cgroup: str, text: str) -> None:
-    host = Host(tmp_path)
+    host = FakeContainerHost(tmp_path)
     host.hierarchy = hierarchy
     tenants = host.tenants()
     each = make_host_container("c1", hierarchy, cgroup, {"GPU-a": 1})
@@ -195,7 +195,7 @@ STRANGERS = {
 
 @pytest.mark.parametrize("text", STRANGERS.values(), ids=STRANGERS)
 def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
-    tenants = Host(tmp_path).tenants()
+    tenants = FakeContainerHost(tmp_path).tenants()
     tenants.add_container(make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1}), [T4])
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(text)
@@ -205,7 +205,7 @@ def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
 
 
 def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
-    tenants = Host(tmp_path).tenants()
+    tenants = FakeContainerHost(tmp_path).tenants()
     outer, inner = (
         make_host_container(name, "unified", path, {})
         for name, path in (("c1", "/docker/c1"), ("c2", "/docker/c1/x/c2"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.agent.limits.played import PlayedDriver, a_measure
+from tests.agent.limits.played import SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.watch import OverLimit, OveruseMonitor
 
@@ -16,13 +16,13 @@ LIMITS = {("u-1", "main"): {"GPU-a": 4301}, ("u-1", "side"): {"GPU-a": 1000}, ("
 
 
 @dataclass
-class Scene:
-    driver: PlayedDriver = field(default_factory=PlayedDriver)
+class OveruseScene:
+    driver: SimulatedLimitDriver = field(default_factory=SimulatedLimitDriver)
     now: float = 100.0
 
     def watch(self, *, slack_mib: int = 0, evict_after_seconds: float | None = None) -> OveruseMonitor:
         return OveruseMonitor(
-            a_measure(self.driver, OWNERS),
+            build_measure(self.driver, OWNERS),
             lambda uid, name: LIMITS.get((uid, name)),
             lambda uid, container_id: NAMES.get((uid, container_id)),
             lambda: self.now,
@@ -32,11 +32,11 @@ class Scene:
 
     def uses(self, **mib_by_pid: int) -> None:
         self.driver.cards = ()
-        self.driver.uses("GPU-a", **mib_by_pid)
+        self.driver.set_usage("GPU-a", **mib_by_pid)
 
 
 async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
-    scene = Scene()
+    scene = OveruseScene()
     scene.uses(p7=4302, p8=1000, p9=8059)
     assert await scene.watch().list_over_limit() == (
         OverLimit("u-1", "main", "GPU-a", 4302, 4301, 0.0, should_evict=False),
@@ -46,13 +46,13 @@ async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
 
 @pytest.mark.parametrize(("used_mib", "is_over"), [(4301 + 512, False), (4301 + 513, True)])
 async def test_what_a_process_costs_beside_its_memory_is_let_pass(used_mib: int, is_over: bool) -> None:  # noqa: FBT001
-    scene = Scene()
+    scene = OveruseScene()
     scene.uses(p7=used_mib)
     assert bool(await scene.watch(slack_mib=512).list_over_limit()) is is_over
 
 
 async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
-    scene = Scene()
+    scene = OveruseScene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
     await watch.list_over_limit()
@@ -63,7 +63,7 @@ async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
 
 
 async def test_an_excess_that_ended_starts_anew() -> None:
-    scene = Scene()
+    scene = OveruseScene()
     watch = scene.watch(evict_after_seconds=30)
     scene.uses(p7=5000)
     await watch.list_over_limit()
@@ -75,7 +75,7 @@ async def test_an_excess_that_ended_starts_anew() -> None:
 
 
 async def test_nobody_is_evicted_unless_it_is_asked_for() -> None:
-    scene = Scene()
+    scene = OveruseScene()
     watch = scene.watch()
     scene.uses(p7=5000)
     await watch.list_over_limit()
@@ -85,7 +85,7 @@ async def test_nobody_is_evicted_unless_it_is_asked_for() -> None:
 
 async def test_who_has_no_name_or_no_limit_is_not_over() -> None:
     """A container that the pod's status does not show yet, one of another pod, one on a card not its own."""
-    scene = Scene()
-    scene.driver.uses("GPU-other", p7=99_999)
-    scene.driver.uses("GPU-a", p10=99_999)
+    scene = OveruseScene()
+    scene.driver.set_usage("GPU-other", p7=99_999)
+    scene.driver.set_usage("GPU-a", p10=99_999)
     assert await scene.watch().list_over_limit() == ()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.explain.objects import a_gpu_node, a_node
-from tests.e2e.objects import a_card
-from tests.fakes.proxy import Proxy
+from tests.e2e.objects import published_card
+from tests.fakes.proxy import FaultProxy
 from vrampack.cards import keys
 from vrampack.cli.card.main import MAX_ATTEMPTS, main
 from vrampack.simulator.apiserver import ApiServer
@@ -19,13 +19,17 @@ from vrampack.simulator.kubeconfig import write_kubeconfig
 
 Said = pytest.CaptureFixture[str]
 
-CARDS = (a_card(0, uuid="GPU-aa11"), a_card(1, uuid="GPU-ab22", healthy=False), a_card(101, uuid="MIG-aa33"))
+CARDS = (
+    published_card(0, uuid="GPU-aa11"),
+    published_card(1, uuid="GPU-ab22", healthy=False),
+    published_card(101, uuid="MIG-aa33"),
+)
 
 
-class Setting:
+class CordonHarness:
     """Two nodes behind a proxy, and the command."""
 
-    def __init__(self, api: ApiServer, proxy: Proxy, folder: Path) -> None:
+    def __init__(self, api: ApiServer, proxy: FaultProxy, folder: Path) -> None:
         self.api = api
         self.proxy = proxy
         self._kubeconfig = write_kubeconfig(folder, proxy.url)
@@ -47,11 +51,11 @@ class Setting:
 
 
 @pytest.fixture
-async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
-    async with ApiServer() as api, Proxy(int(api.url.rpartition(":")[2])) as proxy:
+async def setting(tmp_path: Path) -> AsyncIterator[CordonHarness]:
+    async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
         api.create(a_gpu_node("gpu-1", *CARDS))
         api.create(a_node("cpu-1"))
-        yield Setting(api, proxy, tmp_path)
+        yield CordonHarness(api, proxy, tmp_path)
 
 
 NAMES = {
@@ -64,7 +68,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("named", "uuid"), NAMES.values(), ids=NAMES)
-async def test_a_card_goes_out_and_comes_back(named: str, uuid: str, setting: Setting, capsys: Said) -> None:
+async def test_a_card_goes_out_and_comes_back(named: str, uuid: str, setting: CordonHarness, capsys: Said) -> None:
     before = setting.annotations
     assert await setting.card("cordon", "gpu-1", named) == 0
     assert (setting.cordoned, capsys.readouterr().out) == (uuid, f"node/gpu-1 card {uuid} cordoned\n")
@@ -77,7 +81,7 @@ async def test_a_card_goes_out_and_comes_back(named: str, uuid: str, setting: Se
     assert capsys.readouterr().out == f"node/gpu-1 card {uuid} already uncordoned\n"
 
 
-async def test_the_others_stay_as_they_are(setting: Setting) -> None:
+async def test_the_others_stay_as_they_are(setting: CordonHarness) -> None:
     """Also what somebody wrote by hand, with blanks, and a card that is gone."""
     setting.annotate("GPU-gone , GPU-aa11,")
     assert await setting.card("cordon", "gpu-1", "1") == 0
@@ -99,7 +103,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(("action", "named", "text"), UNKNOWN.values(), ids=UNKNOWN)
 async def test_a_card_that_is_not_there_is_refused(
-    action: str, named: str, text: str, setting: Setting, capsys: Said
+    action: str, named: str, text: str, setting: CordonHarness, capsys: Said
 ) -> None:
     assert await setting.card(action, "gpu-1", named) == 1
     said = capsys.readouterr()
@@ -108,7 +112,7 @@ async def test_a_card_that_is_not_there_is_refused(
     assert text in said.err
 
 
-async def test_a_card_that_is_not_there_yet_is_cordoned_by_force(setting: Setting, capsys: Said) -> None:
+async def test_a_card_that_is_not_there_yet_is_cordoned_by_force(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("cordon", "gpu-1", "GPU-new", "--force") == 0
     assert setting.cordoned == "GPU-new"
     assert await setting.card("cordon", "gpu-1", "GPU-a,GPU-b", "--force") == 1  # two in one breath are none
@@ -116,20 +120,20 @@ async def test_a_card_that_is_not_there_yet_is_cordoned_by_force(setting: Settin
     assert "there is no card 'GPU-a,GPU-b'" in capsys.readouterr().err
 
 
-async def test_a_node_without_cards_or_that_is_not_there(setting: Setting, capsys: Said) -> None:
+async def test_a_node_without_cards_or_that_is_not_there(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("cordon", "cpu-1", "0") == 1
     assert "node cpu-1: there is no card '0'; cards of the node: none" in capsys.readouterr().err
     assert await setting.card("cordon", "gpu-9", "0") == 1
     assert capsys.readouterr().err == "vrampack: there is no node gpu-9\n"
 
 
-async def test_a_damaged_list_of_cards_is_named(setting: Setting, capsys: Said) -> None:
+async def test_a_damaged_list_of_cards_is_named(setting: CordonHarness, capsys: Said) -> None:
     setting.api.create(a_node("gpu-2", "{"))
     assert await setting.card("cordon", "gpu-2", "0") == 1
     assert 'annotation "vrampack.dev/cards"' in capsys.readouterr().err
 
 
-async def test_two_operators_at_once_both_get_their_way(setting: Setting) -> None:
+async def test_two_operators_at_once_both_get_their_way(setting: CordonHarness) -> None:
     """The node changes between our read and our write: 409, read again, and the other's card is still out."""
     setting.proxy.when("GET", "/nodes/gpu-1").answer(200, setting.api.get("nodes", "gpu-1"), times=1)
     setting.annotate("GPU-ab22")
@@ -137,21 +141,21 @@ async def test_two_operators_at_once_both_get_their_way(setting: Setting) -> Non
     assert setting.cordoned == "GPU-ab22,GPU-aa11"
 
 
-async def test_a_node_that_never_stops_changing_is_given_up(setting: Setting, capsys: Said) -> None:
+async def test_a_node_that_never_stops_changing_is_given_up(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(409)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert capsys.readouterr().err.startswith("vrampack: 409")
     assert setting.proxy.count("PATCH", "/nodes/gpu-1") == MAX_ATTEMPTS
 
 
-async def test_who_may_not_is_told_what_it_needs(setting: Setting, capsys: Said) -> None:
+async def test_who_may_not_is_told_what_it_needs(setting: CordonHarness, capsys: Said) -> None:
     setting.proxy.when("PATCH", "/nodes/gpu-1").answer(403)
     assert await setting.card("cordon", "gpu-1", "0") == 1
     assert "card needs get and list of nodes, and patch to cordon" in capsys.readouterr().err
     assert setting.proxy.count("PATCH", "/nodes/gpu-1") == 1
 
 
-async def test_all_cards_are_listed(setting: Setting, capsys: Said) -> None:
+async def test_all_cards_are_listed(setting: CordonHarness, capsys: Said) -> None:
     setting.annotate("GPU-ab22,GPU-gone")
     setting.api.create(a_gpu_node("gpu-0", cordoned="GPU-0"))
     assert await setting.card("list") == 0
@@ -165,7 +169,7 @@ async def test_all_cards_are_listed(setting: Setting, capsys: Said) -> None:
     ]
 
 
-async def test_the_cards_of_one_node_as_json(setting: Setting, capsys: Said) -> None:
+async def test_the_cards_of_one_node_as_json(setting: CordonHarness, capsys: Said) -> None:
     setting.annotate("GPU-gone")
     assert await setting.card("list", "gpu-1", "-o", "json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -177,7 +181,7 @@ async def test_the_cards_of_one_node_as_json(setting: Setting, capsys: Said) -> 
     ]
 
 
-async def test_no_cards_are_said_to_be_none(setting: Setting, capsys: Said) -> None:
+async def test_no_cards_are_said_to_be_none(setting: CordonHarness, capsys: Said) -> None:
     assert await setting.card("list", "cpu-1") == 0
     assert capsys.readouterr().out == "No cards are published.\n"
 

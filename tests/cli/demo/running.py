@@ -20,7 +20,7 @@ Json: TypeAlias = Any
 WITHIN_SECONDS = 60
 
 
-def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_demo(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The demo to its end; its files go to `folder`."""
     return subprocess.run(
         _command(arguments),
@@ -33,7 +33,7 @@ def run(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProc
 
 
 @contextmanager
-def kept_up(*arguments: str, folder: Path | None = None) -> Iterator[tuple[Json, subprocess.Popen[str]]]:
+def demo_kept_running(*arguments: str, folder: Path | None = None) -> Iterator[tuple[Json, subprocess.Popen[str]]]:
     """The demo with `--serve --json`: its document, and the process, which is stopped by Ctrl-C at the end."""
     process = subprocess.Popen(
         _command((*arguments, "--serve", "--json")),
@@ -51,7 +51,7 @@ def kept_up(*arguments: str, folder: Path | None = None) -> Iterator[tuple[Json,
         process.communicate()
 
 
-def listed(api: str, resource: str) -> list[Json]:
+def list_objects(api: str, resource: str) -> list[Json]:
     """What the API server of the demo holds."""
     with urllib.request.urlopen(f"{api}/api/v1/{resource}", timeout=10) as answer:  # noqa: S310 - loopback, plain http
         items: list[Json] = json.load(answer)["items"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.auditor import __main__ as auditor
-from tests.cli.demo.running import Json, kept_up, listed, run
+from tests.cli.demo.running import Json, demo_kept_running, list_objects, run_demo
 from vrampack.cli.demo import objects
 from vrampack.cli.demo.service import build_scheduler_settings
 from vrampack.cli.main import main
@@ -46,7 +46,7 @@ Allocated/Total GPU Memory In Cluster:
 def story(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the whole demo says; it ends well, says nothing else, and leaves nothing behind."""
     folder = tmp_path_factory.mktemp("story")
-    done = run(folder=folder)
+    done = run_demo(folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert list(folder.iterdir()) == []
     return done.stdout
@@ -92,7 +92,7 @@ def untimed(text: str) -> str:
     return re.sub(r"\d+ ms", "some ms", text)
 
 
-class Case(NamedTuple):
+class DemoCase(NamedTuple):
     """Numbers of a newcomer's own, and what must come out."""
 
     replicas: int
@@ -106,32 +106,32 @@ class Case(NamedTuple):
 
 CASES = {
     # 16130 // 1024 = 15; 2 x 4 = 8; one more than 7 is 8; 16130 * 4 // 15 = 4301
-    "the founding ones": Case(2, 4, 16130, 15, 2, 8, 4301),
+    "the founding ones": DemoCase(2, 4, 16130, 15, 2, 8, 4301),
     # 24564 // 1024 = 23; 3 x 5 = 15; one more than 8 is 9; 24564 * 5 // 23 = 5340
-    "three of five on 24564 MiB": Case(3, 5, 24564, 23, 3, 9, 5340),
+    "three of five on 24564 MiB": DemoCase(3, 5, 24564, 23, 3, 9, 5340),
     # 15109 // 1024 = 14; 4 x 3 = 12, the fifth waits; one more than 2 is 3; 15109 * 3 // 14 = 3237
-    "more than fit": Case(5, 3, 15109, 14, 4, 3, 3237),
+    "more than fit": DemoCase(5, 3, 15109, 14, 4, 3, 3237),
     # 2048 // 1024 = 2; both on it, nothing left; one more than 0 is 1; 2048 * 1 // 2 = 1024
-    "a full card": Case(2, 1, 2048, 2, 2, 1, 1024),
+    "a full card": DemoCase(2, 1, 2048, 2, 2, 1, 1024),
     # 16 units asked of a card of 15: nobody ever fits, so there is no app to make room
-    "larger than the card": Case(1, 16, 16130, 15, 0, None, 0),
+    "larger than the card": DemoCase(1, 16, 16130, 15, 0, None, 0),
     # 81559 // 1024 = 79; 19 x 4 = 76; one more than 3 is 4; 81559 * 4 // 79 = 4129
-    "a large card": Case(19, 4, 81559, 79, 19, 4, 4129),
+    "a large card": DemoCase(19, 4, 81559, 79, 19, 4, 4129),
 }
 
 
-def flags(case: Case) -> list[str]:
+def flags(case: DemoCase) -> list[str]:
     return ["--replicas", str(case.replicas), "--gpu-mem", str(case.units), "--card-mib", str(case.card_mib)]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_other_numbers_give_the_right_sums_and_the_right_pending_pod(
-    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: DemoCase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Read back from the demo's API server, pod by pod, and by the auditor."""
-    with kept_up(*flags(case), folder=tmp_path) as (document, _):
-        pods = listed(document["api"], "pods")
-        (node,) = listed(document["api"], "nodes")
+    with demo_kept_running(*flags(case), folder=tmp_path) as (document, _):
+        pods = list_objects(document["api"], "pods")
+        (node,) = list_objects(document["api"], "nodes")
         assert auditor.main(["--api", document["api"]]) == 0, capsys.readouterr().out
 
     (card,) = json.loads(node["metadata"]["annotations"]["vrampack.dev/cards"])["cards"]
@@ -150,7 +150,7 @@ def test_other_numbers_give_the_right_sums_and_the_right_pending_pod(
     assert_document_says(document, pods, case)
 
 
-def assert_document_says(document: Json, pods: list[Json], case: Case) -> None:
+def assert_document_says(document: Json, pods: list[Json], case: DemoCase) -> None:
     """The JSON tells the same as the API server."""
     last = document["steps"][-1]
     assert (last["usedGPU"], last["totalGPU"]) == (case.placed * case.units, case.card_units)
@@ -164,7 +164,7 @@ def asked(pod: Json) -> int:
 
 
 def test_json_alone_tells_every_step_and_ends(tmp_path: Path) -> None:
-    done = run("--json", folder=tmp_path)
+    done = run_demo("--json", folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     told = [(step["step"], step["usedGPU"], len(step["placed"]), len(step["waiting"])) for step in document["steps"]]
@@ -174,17 +174,17 @@ def test_json_alone_tells_every_step_and_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_signal_takes_everything_away(number: signal.Signals, tmp_path: Path) -> None:
     """No process, no file: the extender is stopped in order, its port is free again."""
-    with kept_up(folder=tmp_path) as (document, process):
+    with demo_kept_running(folder=tmp_path) as (document, process):
         process.send_signal(number)
         assert process.wait(30) == 0
         with pytest.raises(OSError, match="refused"):
-            listed(document["api"], "pods")
+            list_objects(document["api"], "pods")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_app_gone_the_waiting_pod_has_its_place_at_once(tmp_path: Path) -> None:
     """Well under the second that a first back-off of the scheduler would last."""
-    told = run("--json", folder=tmp_path).stdout
+    told = run_demo("--json", folder=tmp_path).stdout
     freed = json.loads(told)["steps"][-1]
     assert freed["placed"][0]["pod"] == "default/app-late"
     assert freed["tookMs"] < 500

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e import objects
-from tests.e2e.nodes import made_up
+from tests.e2e.nodes import gpu_node_manifest
 from vrampack.cli.explain.main import main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -22,7 +22,9 @@ UNSCHEDULABLE = "0/9 nodes are available: 9 of the scheduler's own words."
 def a_gpu_node(name: str, *cards: Object, cordoned: str = "", **spec: Any) -> Object:  # noqa: ANN401 - raw JSON
     """A node with our agent; one card of 15 units without `cards`."""
     annotations = {"vrampack.dev/cordoned-cards": cordoned} if cordoned else {}
-    return a_node(name, objects.cards(*(cards or (objects.a_card(0),))), annotations=annotations, **spec)
+    return a_node(
+        name, objects.cards_annotation(*(cards or (objects.published_card(0),))), annotations=annotations, **spec
+    )
 
 
 def a_node(
@@ -34,10 +36,12 @@ def a_node(
     **spec: Any,  # noqa: ANN401 - raw JSON
 ) -> Object:
     """Any node; without `cards` it has no GPU."""
-    node = made_up(name, cards=None, allocatable=allocatable or {}, annotations=annotations or {}, labels={})
+    node = gpu_node_manifest(name, cards=None, allocatable=allocatable or {}, annotations=annotations or {}, labels={})
     if cards is not None:
         try:
-            node = made_up(name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels={})
+            node = gpu_node_manifest(
+                name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels={}
+            )
         except ValueError:  # damaged, as the test wants it
             node["metadata"]["annotations"]["vrampack.dev/cards"] = cards  # type: ignore[index]  # built just above
     return {**node, "spec": spec}
@@ -53,7 +57,7 @@ def a_waiting_pod(
     **metadata: Any,  # noqa: ANN401 - raw JSON
 ) -> Object:
     """A pod that is not bound; `said` is what the scheduler wrote at its last attempt."""
-    pod = objects.a_pod(name, units, namespace="default", uid=name, **metadata)
+    pod = objects.pod_manifest(name, units, namespace="default", uid=name, **metadata)
     refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
     pod["status"] = {"phase": "Pending", "conditions": [refusal] if said else [], **(status or {})}
     pod["spec"] |= spec or {}
@@ -78,7 +82,7 @@ def a_bound_pod(
     return pod
 
 
-async def explained(folder: Path, cluster: Iterable[Object], *arguments: str) -> int:
+async def run_explain(folder: Path, cluster: Iterable[Object], *arguments: str) -> int:
     """The exit code of `vrampack explain` before an API server that holds these objects."""
     async with ApiServer() as api:
         for each in cluster:

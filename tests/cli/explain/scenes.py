@@ -7,17 +7,17 @@ from tests.cli.explain.objects import (
     a_gpu_node,
     a_waiting_pod,
 )
-from tests.e2e.objects import a_card
+from tests.e2e.objects import published_card
 
 S1 = (a_gpu_node("gpu-1"), a_bound_pod("app-0", "gpu-1", {0: 4}), a_bound_pod("app-1", "gpu-1", {0: 4}))
 """15 units, 4 and 4 held: 7 are free."""
 TWO = (
-    a_gpu_node("gpu-2", a_card(0), a_card(1)),
+    a_gpu_node("gpu-2", published_card(0), published_card(1)),
     a_bound_pod("a", "gpu-2", {0: 12}),
     a_bound_pod("b", "gpu-2", {1: 10}),
 )
 """Free are 3 and 5."""
-SMALL = a_card(1, units=8, memory_mib=8192, model="Tesla T4")
+SMALL = published_card(1, units=8, memory_mib=8192, model="Tesla T4")
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 FOUR = '{"v":1,"cards":[{"uuid":"GPU-0","units":4}]}'
 LIMITS = {"limit-mib.vrampack.dev/main": "4301", "limit-mib.vrampack.dev/init": "2150"}

@@ -12,9 +12,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
-from tests.fakes.api import ApiInMemory, Object
-from tests.wire.clusters import a_cluster
-from tests.wire.service import CONFIGURATION, Extender
+from tests.fakes.api import FakeKubeApi, Object
+from tests.wire.clusters import random_cluster
+from tests.wire.service import CONFIGURATION, InMemoryExtender
 from vrampack.cli.explain.cluster import read_cluster
 from vrampack.cli.explain.form import Explanation
 from vrampack.cli.explain.main import MissingPodError, explain_pod
@@ -24,7 +24,7 @@ PAGE = 3
 """Objects per page, so that small clusters have several."""
 
 
-class Pages(ApiInMemory):
+class CountedPages(FakeKubeApi):
     """Lists and gets without a network. `then` is the pod from its second get on: something happened meanwhile."""
 
     def __init__(self, nodes: Iterable[Object], pods: Iterable[Object], then: Object | None = None) -> None:
@@ -50,10 +50,10 @@ class Pages(ApiInMemory):
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
-    cluster = a_cluster(seed)
-    ledger = Extender(cluster.nodes, cluster.pods).ledger
+    cluster = random_cluster(seed)
+    ledger = InMemoryExtender(cluster.nodes, cluster.pods).ledger
 
-    counted = (await read_cluster(Pages(cluster.nodes, reversed(cluster.pods)), CONFIGURATION)).nodes
+    counted = (await read_cluster(CountedPages(cluster.nodes, reversed(cluster.pods)), CONFIGURATION)).nodes
 
     assert {name: each.node for name, each in counted.items()} == {node.name: node for node in ledger.list_nodes()}
     assert {name: list(each.holds) for name, each in counted.items()} == {
@@ -64,14 +64,14 @@ async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
 @settings(max_examples=800, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 async def test_every_node_is_judged_as_filter_and_prioritize_judge_it(seed: int) -> None:
-    cluster = a_cluster(seed)
+    cluster = random_cluster(seed)
     asking = cluster.asking
-    extender = Extender(cluster.nodes, [*cluster.pods, asking])
+    extender = InMemoryExtender(cluster.nodes, [*cluster.pods, asking])
     names = [node["metadata"]["name"] for node in cluster.nodes]
     body = json.dumps({"Pod": asking, "NodeNames": names}).encode()
     filtered, scores = (json.loads(verb(body).body) for verb in (extender.verbs.filter, extender.verbs.prioritize))
 
-    api = Pages(cluster.nodes, [*cluster.pods, asking])
+    api = CountedPages(cluster.nodes, [*cluster.pods, asking])
     explanation = await explain_pod(api, CONFIGURATION, asking["metadata"]["namespace"], asking["metadata"]["name"])
 
     event(explanation.pod.state)
@@ -102,20 +102,20 @@ def on_one_card(units: int) -> tuple[list[Object], list[Object]]:
     return [a_gpu_node("gpu-1")], [a_bound_pod("a", "gpu-1", {0: 8}), a_waiting_pod(units=units)]
 
 
-async def explained(api: Pages) -> Explanation:
+async def explained(api: CountedPages) -> Explanation:
     return await explain_pod(api, CONFIGURATION, "default", "w")
 
 
 async def test_a_pod_that_is_bound_while_the_cluster_is_read_is_explained_as_bound() -> None:
     nodes, pods = on_one_card(4)
-    explanation = await explained(Pages(nodes, pods, then=a_bound_pod("w", "gpu-1", {0: 4})))
+    explanation = await explained(CountedPages(nodes, pods, then=a_bound_pod("w", "gpu-1", {0: 4})))
     assert explanation.headline == "Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1."
 
 
 async def test_a_pod_that_is_deleted_while_the_cluster_is_read_is_not_there() -> None:
     nodes, pods = on_one_card(4)
     with pytest.raises(MissingPodError):
-        await explained(Pages(nodes, pods, then={}))
+        await explained(CountedPages(nodes, pods, then={}))
 
 
 SPOILT: dict[str, Any] = {"metadata": {"name": "spoilt", "namespace": "default", "uid": "s"}, "spec": 7, "status": {}}
@@ -123,7 +123,7 @@ SPOILT: dict[str, Any] = {"metadata": {"name": "spoilt", "namespace": "default",
 
 async def test_an_object_that_cannot_be_decoded_is_named_and_hides_no_other() -> None:
     nodes, pods = on_one_card(8)
-    explanation = await explained(Pages([SPOILT, *nodes], [SPOILT, *pods]))
+    explanation = await explained(CountedPages([SPOILT, *nodes], [SPOILT, *pods]))
     assert explanation.node_count == 1
     assert explanation.nodes[0].cards[0].missing_units == 1
     assert [text.partition(":")[0] for text in explanation.findings if "decoded" in text] == [

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 import yaml
 
-from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, explained
-from tests.e2e.objects import a_card
-from tests.fakes.proxy import Proxy
+from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, run_explain
+from tests.e2e.objects import published_card
+from tests.fakes.proxy import FaultProxy
 from vrampack.cli.explain.form import Explanation
 from vrampack.cli.explain.main import build_parser, main
 from vrampack.simulator.apiserver import ApiServer
@@ -51,12 +51,12 @@ NAMED = {
 
 @pytest.mark.parametrize("arguments", NAMED.values(), ids=NAMED)
 async def test_a_pod_is_named_in_any_of_these_ways(arguments: tuple[str, ...], tmp_path: Path, capsys: Said) -> None:
-    assert await explained(tmp_path, CLUSTER, *arguments) == 0
+    assert await run_explain(tmp_path, CLUSTER, *arguments) == 0
     assert capsys.readouterr().out.startswith("Pod default/w is pending and asks 8 units")
 
 
 async def test_a_pod_of_another_namespace_is_another_pod(tmp_path: Path, capsys: Said) -> None:
-    assert await explained(tmp_path, CLUSTER, "pod", "ml/w") == 1
+    assert await run_explain(tmp_path, CLUSTER, "pod", "ml/w") == 1
     assert capsys.readouterr() == ("", "vrampack: there is no pod w in namespace ml\n")
 
 
@@ -84,8 +84,8 @@ def test_misuse_exits_2_and_prints_nothing(arguments: tuple[str, ...], capsys: S
     assert "vrampack" in said.err
 
 
-async def behind(folder: Path, *, fault: Callable[[Proxy], object]) -> int:
-    async with ApiServer() as api, Proxy(int(api.url.rpartition(":")[2])) as proxy:
+async def behind(folder: Path, *, fault: Callable[[FaultProxy], object]) -> int:
+    async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
         for each in CLUSTER:
             (api.restore if each["kind"] == "Pod" else api.create)(each)
         fault(proxy)
@@ -94,7 +94,7 @@ async def behind(folder: Path, *, fault: Callable[[Proxy], object]) -> int:
 
 
 NEEDS = "explain needs get and list of pods and list of nodes"
-FAULTS: dict[str, tuple[Callable[[Proxy], object], str]] = {
+FAULTS: dict[str, tuple[Callable[[FaultProxy], object], str]] = {
     "not allowed to get the pod": (lambda proxy: proxy.when("GET", "/pods/w").answer(403), NEEDS),
     "not allowed to list pods": (lambda proxy: proxy.when("GET", "/api/v1/pods").answer(403), NEEDS),
     "not allowed to list nodes": (lambda proxy: proxy.when("GET", "/nodes").answer(401), NEEDS),
@@ -111,7 +111,7 @@ FAULTS: dict[str, tuple[Callable[[Proxy], object], str]] = {
 
 @pytest.mark.parametrize(("fault", "text"), FAULTS.values(), ids=FAULTS)
 async def test_a_cluster_that_cannot_be_read_exits_1(
-    fault: Callable[[Proxy], object], text: str, tmp_path: Path, capsys: Said
+    fault: Callable[[FaultProxy], object], text: str, tmp_path: Path, capsys: Said
 ) -> None:
     assert await behind(tmp_path, fault=fault) == 1
     said = capsys.readouterr()
@@ -167,27 +167,27 @@ async def test_unit_resource_and_policy_are_those_of_the_extender(tmp_path: Path
     node = a_node("old", allocatable={"example.com/vram": "30", "example.com/cards": "2"})
     pod = a_waiting_pod(units=4)
     pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/vram": "3"}
-    assert await explained(tmp_path, (node, pod), "pod", "w", "--config", str(config)) == 0
+    assert await run_explain(tmp_path, (node, pod), "pod", "w", "--config", str(config)) == 0
     said = capsys.readouterr().out
     assert said.startswith("Pod default/w is pending and asks 3 units (1536 MiB) on one card.\n")
     assert "\nPolicy spread would take old GPU0.\n" in said
 
 
 MANY = (
-    *(a_gpu_node(f"gpu-{at:02}", a_card(0), a_card(1)) for at in range(20)),
+    *(a_gpu_node(f"gpu-{at:02}", published_card(0), published_card(1)) for at in range(20)),
     *(a_bound_pod(f"a-{at:02}", f"gpu-{at:02}", {0: 14 - at % 7, 1: 15}) for at in range(20)),
 )
 """Card 0 of gpu-06 and gpu-13 has 7 free, the most; card 1 is full everywhere."""
 
 
 async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Path, capsys: Said) -> None:
-    assert await explained(tmp_path, (*MANY, a_waiting_pod(units=8))) == 0
+    assert await run_explain(tmp_path, (*MANY, a_waiting_pod(units=8))) == 0
     rows = capsys.readouterr().out.splitlines()[2:]
     assert rows[1] == "gpu-06     0        7/15        1  not enough free memory"
     assert [row.split()[1] for row in rows[1:21]] == ["0"] * 20
     assert rows[21] == "20 more rows: --all shows them."
 
-    assert await explained(tmp_path, (*MANY, a_waiting_pod(units=8)), "pod", "w", "--all") == 0
+    assert await run_explain(tmp_path, (*MANY, a_waiting_pod(units=8)), "pod", "w", "--all") == 0
     every = capsys.readouterr().out.splitlines()[2:]
     assert [row.split()[0] for row in every[1:5]] == ["gpu-06", "gpu-06", "gpu-13", "gpu-13"]
     assert every[41] == ""
@@ -195,16 +195,16 @@ async def test_the_nearest_20_cards_are_shown_unless_all_are_wanted(tmp_path: Pa
 
 async def test_a_pod_on_two_cards_is_shown_whole_nodes(tmp_path: Path, capsys: Said) -> None:
     pod = a_waiting_pod(units=16, labels={"aliyun.com/gpu-count": "2"})
-    assert await explained(tmp_path, (*MANY, pod)) == 0
+    assert await run_explain(tmp_path, (*MANY, pod)) == 0
     rows = capsys.readouterr().out.splitlines()[3:23]
     assert [row.split()[1] for row in rows] == ["0", "1"] * 10
     assert rows[0].startswith("gpu-06  ")
 
 
 async def test_what_pods_and_nodes_say_does_not_steer_the_terminal(tmp_path: Path, capsys: Said) -> None:
-    evil = a_gpu_node("gpu-1", a_card(0, model="\x1b[2J\u202e\n"))
+    evil = a_gpu_node("gpu-1", published_card(0, model="\x1b[2J\u202e\n"))
     pod = a_waiting_pod(units=4, annotations={"vrampack.dev/card-model": "\x1b[31mA"}, said="a\x07b")
-    assert await explained(tmp_path, (evil, pod)) == 0
+    assert await run_explain(tmp_path, (evil, pod)) == 0
     said = capsys.readouterr().out
     assert "of model ?[31mA." in said
     assert "model ?[2J?? is not allowed" in said
@@ -216,7 +216,7 @@ FORMS: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_json_and_yaml_carry_what_the_table_shows(form: str, tmp_path: Path, capsys: Said) -> None:
-    assert await explained(tmp_path, CLUSTER, "pod", "w", "-o", form) == 0
+    assert await run_explain(tmp_path, CLUSTER, "pod", "w", "-o", form) == 0
     said = FORMS[form](capsys.readouterr().out)
     assert list(said)[:2] == ["apiVersion", "kind"]
     assert (said["apiVersion"], said["kind"]) == ("vrampack.dev/v1", "Explanation")
@@ -245,7 +245,7 @@ KINDS: dict[str, Object] = {
 
 @pytest.mark.parametrize("pod", KINDS.values(), ids=KINDS)
 async def test_every_json_reads_back_as_the_schema_has_it(pod: Object, tmp_path: Path, capsys: Said) -> None:
-    assert await explained(tmp_path, (*CLUSTER[:-1], pod), "pod", "w", "-o", "json") == 0
+    assert await run_explain(tmp_path, (*CLUSTER[:-1], pod), "pod", "w", "-o", "json") == 0
     said = capsys.readouterr().out
     read = msgspec.json.decode(said, type=Explanation, strict=True)
     assert json.loads(msgspec.json.encode(read)) == json.loads(said)

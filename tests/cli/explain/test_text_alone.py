@@ -11,7 +11,7 @@ from tests.cli.explain.objects import (
     a_bound_pod,
     a_gpu_node,
     a_waiting_pod,
-    explained,
+    run_explain,
 )
 from tests.cli.explain.scenes import LIMITS, S1, TWO
 
@@ -128,5 +128,5 @@ Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
 async def test_any_other_pod_is_told_where_it_is(
     cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await explained(tmp_path, cluster) == 0
+    assert await run_explain(tmp_path, cluster) == 0
     assert capsys.readouterr().out == text

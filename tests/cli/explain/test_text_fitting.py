@@ -13,10 +13,10 @@ from tests.cli.explain.objects import (
     a_gpu_node,
     a_node,
     a_waiting_pod,
-    explained,
+    run_explain,
 )
 from tests.cli.explain.scenes import RECORDED, S1, SHRUNK
-from tests.e2e.objects import a_card, cards
+from tests.e2e.objects import cards_annotation, published_card
 
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
     "nobody has looked at it": (
@@ -105,7 +105,10 @@ Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute
     ),
     # the device plugin is not registered
     "kubelet offers less than the cards have": (
-        (a_node("gpu-1", cards(a_card(0)), allocatable={"aliyun.com/gpu-mem": "0"}), a_waiting_pod(units=4)),
+        (
+            a_node("gpu-1", cards_annotation(published_card(0)), allocatable={"aliyun.com/gpu-mem": "0"}),
+            a_waiting_pod(units=4),
+        ),
         """\
 Pod default/w is pending and asks 4 units (4 GiB) on one card.
 
@@ -190,7 +193,10 @@ Next: wait: pods of lower priority are leaving gpu-1 for it.
 """,
     ),
     "two cards": (
-        (a_gpu_node("gpu-1", a_card(0), a_card(1)), a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"})),
+        (
+            a_gpu_node("gpu-1", published_card(0), published_card(1)),
+            a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"}),
+        ),
         """\
 Pod default/w is pending and asks 4 units (4 GiB) on each of 2 cards.
 
@@ -210,5 +216,5 @@ Next: no scheduler has looked at it yet: see that one named vrampack runs.
 async def test_a_pod_that_fits_is_told_why_it_waits_all_the_same(
     cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await explained(tmp_path, cluster) == 0
+    assert await run_explain(tmp_path, cluster) == 0
     assert capsys.readouterr().out == text

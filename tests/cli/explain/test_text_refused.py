@@ -12,10 +12,10 @@ from tests.cli.explain.objects import (
     a_gpu_node,
     a_node,
     a_waiting_pod,
-    explained,
+    run_explain,
 )
 from tests.cli.explain.scenes import S1, SMALL, TWO, UNEVEN, WHOLE
-from tests.e2e.objects import a_card, cards
+from tests.e2e.objects import cards_annotation, published_card
 
 REFUSED: dict[str, tuple[tuple[Object, ...], str]] = {
     # 15 - 8 = 7 free, 8 asked: 1 is missing
@@ -124,7 +124,7 @@ Next: no node has 3 cards of at least 4 units, the best has 2: set the label ali
     ),
     "another model": (
         (
-            a_gpu_node("gpu-1", a_card(0), SMALL),
+            a_gpu_node("gpu-1", published_card(0), SMALL),
             a_waiting_pod(units=8, annotations={"vrampack.dev/card-model": "A100,H100"}),
         ),
         """\
@@ -142,7 +142,7 @@ Next: no node has a card of model A100 or H100 with 8 units: widen the annotatio
     # GPU-1 has 8 units, too small for 9
     "another uuid": (
         (
-            a_gpu_node("gpu-1", a_card(0), SMALL),
+            a_gpu_node("gpu-1", published_card(0), SMALL),
             a_waiting_pod(units=9, annotations={"vrampack.dev/card-uuid": "GPU-1,GPU-7"}),
         ),
         """\
@@ -172,7 +172,7 @@ Next: correct the pod and create it anew: spec.containers[0].resources.limits["a
     # 7 free on the cordoned card
     "cordoned and unhealthy": (
         (
-            a_gpu_node("gpu-1", a_card(0), a_card(1, healthy=False), cordoned="GPU-0"),
+            a_gpu_node("gpu-1", published_card(0), published_card(1, healthy=False), cordoned="GPU-0"),
             a_bound_pod("a", "gpu-1", {0: 8}),
             a_waiting_pod(units=7),
         ),
@@ -202,7 +202,7 @@ Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), 
 """,
     ),
     "another unit": (
-        (a_node("gpu-1", cards(a_card(0), unit_mib=512)), a_waiting_pod()),
+        (a_node("gpu-1", cards_annotation(published_card(0), unit_mib=512)), a_waiting_pod()),
         """\
 Pod default/w is pending and asks 8 units (8 GiB) on one card.
 
@@ -248,7 +248,11 @@ Next: no node shares GPU memory (aliyun.com/gpu-mem): see that the agent runs on
     ),
     # its 8 count on both cards: 7 free on each
     "a pod without a record is in the way": (
-        (a_gpu_node("gpu-1", a_card(0), a_card(1)), a_bound_pod("stray", "gpu-1", units=8), a_waiting_pod(units=8)),
+        (
+            a_gpu_node("gpu-1", published_card(0), published_card(1)),
+            a_bound_pod("stray", "gpu-1", units=8),
+            a_waiting_pod(units=8),
+        ),
         """\
 Pod default/w is pending and asks 8 units (8 GiB) on one card.
 
@@ -322,5 +326,5 @@ Next: ask at most 15 units on a card, the largest there is, or take the memory f
 async def test_a_refused_pod_is_told_what_is_missing_and_what_to_do(
     cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await explained(tmp_path, cluster) == 0
+    assert await run_explain(tmp_path, cluster) == 0
     assert capsys.readouterr().out == text

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.cli.inspect.lists import Lists, Object
+from tests.cli.inspect.lists import Object, PagedLists
 
 MEMORY, COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
 T4, V100, A100 = "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB"
@@ -14,14 +14,14 @@ DELETED = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
-class Objects:
+class GoldenCluster:
     """A cluster."""
 
     nodes: Sequence[Object]
     pods: Sequence[Object] = ()
 
-    def lists(self, page_size: int = 500) -> Lists:
-        return Lists(self.nodes, self.pods, page_size)
+    def lists(self, page_size: int = 500) -> PagedLists:
+        return PagedLists(self.nodes, self.pods, page_size)
 
 
 def a_node(
@@ -120,13 +120,13 @@ MIG = [
 ]
 LONG = "gke-inference-europe-west4-production-pool-0a1b2c3d-9zq8.c.some-company.internal"
 
-CLUSTERS: dict[str, Objects] = {
+CLUSTERS: dict[str, GoldenCluster] = {
     # The founding scenario as it was recorded, on a node of another plugin: 15 units on one card.
-    "recorded-empty": Objects([a_legacy_node(ALI, 15, 1, ip="192.168.2.167")]),
+    "recorded-empty": GoldenCluster([a_legacy_node(ALI, 15, 1, ip="192.168.2.167")]),
     # 4 + 4 = 8 of 15: 53.3 %.
-    "recorded": Objects([a_legacy_node(ALI, 15, 1, ip="192.168.2.167")], APP),
+    "recorded": GoldenCluster([a_legacy_node(ALI, 15, 1, ip="192.168.2.167")], APP),
     # GPU0 6+4=10, GPU1 4+4=8: 18 of 32, 56.25 %. The other node: 3 on no known card of 16, 18.75 %. 21 of 48: 43.75 %.
-    "gpushare": Objects(
+    "gpushare": GoldenCluster(
         [a_legacy_node("gpu-node-2", 16, 1, ip="10.0.0.12"), a_legacy_node("gpu-node-1", 32, 2, ip="10.0.0.11")],
         [
             a_pod("web-0", "gpu-node-1", 6, record=gpushare_v1(0, 6)),
@@ -136,7 +136,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # Two cards of 15: 4+5=9 on card 0 (by namespace, then name), 15 on card 1: 24 of 30, 80 %.
-    "ours": Objects(
+    "ours": GoldenCluster(
         [a_node("v", V100S, ip="10.0.0.1")],
         [
             a_pod("web", "v", 5, namespace="shop", record=ours(("GPU-v-0", 0, 5))),
@@ -146,7 +146,7 @@ CLUSTERS: dict[str, Objects] = {
     ),
     # 15+23+79=117 units; 10 on the A10, 40 on the A100: 50 of 117, 42.7 %. The other node has one card: 14.
     # 50 of 131: 38.2 %.
-    "mixed-cards": Objects(
+    "mixed-cards": GoldenCluster(
         [
             a_node("a", [a_card("a", 0, 15), a_card("a", 1, 23, model="NVIDIA A10"), a_card("a", 2, 79, model=A100)]),
             a_node("b", [a_card("b", 0, 14)], ip="10.0.0.2"),
@@ -157,7 +157,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # Instances are cards: 39+19+9=67; 30 on the first, 9 on the last: 39 of 67, 58.2 %.
-    "mig": Objects(
+    "mig": GoldenCluster(
         [a_node("m", MIG, ip="10.0.0.3")],
         [
             a_pod("a", "m", 30, record=ours(("MIG-0", 0, 30))),
@@ -165,7 +165,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # 8 on each of two cards, and 6 beside it on the second: 8+8+6=22 of 45, 48.8 %.
-    "several-cards": Objects(
+    "several-cards": GoldenCluster(
         [a_node("n", [a_card("n", index, 15) for index in range(3)], ip="10.0.0.4")],
         [
             a_pod("pair", "n", 16, labels={COUNT: "2"}, record=ours(("GPU-n-0", 0, 8), ("GPU-n-1", 1, 8))),
@@ -173,7 +173,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # Asks 4, holds all 15 of its card: 15 of 30, 50 %.
-    "whole-device": Objects(
+    "whole-device": GoldenCluster(
         [a_node("v", V100S, ip="10.0.0.1")],
         [
             a_pod(
@@ -187,7 +187,7 @@ CLUSTERS: dict[str, Objects] = {
     ),
     # Known: 12 on card 0. On no known card: 2*3=6 (two cards), 2 (damaged), 5 (its card is gone), and a whole card of at
     # most 16: 29. 41 of 31, 132.2 %. Each of them counts on both cards: 3+2+5+all of it.
-    "unknown-pods": Objects(
+    "unknown-pods": GoldenCluster(
         [a_node("n", [a_card("n", 0, 15), a_card("n", 1, 16)], ip="10.0.0.5")],
         [
             a_pod("known", "n", 12, record=ours(("GPU-n-0", 0, 12))),
@@ -198,7 +198,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # The agent says that the pod without a record has 7 on card 1: 7 of 30, 23.3 %, and nothing is unknown.
-    "observed": Objects(
+    "observed": GoldenCluster(
         [
             a_node(
                 "v",
@@ -211,7 +211,7 @@ CLUSTERS: dict[str, Objects] = {
     ),
     # A pod bound by hand where 15 of 15 are held: 18 if it is there; 15 known. And 10+8=18 of 15 on the other node.
     # a: 15+3=18 of 30, 60 %; b: 18 of 15, 120 %; 36 of 45, 80 %.
-    "overcommitted": Objects(
+    "overcommitted": GoldenCluster(
         [
             a_node("a", [a_card("a", 0, 15), a_card("a", 1, 15)], ip="10.0.0.1"),
             a_node("b", [a_card("b", 0, 15)], ip="10.0.0.2"),
@@ -224,12 +224,12 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # What a sick card holds is still held: 4 of 30, 13.3 %.
-    "unhealthy": Objects(
+    "unhealthy": GoldenCluster(
         [a_node("n", [a_card("n", 0, 15, healthy=False), a_card("n", 1, 15)], ip="10.0.0.1")],
         [a_pod("p", "n", 4, record=ours(("GPU-n-0", 0, 4)))],
     ),
     # Card 1 is cordoned, and sick too; a uuid that is not there changes nothing. 2 of 30, 6.6 %.
-    "cordoned": Objects(
+    "cordoned": GoldenCluster(
         [
             a_node(
                 "n",
@@ -243,7 +243,7 @@ CLUSTERS: dict[str, Objects] = {
     # Node a cannot be read: no card, its pod's 4 are on no known card. Node b lost what its agent observed, so 3 of its
     # 15 are unknown. Two pods and a node are no such objects, one annotation tries to move the cursor, and node d has
     # nothing but its problem. 7 of 15, 46.6 %.
-    "damaged": Objects(
+    "damaged": GoldenCluster(
         [
             a_node("a", '{"v":1,"cards":[{"uuid":"GPU-a-0","index":0,"units":"15"}]}', ip="10.0.0.1"),
             a_node("b", [a_card("b", 0, 15, model="T4\x1b[2J\n! b")], ip="10.0.0.2", observed="[]"),
@@ -259,12 +259,12 @@ CLUSTERS: dict[str, Objects] = {
     ),
     # 15109 MiB are 59 units of 256: 20 of 118, 16.9 %. The legacy node counts in the same unit: 40.
     # 20 of 158, 12.6 %.
-    "unit-256": Objects(
+    "unit-256": GoldenCluster(
         [a_node("n", UNIT_256, ip="10.0.0.1", unit_mib=256), a_legacy_node("old", 40, 1, ip="10.0.0.2")],
         [a_pod("p", "n", 20, record=ours(("GPU-n-0", 0, 20)))],
     ),
     # Most say 1024. What the node with 512 has cannot be added to it: 4 of 30, 13.3 %, and its own 6 of 29, 20.6 %.
-    "another-unit": Objects(
+    "another-unit": GoldenCluster(
         [
             a_node("a", [a_card("a", 0, 15)], ip="10.0.0.1"),
             a_node("b", [a_card("b", 0, 15)], ip="10.0.0.2"),
@@ -275,14 +275,14 @@ CLUSTERS: dict[str, Objects] = {
             a_pod("q", "c", 6, record=ours(("GPU-c-0", 0, 6))),
         ],
     ),
-    "no-gpu-nodes": Objects([a_node("cpu-1", ip="10.0.0.1")], [a_pod("web", "cpu-1", "0")]),
+    "no-gpu-nodes": GoldenCluster([a_node("cpu-1", ip="10.0.0.1")], [a_pod("web", "cpu-1", "0")]),
     # Node at has at of 15 units held, 0+1+..+11=66 of 180, 36.6 %; by name, so node-10 stands before node-2.
-    "twelve-nodes": Objects(
+    "twelve-nodes": GoldenCluster(
         [a_node(f"node-{at}", [a_card(f"node-{at}", 0, 15)], ip=f"10.0.0.{at}") for at in range(12)],
         [a_pod(f"p{at}", f"node-{at}", at, record=ours((f"GPU-node-{at}-0", 0, at))) for at in range(1, 12)],
     ),
     # 12+3=15 of 15, and nothing is cut off.
-    "long-names": Objects(
+    "long-names": GoldenCluster(
         [a_node(LONG, [a_card("l", 0, 15)], ip="fd00:1234:5678:9abc:def0:1234:5678:9abc")],
         [
             a_pod("r" * 63, LONG, 12, namespace="n" * 63, record=ours(("GPU-l-0", 0, 12))),
@@ -290,7 +290,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # A terminating pod holds its 4 until it is gone, finished ones hold nothing, one that waits holds nothing: 4 of 15.
-    "terminating-and-finished": Objects(
+    "terminating-and-finished": GoldenCluster(
         [a_node("n", [a_card("n", 0, 15)], ip="10.0.0.1")],
         [
             a_pod("leaving", "n", 4, record=ours(("GPU-n-0", 0, 4)), deletionTimestamp=DELETED),
@@ -302,7 +302,7 @@ CLUSTERS: dict[str, Objects] = {
     ),
     # Records without a size: the request counts. Sum of containers 4+1=5, of the init container 6: 6. Sidecar 2 + main
     # 4 = 6 against init 3 + sidecar 2 = 5: 6. And one pod on no card, by the same sum: max(1, 8)=8. 6+6+8=20 of 32: 62.5 %.
-    "init-containers": Objects(
+    "init-containers": GoldenCluster(
         [a_legacy_node("old", 32, 2, ip="10.0.0.1")],
         [
             a_pod("init", "old", 4, 1, record=gpushare_v1(0), init=[a_container("fetch", 6)]),
@@ -317,7 +317,7 @@ CLUSTERS: dict[str, Objects] = {
         ],
     ),
     # Cards 0 and 2: card 1 was taken out. A node whose plugin is gone still has its pod. 3+2=5 of 23, 21.7 %.
-    "card-taken-out": Objects(
+    "card-taken-out": GoldenCluster(
         [a_node("n", [a_card("n", 0, 8), a_card("n", 2, 15)], ip="10.0.0.1"), a_node("o", ip="10.0.0.2")],
         [
             a_pod("p", "n", 3, record=ours(("GPU-n-2", 2, 3))),

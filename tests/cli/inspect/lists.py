@@ -14,7 +14,7 @@ Object = dict[str, Any]  # Any: raw API objects
 
 
 @dataclass
-class Lists:
+class PagedLists:
     """A `Reader`. `expires` times a list says, after its first page, that it is too old."""
 
     nodes: Sequence[object] = ()
@@ -30,10 +30,10 @@ class Lists:
             if at and self.expires:
                 self.expires -= 1
                 raise ExpiredListError("too old")
-            yield a_page(resource, items[at : at + self.page_size])
+            yield list_page(resource, items[at : at + self.page_size])
 
 
-def a_page(resource: str, items: Sequence[object], token: str = "") -> bytes:
+def list_page(resource: str, items: Sequence[object], token: str = "") -> bytes:
     """A v1 list as the API server writes it: the items last."""
     kind = "NodeList" if resource == "nodes" else "PodList"
     metadata = {"resourceVersion": "77"} | ({"continue": token} if token else {})

@@ -18,13 +18,13 @@ KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def faults(value: object, schema: Schema, root: Schema, path: str = "$") -> Iterator[str]:
+def find_schema_faults(value: object, schema: Schema, root: Schema, path: str = "$") -> Iterator[str]:
     """What is wrong with `value`, each with its path."""
     for keyword, wanted in schema.items():
         if keyword in IGNORED:
             continue
         if keyword == "$ref":
-            yield from faults(value, root["$defs"][wanted.removeprefix("#/$defs/")], root, path)
+            yield from find_schema_faults(value, root["$defs"][wanted.removeprefix("#/$defs/")], root, path)
         elif keyword == "type":
             kinds = [wanted] if isinstance(wanted, str) else wanted
             if not any(_is_of(value, kind) for kind in kinds):
@@ -60,7 +60,7 @@ def _required(value: Any, schema: Schema, _root: Schema, path: str) -> Iterator[
 def _properties(value: Any, schema: Schema, root: Schema, path: str) -> Iterator[str]:  # noqa: ANN401 - an object, by its type
     for key, inner in schema["properties"].items():
         if key in value:
-            yield from faults(value[key], inner, root, f"{path}.{key}")
+            yield from find_schema_faults(value[key], inner, root, f"{path}.{key}")
 
 
 def _additional(value: Any, schema: Schema, _root: Schema, path: str) -> Iterator[str]:  # noqa: ANN401 - an object, by its type
@@ -69,7 +69,7 @@ def _additional(value: Any, schema: Schema, _root: Schema, path: str) -> Iterato
 
 def _items(value: Any, schema: Schema, root: Schema, path: str) -> Iterator[str]:  # noqa: ANN401 - a list, by its type
     for at, item in enumerate(value):
-        yield from faults(item, schema["items"], root, f"{path}[{at}]")
+        yield from find_schema_faults(item, schema["items"], root, f"{path}[{at}]")
 
 
 _CHECKS = {

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS, COUNT, a_card, a_legacy_node, a_node, a_pod, ours
-from tests.cli.inspect.lists import Lists, Object
-from tests.wire.clusters import a_cluster
-from tests.wire.service import PREFIX, Extender
+from tests.cli.inspect.lists import Object, PagedLists
+from tests.wire.clusters import random_cluster
+from tests.wire.service import PREFIX, InMemoryExtender
 from vrampack.cli.inspect.errors import ExpiredListError, ReadError
 from vrampack.cli.inspect.forms import build_inspection_document
 from vrampack.cli.inspect.gather import Resource, inspect_cluster, select_nodes
@@ -31,7 +31,7 @@ UNITS = {
 @pytest.mark.parametrize(("published", "want"), UNITS.values(), ids=UNITS)
 def test_the_unit_is_what_most_nodes_publish(published: Sequence[int], want: int) -> None:
     nodes = [a_node(f"n{at}", [a_card("n", 0, 9)], unit_mib=unit) for at, unit in enumerate(published)]
-    cluster = inspect_cluster(Lists([*nodes, a_legacy_node("old", 10, 1)]))
+    cluster = inspect_cluster(PagedLists([*nodes, a_legacy_node("old", 10, 1)]))
     assert cluster.unit_mib == want
     legacy = cluster.nodes[-1].node
     assert (legacy.name, legacy.unit_mib, legacy.cards[0].memory_mib) == ("old", want, 10 * want)
@@ -41,7 +41,7 @@ def test_the_unit_is_what_most_nodes_publish(published: Sequence[int], want: int
 
 
 def test_a_unit_that_is_given_wins() -> None:
-    cluster = inspect_cluster(Lists([a_node("n", [a_card("n", 0, 9)])]), unit_mib=512)
+    cluster = inspect_cluster(PagedLists([a_node("n", [a_card("n", 0, 9)])]), unit_mib=512)
     assert (cluster.unit_mib, cluster.total_units) == (512, 0)
     assert "its unit is 1024 MiB, the cluster's is 512 MiB" in cluster.nodes[0].node.problem
 
@@ -73,7 +73,7 @@ def test_a_list_that_expires_twice_is_an_error() -> None:
 
 
 def test_a_damaged_list_is_an_error_that_names_it() -> None:
-    class Broken(Lists):
+    class Broken(PagedLists):
         def read_pages(self, resource: Resource) -> list[bytes]:
             return [b'{"items":7}'] if resource == "pods" else [b'{"items":[]}']
 
@@ -99,7 +99,7 @@ UNPLACED = {
 @pytest.mark.parametrize(("pod", "want"), UNPLACED.values(), ids=UNPLACED)
 def test_a_pod_on_no_known_card_counts_once_with_all_it_may_hold(pod: Object, want: int) -> None:
     node = a_node("n", [a_card("n", index, units) for index, units in enumerate((15, 8, 15))])
-    (view,) = inspect_cluster(Lists([node], [pod])).nodes
+    (view,) = inspect_cluster(PagedLists([node], [pod])).nodes
     assert (view.unplaced_units, view.used_units) == (want, want)
 
 
@@ -107,25 +107,25 @@ def test_two_pods_of_one_name_are_two_pods() -> None:
     """One is deleted by force and its successor is already there: both still hold."""
     old, new = (a_pod("p", "n", 4) for _ in range(2))
     old["metadata"]["uid"] = "old"
-    cluster = inspect_cluster(Lists([a_legacy_node("n", 15, 1)], [old, new]))
+    cluster = inspect_cluster(PagedLists([a_legacy_node("n", 15, 1)], [old, new]))
     assert cluster.used_units == 8
 
 
 @pytest.mark.parametrize("seed", range(200))
 async def test_the_numbers_are_the_extenders_own(seed: int) -> None:
     """The same objects through the plugin's door and through the service's: one answer."""
-    objects = a_cluster(seed)
+    objects = random_cluster(seed)
     pods = [*objects.pods, objects.asking]
-    answer = (await Extender(objects.nodes, pods).get(f"{PREFIX}/inspect")).json()
-    shown = build_inspection_document(inspect_cluster(Lists(objects.nodes, pods, page_size=3), unit_mib=1024))
+    answer = (await InMemoryExtender(objects.nodes, pods).get_path(f"{PREFIX}/inspect")).json()
+    shown = build_inspection_document(inspect_cluster(PagedLists(objects.nodes, pods, page_size=3), unit_mib=1024))
     assert json.loads(json.dumps(shown["nodes"])) == answer["nodes"]
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_pod_counts_once_in_the_sums(seed: int) -> None:
-    objects = a_cluster(seed)
-    cluster = inspect_cluster(Lists(objects.nodes, objects.pods), unit_mib=1024)
+    objects = random_cluster(seed)
+    cluster = inspect_cluster(PagedLists(objects.nodes, objects.pods), unit_mib=1024)
     for view in cluster.nodes:
         placed = sum(sum(hold.units.values()) for hold in view.holds if not hold.unplaced_reason)
         assert view.used_units == placed + view.unplaced_units

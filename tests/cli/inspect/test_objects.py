@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS
-from tests.cli.inspect.lists import a_page
-from tests.wire.clusters import a_cluster
+from tests.cli.inspect.lists import list_page
+from tests.wire.clusters import random_cluster
 from vrampack.cards import keys
 from vrampack.cli.inspect.errors import DamagedObjectError
 from vrampack.cli.inspect.objects import (
@@ -148,7 +148,7 @@ def test_several_damaged_fields_are_read_alike(spoils: list[tuple[tuple[str | in
 
 @pytest.mark.parametrize("seed", range(300))
 def test_random_clusters_are_read_alike(seed: int) -> None:
-    cluster = a_cluster(seed)
+    cluster = random_cluster(seed)
     for value in (*cluster.nodes, *cluster.pods, cluster.asking):
         assert_same(value)
 
@@ -179,9 +179,9 @@ def test_a_damaged_object_is_named_as_far_as_possible(name: str, value: object) 
 
 PAGES = {
     # what the API server writes: the items last
-    "first": (a_page("pods", [{"metadata": {"name": '"items":'}}], "t1"), "t1", 1),
-    "last": (a_page("pods", [{}, {}]), "", 2),
-    "empty": (a_page("nodes", []), "", 0),
+    "first": (list_page("pods", [{"metadata": {"name": '"items":'}}], "t1"), "t1", 1),
+    "last": (list_page("pods", [{}, {}]), "", 2),
+    "empty": (list_page("nodes", []), "", 0),
     "items first": (b'{"items":[{}],"metadata":{"continue":"t2"}}', "t2", 1),
     "null items": (b'{"metadata":{"continue":""},"items":null}', "", 0),
     "spaced": (b'{ "metadata" : {"continue":"t3"} ,\n "items" : [ {} ] }', "t3", 1),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inspect import fake_kubectl
-from tests.cli.inspect.clusters import CLUSTERS, Objects
+from tests.cli.inspect.clusters import CLUSTERS, GoldenCluster
 from vrampack.cli import plugin
 from vrampack.cli.inspect.kubectl import SWITCHES, VALUE_FLAGS
 from vrampack.cli.version import VERSION
@@ -36,13 +36,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True)
-class Site:
+class PluginSite:
     """A folder on PATH with a kubectl in it, and the plugin."""
 
     folder: Path
     plugin: Path
 
-    def serve(self, objects: Objects) -> None:
+    def serve(self, objects: GoldenCluster) -> None:
         for kind, items in (("nodes", objects.nodes), ("pods", objects.pods)):
             (self.folder / f"{kind}.json").write_text(json.dumps(items))
 
@@ -67,17 +67,17 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, built: Path) -> Site:
+def site(tmp_path: Path, built: Path) -> PluginSite:
     kubectl = tmp_path / "kubectl"
     kubectl.write_text(f'#!/bin/sh\nexec {sys.executable} -S {fake_kubectl.__file__} {tmp_path} "$@"\n')
     kubectl.chmod(0o755)
-    made = Site(tmp_path, built)
+    made = PluginSite(tmp_path, built)
     made.serve(CLUSTERS["recorded"])
     return made
 
 
 @pytest.mark.parametrize("name", ["recorded", "unknown-pods", "damaged", "no-gpu-nodes"])
-def test_it_prints_the_golden_bytes(site: Site, name: str) -> None:
+def test_it_prints_the_golden_bytes(site: PluginSite, name: str) -> None:
     site.serve(CLUSTERS[name])
     for suffix, flags in FLAGS.items():
         path = GOLDEN / f"{name}.{suffix}"
@@ -86,7 +86,7 @@ def test_it_prints_the_golden_bytes(site: Site, name: str) -> None:
             assert (done.returncode, done.stdout, done.stderr) == (0, path.read_text(), "")
 
 
-def test_it_needs_nothing_but_the_standard_library(site: Site) -> None:
+def test_it_needs_nothing_but_the_standard_library(site: PluginSite) -> None:
     """Isolated, and without the folder where packages are installed."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", site.plugin, "-o", "yaml"],
@@ -101,7 +101,7 @@ def test_it_needs_nothing_but_the_standard_library(site: Site) -> None:
     assert done.stdout.startswith("apiVersion: vrampack.dev/v1\nkind: Inspection\n")
 
 
-def test_many_pages_are_one_list(site: Site) -> None:
+def test_many_pages_are_one_list(site: PluginSite) -> None:
     """12 nodes in pages of 5 are 3 calls, 11 pods are 3 more; each asks on from where the last one ended."""
     site.serve(CLUSTERS["twelve-nodes"])
     (site.folder / "limit").write_text("5")
@@ -111,7 +111,7 @@ def test_many_pages_are_one_list(site: Site) -> None:
     assert [path.partition("continue=")[2] for path in paths] == ["", "5", "10"] * 2
 
 
-def test_pods_that_hold_nothing_are_not_even_sent(site: Site) -> None:
+def test_pods_that_hold_nothing_are_not_even_sent(site: PluginSite) -> None:
     site.serve(CLUSTERS["terminating-and-finished"])
     assert site.run("-d").stdout == (GOLDEN / "terminating-and-finished.details.txt").read_text()
     _, pods = (call[-1] for call in site.calls())
@@ -122,7 +122,7 @@ def test_pods_that_hold_nothing_are_not_even_sent(site: Site) -> None:
     assert [pod["metadata"]["name"] for pod in served["items"]] == ["leaving", "done", "elsewhere"]
 
 
-def test_a_list_that_expires_half_way_is_read_anew(site: Site) -> None:
+def test_a_list_that_expires_half_way_is_read_anew(site: PluginSite) -> None:
     site.serve(CLUSTERS["twelve-nodes"])
     (site.folder / "limit").write_text("5")
     (site.folder / "fault").write_text("expired-once")
@@ -137,13 +137,13 @@ def test_a_list_that_expires_half_way_is_read_anew(site: Site) -> None:
 
 
 @pytest.mark.parametrize("flag", VALUE_FLAGS)
-def test_every_flag_of_kubectl_is_handed_on(site: Site, flag: str) -> None:
+def test_every_flag_of_kubectl_is_handed_on(site: PluginSite, flag: str) -> None:
     for given in ([f"{flag}=a b"], [flag, "a b"]):
         assert site.run(*given, "-d").returncode == 0
     assert [call[:-3] for call in site.calls()] == [[f"{flag}=a b"]] * 4
 
 
-def test_flags_keep_their_order_and_their_number(site: Site) -> None:
+def test_flags_keep_their_order_and_their_number(site: PluginSite) -> None:
     given = ["-s", "https://x", "--as=u", "--as-group=a", "--as-group", "b", "-v=6", "--context=c"]
     assert site.run("cn-hangzhou.192.168.2.167", *given, "-d").returncode == 0
     want = ["--server=https://x", "--as=u", "--as-group=a", "--as-group=b", "--v=6", "--context=c"]
@@ -152,13 +152,13 @@ def test_flags_keep_their_order_and_their_number(site: Site) -> None:
 
 @pytest.mark.parametrize("flag", SWITCHES)
 @pytest.mark.parametrize("value", ["", "=true", "=false"])
-def test_a_switch_does_not_swallow_a_node_name(site: Site, flag: str, value: str) -> None:
+def test_a_switch_does_not_swallow_a_node_name(site: PluginSite, flag: str, value: str) -> None:
     done = site.run(flag + value, "cn-hangzhou.192.168.2.167")
     assert (done.returncode, done.stdout) == (0, (GOLDEN / "recorded.summary.txt").read_text())
     assert [call[:-3] for call in site.calls()] == [[flag + value]] * 2
 
 
-def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: Site) -> None:
+def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: PluginSite) -> None:
     said = 'Error from server (Forbidden): nodes is forbidden: User "eve" cannot list resource "nodes"'
     (site.folder / "fault").write_text(said)
     done = site.run()
@@ -168,7 +168,7 @@ def test_what_kubectl_says_is_shown_and_a_missing_right_is_named(site: Site) -> 
     assert ours.startswith("kubectl inspect cgpu: the right to list nodes in the whole cluster is missing")
 
 
-def test_any_other_failure_of_kubectl_is_a_no(site: Site) -> None:
+def test_any_other_failure_of_kubectl_is_a_no(site: PluginSite) -> None:
     (site.folder / "fault").write_text("error: context was not found for specified context: nope")
     done = site.run("--context", "nope")
     assert (done.returncode, done.stdout) == (1, "")
@@ -177,7 +177,7 @@ def test_any_other_failure_of_kubectl_is_a_no(site: Site) -> None:
     )
 
 
-def test_no_kubectl_is_said(site: Site) -> None:
+def test_no_kubectl_is_said(site: PluginSite) -> None:
     (site.folder / "kubectl").unlink()
     done = site.run(PATH=f"{Path(sys.executable).parent}")
     assert (done.returncode, done.stdout) == (1, "")
@@ -186,19 +186,19 @@ def test_no_kubectl_is_said(site: Site) -> None:
     )
 
 
-def test_another_kubectl_can_be_named(site: Site) -> None:
+def test_another_kubectl_can_be_named(site: PluginSite) -> None:
     (site.folder / "kubectl").rename(site.folder / "oc")
     assert site.run(KUBECTL=str(site.folder / "oc")).returncode == 0
 
 
-def test_an_answer_that_is_no_list_is_an_error(site: Site) -> None:
+def test_an_answer_that_is_no_list_is_an_error(site: PluginSite) -> None:
     (site.folder / "kubectl").write_text("#!/bin/sh\necho '<html>log in first</html>'\n")
     done = site.run()
     assert (done.returncode, done.stdout) == (1, "")
     assert "the list of nodes cannot be read: not JSON" in done.stderr
 
 
-def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: Site) -> None:
+def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: PluginSite) -> None:
     site.serve(CLUSTERS["gpushare"])
     done = site.run("nope", "gpu-node-2", "nope")
     assert done.returncode == 1
@@ -211,7 +211,7 @@ def test_a_node_that_is_not_there_is_a_no_beside_those_that_are(site: Site) -> N
     assert (done.returncode, json.loads(done.stdout)["nodes"]) == (1, [])
 
 
-def test_a_node_without_gpu_memory_is_told_from_none(site: Site) -> None:
+def test_a_node_without_gpu_memory_is_told_from_none(site: PluginSite) -> None:
     site.serve(CLUSTERS["no-gpu-nodes"])
     done = site.run("cpu-1")
     assert (done.returncode, done.stdout) == (1, "")
@@ -229,19 +229,19 @@ MISUSE = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), MISUSE.values(), ids=MISUSE)
-def test_misuse_exits_2_and_calls_nobody(site: Site, arguments: Sequence[str], said: str) -> None:
+def test_misuse_exits_2_and_calls_nobody(site: PluginSite, arguments: Sequence[str], said: str) -> None:
     done = site.run(*arguments)
     assert (done.returncode, done.stdout, site.calls()) == (2, "", [])
     assert said in done.stderr
 
 
-def test_it_answers_to_the_name_it_is_called_by(site: Site, built: Path) -> None:
+def test_it_answers_to_the_name_it_is_called_by(site: PluginSite, built: Path) -> None:
     other = site.folder / "kubectl-inspect-gpushare"
     other.symlink_to(built)
     for name, path in (("cgpu", built), ("gpushare", other)):
-        done = Site(site.folder, path).run("--version")
+        done = PluginSite(site.folder, path).run("--version")
         assert (done.returncode, done.stdout) == (0, f"kubectl inspect {name} {VERSION}\n")
-    assert Site(site.folder, other).run().stdout == site.run().stdout
+    assert PluginSite(site.folder, other).run().stdout == site.run().stdout
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_it_answers_to_the_name_it_is_called_by(site: Site, built: Path) -> None
     [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
     ids=["terminal", "NO_COLOR", "dumb"],
 )
-def test_colour_is_for_terminals_that_want_it(site: Site, environment: dict[str, str], is_red: bool) -> None:  # noqa: FBT001 - a table
+def test_colour_is_for_terminals_that_want_it(site: PluginSite, environment: dict[str, str], is_red: bool) -> None:  # noqa: FBT001 - a table
     site.serve(CLUSTERS["unhealthy"])
     master, slave = pty.openpty()
     with subprocess.Popen([site.plugin], env=site.environment(**environment), cwd=site.folder, stdout=slave) as running:
@@ -263,7 +263,7 @@ def test_colour_is_for_terminals_that_want_it(site: Site, environment: dict[str,
     assert (b"\x1b" in shown) is is_red
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(site: Site) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error(site: PluginSite) -> None:
     """The pipe is closed before anything is written, as `| head` may do: no traceback, no complaint."""
     with subprocess.Popen(
         [site.plugin], env=site.environment(), cwd=site.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -275,7 +275,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(site: Site) -> None:
     assert (running.returncode, said) == (0, b"")
 
 
-def test_an_old_python_is_told_what_is_needed(site: Site) -> None:
+def test_an_old_python_is_told_what_is_needed(site: PluginSite) -> None:
     """3.11 cannot become older, so it is told that it is; up to there the file is what 3.6 can read."""
     with zipfile.ZipFile(site.plugin) as archive:
         main = archive.read("__main__.py").decode()
@@ -316,7 +316,7 @@ def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "usage: python -m vrampack.cli.plugin FILE\n"
 
 
-def test_it_starts_fast(site: Site) -> None:
+def test_it_starts_fast(site: PluginSite) -> None:
     """Beyond a Python that does nothing, in CPU time: others use the machine too. Nothing here waits for a disk or a line."""
     (site.folder / "kubectl").write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
     bare = min(_cpu_seconds(site, ["python3", "-c", "pass"]) for _ in range(3))
@@ -324,7 +324,7 @@ def test_it_starts_fast(site: Site) -> None:
     assert ours - bare < MORE_THAN_A_BARE_PYTHON_SECONDS
 
 
-def _cpu_seconds(site: Site, command: list[str]) -> float:
+def _cpu_seconds(site: PluginSite, command: list[str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=site.environment(), cwd=site.folder, stdout=subprocess.DEVNULL, timeout=60, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.inspect.clusters import CLUSTERS
-from tests.fakes.proxy import Proxy
+from tests.fakes.proxy import FaultProxy
 from vrampack.cli import reading
 from vrampack.cli.version import VERSION
 from vrampack.simulator.apiserver import ApiServer
@@ -30,9 +30,9 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def proxy(api: ApiServer) -> AsyncIterator[Proxy]:
+async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
     """In front of it, and can be told to fail."""
-    async with Proxy(int(api.url.rpartition(":")[2])) as between:
+    async with FaultProxy(int(api.url.rpartition(":")[2])) as between:
         yield between
 
 
@@ -86,7 +86,7 @@ async def test_inside_a_pod_its_account_is_used(
 
 
 async def test_a_list_that_expires_half_way_is_read_anew(
-    proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PAGE_SIZE", 5)
     kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
@@ -95,7 +95,9 @@ async def test_a_list_that_expires_half_way_is_read_anew(
     assert capsys.readouterr().out == (GOLDEN / "twelve-nodes.summary.txt").read_text()
 
 
-async def test_a_refusal_and_silence_are_a_no(proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_refusal_and_silence_are_a_no(
+    proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
     proxy.when("GET", r"/pods").answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
     assert await inspect("--kubeconfig", kubeconfig) == 1

@@ -10,9 +10,9 @@ from typing import Any, get_args
 import pytest
 
 from tests.cli.inspect.clusters import CLUSTERS
-from tests.cli.inspect.lists import Lists
-from tests.cli.inspect.schema import faults
-from tests.wire.clusters import a_cluster
+from tests.cli.inspect.lists import PagedLists
+from tests.cli.inspect.schema import find_schema_faults
+from tests.wire.clusters import random_cluster
 from vrampack.cards.holding import HoldState
 from vrampack.cli.inspect.forms import build_inspection_document
 from vrampack.cli.inspect.gather import inspect_cluster
@@ -27,14 +27,14 @@ def an_answer(name: str) -> Any:  # noqa: ANN401 - any JSON value
 
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_golden_clusters_follow_the_schema(name: str) -> None:
-    assert list(faults(an_answer(name), SCHEMA, SCHEMA)) == []
+    assert list(find_schema_faults(an_answer(name), SCHEMA, SCHEMA)) == []
 
 
 @pytest.mark.parametrize("seed", range(100))
 def test_random_clusters_follow_the_schema(seed: int) -> None:
-    objects = a_cluster(seed)
-    answer = json.loads(json.dumps(build_inspection_document(inspect_cluster(Lists(objects.nodes, objects.pods)))))
-    assert list(faults(answer, SCHEMA, SCHEMA)) == []
+    objects = random_cluster(seed)
+    answer = json.loads(json.dumps(build_inspection_document(inspect_cluster(PagedLists(objects.nodes, objects.pods)))))
+    assert list(find_schema_faults(answer, SCHEMA, SCHEMA)) == []
 
 
 def test_the_schema_knows_every_state() -> None:
@@ -59,11 +59,11 @@ def test_the_schema_is_strict(path: tuple[str | int, ...], value: object, want: 
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
-    (fault,) = faults(spoiled, SCHEMA, SCHEMA)
+    (fault,) = find_schema_faults(spoiled, SCHEMA, SCHEMA)
     assert fault.startswith(want)
 
 
 def test_no_field_may_be_missing() -> None:
     answer = an_answer("unknown-pods")
     del answer["nodes"][0]["devs"][0]["heldGPU"]
-    assert list(faults(answer, SCHEMA, SCHEMA)) == ["$.nodes[0].devs[0].heldGPU: missing"]
+    assert list(find_schema_faults(answer, SCHEMA, SCHEMA)) == ["$.nodes[0].devs[0].heldGPU: missing"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.limits.kmod.played import PlayedModule
+from tests.agent.limits.kmod.played import SimulatedKmod
 from vrampack.agent.shown import LimitsStatus, ModuleStatus
 from vrampack.cli.shim.main import command_module
 from vrampack.cli.shim.render import format_table
@@ -15,8 +15,8 @@ Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def module() -> PlayedModule:
-    made = PlayedModule()
+def module() -> SimulatedKmod:
+    made = SimulatedKmod()
     for at, name in enumerate(("pod-a.main", "pod-b", "idle")):
         made.write_file("inst_ctl", f"add {name} cgroup={at + 1} 0=1")
     made.commands.clear()
@@ -24,18 +24,18 @@ def module() -> PlayedModule:
 
 
 @pytest.mark.parametrize("action", ["detach", "attach"])
-def test_the_module_is_told(module: PlayedModule, action: str, capsys: Said) -> None:
-    assert command_module(action, module.nodes) == 0
+def test_the_module_is_told(module: SimulatedKmod, action: str, capsys: Said) -> None:
+    assert command_module(action, module.open_nodes) == 0
     assert module.commands == [action]
     assert capsys.readouterr().out == f"{action}ed\n"
 
 
-def test_files_that_are_open_are_counted_and_named(module: PlayedModule, capsys: Said) -> None:
+def test_files_that_are_open_are_counted_and_named(module: SimulatedKmod, capsys: Said) -> None:
     """It is detached; the driver cannot be unloaded while they are."""
-    module.uses("pod-a.main", 0, 10, pid=813)
-    module.uses("pod-a.main", 0, 20, pid=812)
+    module.set_usage("pod-a.main", 0, 10, pid=813)
+    module.set_usage("pod-a.main", 0, 20, pid=812)
     module.instances["pod-b"].files = 2
-    assert command_module("detach", module.nodes) == 1
+    assert command_module("detach", module.open_nodes) == 1
     assert not module.is_attached
     assert capsys.readouterr().err == (
         "vrampack: detached, but the driver cannot be unloaded yet: "
@@ -43,15 +43,15 @@ def test_files_that_are_open_are_counted_and_named(module: PlayedModule, capsys:
     )
 
 
-def unloaded(module: PlayedModule) -> None:
+def unloaded(module: SimulatedKmod) -> None:
     module.is_loaded = False
 
 
-def forbidden(module: PlayedModule) -> None:
+def forbidden(module: SimulatedKmod) -> None:
     module.is_forbidden = True
 
 
-REFUSED: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
+REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
     "no module": (unloaded, "/proc/cgpu_km is not there: load the kernel module, modprobe vrampack"),
     "no permission": (forbidden, "detach: /proc/cgpu_km/inst_ctl: not permitted by the node's profiles"),
 }
@@ -59,10 +59,10 @@ REFUSED: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
 
 @pytest.mark.parametrize(("make", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_stands_in_the_way_is_said(
-    module: PlayedModule, make: Callable[[PlayedModule], None], why: str, capsys: Said
+    module: SimulatedKmod, make: Callable[[SimulatedKmod], None], why: str, capsys: Said
 ) -> None:
     make(module)
-    assert command_module("detach", module.nodes) == 1
+    assert command_module("detach", module.open_nodes) == 1
     assert f"vrampack: {why}" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import fingerprint, made_once
+from tests.built import build_once, fingerprint_of
 
 SERVER = Path(__file__).parent / "server"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -45,7 +45,7 @@ STATIC = {
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class FakeDriverPrograms:
     """One folder of programs. The static ones also run where there is no C library, or another one."""
 
     folder: Path
@@ -83,14 +83,16 @@ class Built:
         return self.folder / "nvidia-smi-static"
 
 
-def build(folder: Path) -> Built:
+def build_fake_driver(folder: Path) -> FakeDriverPrograms:
     """All of them, in a folder below `folder` that is made once per source."""
-    return Built(made_once(folder / f"driver-{_fingerprint()}", lambda fresh: _compile_all(Built(fresh))))
+    return FakeDriverPrograms(
+        build_once(folder / f"driver-{_fingerprint()}", lambda fresh: _compile_all(FakeDriverPrograms(fresh)))
+    )
 
 
 def build_static(folder: Path) -> Path:
     """The folder of all programs in `STATIC`, below `folder`, made once per source."""
-    return made_once(folder / f"static-{_fingerprint()}", _compile_static)
+    return build_once(folder / f"static-{_fingerprint()}", _compile_static)
 
 
 def build_server(into: Path, *, sources: Path = SERVER, flags: Sequence[str] = ()) -> None:
@@ -112,7 +114,7 @@ def altered_sources(folder: Path, changes: Mapping[str, tuple[str, str]]) -> Pat
     return folder
 
 
-def _compile_all(built: Built) -> None:
+def _compile_all(built: FakeDriverPrograms) -> None:
     build_server(built.server)
     build_server(built.sanitized_server, flags=GUARDS)
     app, smi, race, ring = ([PROGRAMS / name for name in names] for names in (APP, SMI, RACE, RING))
@@ -135,8 +137,8 @@ def _compile(into: Path, sources: Sequence[Path], flags: Sequence[str]) -> None:
 
 
 def _fingerprint() -> str:
-    return fingerprint(*sorted([*SERVER.iterdir(), *PROGRAMS.iterdir(), Path(__file__)]))
+    return fingerprint_of(*sorted([*SERVER.iterdir(), *PROGRAMS.iterdir(), Path(__file__)]))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{build(Path(sys.argv[1])).folder}\n")
+    sys.stdout.write(f"{build_fake_driver(Path(sys.argv[1])).folder}\n")

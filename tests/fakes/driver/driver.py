@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import FakeNvmlMachine
 
 MNT_DETACH = 2
 MIB = 1024 * 1024
@@ -27,7 +27,7 @@ class FakeCard:
 
 
 @dataclass(frozen=True, slots=True)
-class CardState:
+class FakeCardState:
     """What the driver itself has given out of one card, by everyone's process."""
 
     uuid: str
@@ -39,15 +39,15 @@ class CardState:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverState:
-    cards: tuple[CardState, ...]
+class FakeDriverState:
+    cards: tuple[FakeCardState, ...]
     files: int
     clients: int
     objects: int
     refused: int
     calls: int
 
-    def card(self, uuid: str) -> CardState:
+    def card(self, uuid: str) -> FakeCardState:
         return next(card for card in self.cards if card.uuid == uuid)
 
 
@@ -133,19 +133,19 @@ class FakeDriver:
         """None while it serves. Anything but 0 is a crash, or a sanitizer's complaint."""
         return self._running().poll()
 
-    def state(self) -> DriverState:
+    def state(self) -> FakeDriverState:
         return parse_state((self.folder / "state").read_text())
 
     def refuse(self, *, status: int, times: int = 1) -> None:
         """The next so many allocations of memory end in that status, whatever room there is."""
         (self.folder / "refuse").write_text(f"{status:x} {times}\n")
 
-    def show_to(self, machine: Machine) -> None:
+    def show_to(self, machine: FakeNvmlMachine) -> None:
         """NVML's stub reports the processes that hold memory here, in whole MiB."""
-        machine.ends_processes()
+        machine.clear_processes()
         for card in self.state().cards:
             for pid, held in card.by_process.items():
-                machine.runs_process(card.uuid, pid, held // MIB)
+                machine.add_process(card.uuid, pid, held // MIB)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -153,7 +153,7 @@ class FakeDriver:
         return self._process
 
 
-def parse_state(text: str) -> DriverState:
+def parse_state(text: str) -> FakeDriverState:
     """The text of the file `state`: `card UUID MINOR TOTAL USED PEAK`, `process UUID PID BYTES`, `counts NAME=N...`."""
     rows = [line.split() for line in text.splitlines()]
     held: dict[str, dict[int, int]] = {}
@@ -161,14 +161,14 @@ def parse_state(text: str) -> DriverState:
         if row[0] == "process":
             held.setdefault(row[1], {})[int(row[2])] = int(row[3])
     cards = tuple(
-        CardState(row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), held.get(row[1], {}))
+        FakeCardState(row[1], int(row[2]), int(row[3]), int(row[4]), int(row[5]), held.get(row[1], {}))
         for row in rows
         if row[0] == "card"
     )
     counts = {
         name: int(value) for row in rows if row[0] == "counts" for name, value in (word.split("=") for word in row[1:])
     }
-    return DriverState(cards, **counts)
+    return FakeDriverState(cards, **counts)
 
 
 def _unmount(folder: Path) -> None:

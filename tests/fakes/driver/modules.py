@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import fingerprint, made_once
+from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.build import SERVER
 
 KERNEL = Path(__file__).parent / "kernel"
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Modules:
+class FakeDriverModules:
     """To be loaded in this order, unloaded in the other."""
 
     folder: Path
@@ -38,10 +38,10 @@ class Modules:
 
 def build_modules(
     folder: Path, kernel_build: Path, version: str = VERSION, *, arguments: Sequence[str] = ()
-) -> Modules:
+) -> FakeDriverModules:
     """Of that version, which decides on the devices too: one for all minors before 545. `arguments` are make's own."""
     made = folder / f"nvidia-{version}-{_fingerprint(kernel_build, arguments)}"
-    return Modules(made_once(made, lambda fresh: _make(fresh, kernel_build, version, arguments)))
+    return FakeDriverModules(build_once(made, lambda fresh: _make(fresh, kernel_build, version, arguments)))
 
 
 def _copied(sources: Path) -> Path:
@@ -77,4 +77,4 @@ def _make(fresh: Path, kernel_build: Path, version: str, arguments: Sequence[str
 def _fingerprint(kernel_build: Path, arguments: Sequence[str]) -> str:
     paths = sorted(path for path in (*KERNEL.rglob("*"), *SERVER.iterdir(), Path(__file__)) if path.is_file())
     config = [kernel_build / name for name in (".config", "Module.symvers")]
-    return fingerprint(*paths, *config, str(kernel_build.resolve()), *arguments)
+    return fingerprint_of(*paths, *config, str(kernel_build.resolve()), *arguments)

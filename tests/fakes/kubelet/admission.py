@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from random import Random
 
-from tests.fakes.kubelet.books import Books, Held
-from tests.fakes.kubelet.endpoints import Endpoint
+from tests.fakes.kubelet.books import AllocatedDevices, DeviceCheckpoint
+from tests.fakes.kubelet.endpoints import PluginEndpoint
 from tests.fakes.kubelet.errors import DeviceError
-from tests.fakes.kubelet.pods import Container, Pod
+from tests.fakes.kubelet.pods import KubeletContainer, KubeletPod
 
 Reusable = dict[str, set[str]]
 
 
-class Admission:
+class FakeAdmission:
     """One life of kubelet's device allocation. Only one pod is admitted at a time."""
 
     def __init__(
         self,
-        books: Books,
-        endpoints: dict[str, Endpoint],
+        books: DeviceCheckpoint,
+        endpoints: dict[str, PluginEndpoint],
         random: Random,
         *,
         active: Callable[[], Collection[str]],
@@ -38,7 +38,7 @@ class Admission:
         self.is_ready = False
         """All sources of pods were read: until then pods that are gone keep their ids, and running containers pass."""
 
-    async def allocate(self, pod: Pod, container: Container) -> None:
+    async def allocate(self, pod: KubeletPod, container: KubeletContainer) -> None:
         """Give `container` its devices; containers come in the pod's order. Ids of init containers are used again."""
         reusable = self._reusable.get(pod.uid, {})
         self._reusable = {pod.uid: reusable}
@@ -56,7 +56,7 @@ class Admission:
             self._books.forget_all_but(self._active())
 
     async def _allocate(
-        self, pod: Pod, container: Container, resource: str, needed: int, reusable: Collection[str]
+        self, pod: KubeletPod, container: KubeletContainer, resource: str, needed: int, reusable: Collection[str]
     ) -> None:
         ids = await self._choose(pod, container, resource, needed, reusable)
         if not ids:
@@ -64,13 +64,13 @@ class Admission:
         try:
             answer = await self._endpoint(resource).allocate(self._shuffled(ids))
         except DeviceError:
-            self._books.count_anew()
+            self._books.recount()
             raise
-        self._books.hold(pod.uid, container.name, resource, Held(frozenset(ids), answer))
+        self._books.allocate_devices(pod.uid, container.name, resource, AllocatedDevices(frozenset(ids), answer))
         self._checkpoint()
 
     async def _choose(
-        self, pod: Pod, container: Container, resource: str, needed: int, reusable: Collection[str]
+        self, pod: KubeletPod, container: KubeletContainer, resource: str, needed: int, reusable: Collection[str]
     ) -> set[str]:
         """Empty: nothing is to be allocated, the container has its devices or is running with them."""
         held = self._books.held_by(pod.uid, container.name).get(resource)
@@ -132,7 +132,7 @@ class Admission:
         except DeviceError as error:
             raise DeviceError(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
 
-    def _endpoint(self, resource: str) -> Endpoint:
+    def _endpoint(self, resource: str) -> PluginEndpoint:
         if resource not in self._endpoints:
             raise DeviceError(f"unknown Device Plugin {resource}")
         return self._endpoints[resource]

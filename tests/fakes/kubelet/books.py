@@ -18,18 +18,18 @@ NO_NUMA = "-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AllocatedDevices:
     """Device ids of one resource that a container has, and what the plugin answered when it got them."""
 
     ids: frozenset[str]
     answer: wire.ContainerAllocateResponse
 
 
-Resources = dict[str, Held]
+Resources = dict[str, AllocatedDevices]
 
 
 @dataclass(slots=True)
-class Books:
+class DeviceCheckpoint:
     """Everything by resource name; `held` by pod uid and container name."""
 
     healthy: dict[str, set[str]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Books:
         self.healthy[resource] = set()
         self.unhealthy[resource] = self.unhealthy.get(resource, set()) | gone
 
-    def drop(self, resource: str) -> None:
+    def drop_resource(self, resource: str) -> None:
         """The grace period of a stopped plugin is over: the resource leaves the node."""
         self.healthy.pop(resource, None)
         self.unhealthy.pop(resource, None)
@@ -56,7 +56,7 @@ class Books:
         """False: kubelet takes it for a resource that devices have nothing to do with."""
         return resource in self.healthy or resource in self.taken
 
-    def hold(self, uid: str, container: str, resource: str, held: Held) -> None:
+    def allocate_devices(self, uid: str, container: str, resource: str, held: AllocatedDevices) -> None:
         self.held.setdefault(uid, {}).setdefault(container, {})[resource] = held
 
     def held_by(self, uid: str, container: str) -> Resources:
@@ -68,9 +68,9 @@ class Books:
         for uid in gone:
             del self.held[uid]
         if gone:
-            self.count_anew()
+            self.recount()
 
-    def count_anew(self) -> None:
+    def recount(self) -> None:
         self.taken = {}
         for _, _, resource, held in self._entries():
             self.taken.setdefault(resource, set()).update(held.ids)
@@ -91,24 +91,24 @@ class Books:
         body = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 0}
         path.write_text(json.dumps(body))
 
-    def _entries(self) -> Iterator[tuple[str, str, str, Held]]:
+    def _entries(self) -> Iterator[tuple[str, str, str, AllocatedDevices]]:
         for uid, containers in self.held.items():
             for container, resources in containers.items():
                 for resource, held in resources.items():
                     yield uid, container, resource, held
 
 
-def read_books(path: Path) -> Books:
+def read_checkpoint(path: Path) -> DeviceCheckpoint:
     """What a kubelet that starts knows: who has which ids, and resources without a single device."""
-    books = Books()
+    books = DeviceCheckpoint()
     if not path.exists():
         return books
     body = json.loads(path.read_text())["Data"]
     for entry in body["PodDeviceEntries"]:
         answer = wire.ContainerAllocateResponse.FromString(base64.b64decode(entry["AllocResp"]))
-        held = Held(frozenset(entry["DeviceIDs"][NO_NUMA]), answer)
-        books.hold(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], held)
-    books.count_anew()
+        held = AllocatedDevices(frozenset(entry["DeviceIDs"][NO_NUMA]), answer)
+        books.allocate_devices(entry["PodUID"], entry["ContainerName"], entry["ResourceName"], held)
+    books.recount()
     for resource in body["RegisteredDevices"]:
         books.healthy[resource], books.unhealthy[resource] = set(), set()
     return books

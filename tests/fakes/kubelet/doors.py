@@ -16,7 +16,7 @@ class Aborting(Protocol):
 
 
 @dataclass(slots=True)
-class Door:
+class FaultPoint:
     """One door on kubelet's side of a call."""
 
     _open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,12 +54,12 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class FaultPoints:
     """The doors of one kubelet; they outlive its restarts."""
 
-    register: Door = field(default_factory=Door)
+    register: FaultPoint = field(default_factory=FaultPoint)
     """Before kubelet does anything about a registration."""
-    register_answer: Door = field(default_factory=Door)
+    register_answer: FaultPoint = field(default_factory=FaultPoint)
     """After kubelet has connected to the plugin, before Register is answered."""
-    list_pods: Door = field(default_factory=Door)
+    list_pods: FaultPoint = field(default_factory=FaultPoint)
     """Before pod-resources List looks at anything."""

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import grpc
 
-from tests.fakes.kubelet.errors import DeviceError, KilledError, said_by
-from tests.fakes.kubelet.history import Call
+from tests.fakes.kubelet.errors import DeviceError, KilledError, describe_error
+from tests.fakes.kubelet.history import PluginCall
 from vrampack.agent.kubelet import deviceplugin_pb2 as wire
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 
@@ -35,7 +35,7 @@ class Timeouts:
     pre_start_seconds: float = 30
 
 
-class Connection:
+class PluginConnection:
     """A dialled plugin, from Register to the end of its stream."""
 
     def __init__(self, resource: str, path: Path) -> None:
@@ -68,7 +68,7 @@ class Connection:
                     receive(answer.devices)
             self.ended = "EOF"
         except grpc.aio.AioRpcError as error:
-            self.ended = said_by(error)
+            self.ended = describe_error(error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
@@ -79,15 +79,15 @@ class Connection:
         await self._channel.close()
 
 
-class Endpoint:
+class PluginEndpoint:
     """Where calls about a resource go at present."""
 
     def __init__(
         self,
         resource: str,
-        calls: list[Call],
+        calls: list[PluginCall],
         *,
-        connection: Connection | None = None,
+        connection: PluginConnection | None = None,
         options: wire.DevicePluginOptions | None = None,
     ) -> None:
         self.resource = resource
@@ -120,7 +120,7 @@ class Endpoint:
     def _stub(self) -> DevicePluginStub:
         return self._connected().plugin
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> PluginConnection:
         if self.is_stopped or self.connection is None:
             raise DeviceError(f"endpoint {self.resource} has been stopped")
         return self.connection
@@ -132,7 +132,7 @@ class Endpoint:
             answer = await call
             error_text = ""
         except grpc.aio.AioRpcError as error:
-            error_text = said_by(error)
+            error_text = describe_error(error)
             raise DeviceError(error_text) from error
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) and task.cancelling():
@@ -143,5 +143,5 @@ class Endpoint:
             raise DeviceError(error_text) from error
         finally:
             seconds = time.perf_counter() - begun
-            self._calls.append(Call(method, connection.path.name, tuple(ids), seconds, error_text))
+            self._calls.append(PluginCall(method, connection.path.name, tuple(ids), seconds, error_text))
         return answer

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 
 from tests.fakes.kubelet.errors import DeviceError
-from tests.fakes.kubelet.pods import Container, Json
+from tests.fakes.kubelet.pods import Json, KubeletContainer
 
 SUBSCRIPTED = re.compile(r"^(metadata\.(?:annotations|labels))\['(.*)'\]$")
 VARIABLE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 
-def environment(spec: Json, container: Container) -> dict[str, str]:
+def resolve_environment(spec: Json, container: KubeletContainer) -> dict[str, str]:
     """The variables of `container` in the pod `spec`; a later entry of the same name wins."""
     made: dict[str, str] = {}
     for entry in container.env:

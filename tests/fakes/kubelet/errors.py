@@ -13,7 +13,7 @@ class KilledError(Exception):
     """kubelet was killed in the middle of this: it is neither done nor refused, a new life begins it again."""
 
 
-def said_by(error: grpc.aio.AioRpcError) -> str:
+def describe_error(error: grpc.aio.AioRpcError) -> str:
     """A failed call as grpc in Go prints it: kubelet's messages carry this text."""
     code = error.code()
     name = "Canceled" if code is grpc.StatusCode.CANCELLED else code.name.title().replace("_", "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class PluginRegistration:
     """A Register call that kubelet accepted."""
 
     resource: str
@@ -14,7 +14,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PluginCall:
     """One call that kubelet made to a plugin; `error` is empty when it was answered."""
 
     method: str
@@ -25,8 +25,8 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class KubeletHistory:
     """Both in the order in which they were over."""
 
-    registrations: list[Registration] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    registrations: list[PluginRegistration] = field(default_factory=list)
+    calls: list[PluginCall] = field(default_factory=list)

@@ -23,17 +23,17 @@ from typing import Self
 
 import grpc
 
-from tests.fakes.kubelet.admission import Admission
-from tests.fakes.kubelet.books import Books, read_books
-from tests.fakes.kubelet.doors import Doors
+from tests.fakes.kubelet.admission import FakeAdmission
+from tests.fakes.kubelet.books import DeviceCheckpoint, read_checkpoint
+from tests.fakes.kubelet.doors import FaultPoints
 from tests.fakes.kubelet.endpoints import Timeouts
 from tests.fakes.kubelet.errors import DeviceError
-from tests.fakes.kubelet.history import Call, History
+from tests.fakes.kubelet.history import KubeletHistory, PluginCall
 from tests.fakes.kubelet.podresources import Lister
-from tests.fakes.kubelet.pods import Pod
+from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.registration import Registrar
 from tests.fakes.kubelet.serving import serve
-from tests.fakes.kubelet.starting import Started, Starter, StartRefusedError, Waiting
+from tests.fakes.kubelet.starting import StartedContainer, Starter, StartRefusedError, WaitingContainer
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
 from vrampack.agent.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 
@@ -42,14 +42,14 @@ from vrampack.agent.kubelet.podresources_pb2_grpc import add_PodResourcesListerS
 class Life:
     """Everything that a kubelet process has and loses when it is killed."""
 
-    books: Books
+    books: DeviceCheckpoint
     registrar: Registrar
-    admission: Admission
+    admission: FakeAdmission
     starter: Starter
     servers: tuple[grpc.aio.Server, ...]
 
 
-class Kubelet:
+class FakeKubelet:
     """A node's kubelet over `folder`, which becomes its `/var/lib/kubelet`. Random choices come from `seed`."""
 
     def __init__(self, folder: Path, *, seed: int = 0, timeouts: Timeouts | None = None) -> None:
@@ -57,10 +57,10 @@ class Kubelet:
         self.registration_socket = self.plugins_folder / "kubelet.sock"
         self.pod_resources_socket = folder / "pod-resources" / "kubelet.sock"
         self.checkpoint = self.plugins_folder / "kubelet_internal_checkpoint"
-        self.doors = Doors()
-        self.pods: dict[str, Pod] = {}
+        self.doors = FaultPoints()
+        self.pods: dict[str, KubeletPod] = {}
         """By uid, in the order of their admission; removed ones stay, as removed."""
-        self.history = History()
+        self.history = KubeletHistory()
         self._hidden = folder / "own"
         self._random = Random(seed)
         self._timeouts = timeouts or Timeouts()
@@ -70,7 +70,7 @@ class Kubelet:
         self._life: Life | None = None
 
     async def __aenter__(self) -> Self:
-        await self.up()
+        await self.is_up()
         await self.readmit()
         return self
 
@@ -78,7 +78,7 @@ class Kubelet:
         if self._life:
             await self.kill()
 
-    async def up(self) -> None:
+    async def is_up(self) -> None:
         """Start the process: read the checkpoint, wipe the sockets of plugins, serve. No pod is admitted again."""
         for folder in (self.plugins_folder, self.pod_resources_socket.parent, self._hidden):
             folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Kubelet:
     async def restart(self) -> None:
         """Kill and start, while containers run on; pods are admitted again before a plugin can be back."""
         await self.kill()
-        await self.up()
+        await self.is_up()
         await self.readmit()
 
     async def reboot(self) -> None:
@@ -106,7 +106,7 @@ class Kubelet:
         await self.kill()
         for state in (state for pod in self.pods.values() for state in pod.states.values()):
             state.is_running = False
-        await self.up()
+        await self.is_up()
 
     async def readmit(self) -> None:
         """What kubelet does at its start: every active pod passes admission anew, or fails for good."""
@@ -114,42 +114,44 @@ class Kubelet:
             await self._admit(pod)
         self.life.admission.is_ready = True
 
-    async def admit(self, pod: Pod) -> bool:
+    async def admit(self, pod: KubeletPod) -> bool:
         """Take a pod that was bound to this node; False: it is Failed, with reason and message."""
         return await self._admit(pod)
 
-    async def admit_shuffled(self, pods: Iterable[Pod]) -> None:
+    async def admit_shuffled(self, pods: Iterable[KubeletPod]) -> None:
         """Admit them in an order that nobody knows: creation times and binds need not agree."""
         chosen = list(pods)
         for pod in self._random.sample(chosen, len(chosen)):
             await self.admit(pod)
 
-    async def start(self, pod: Pod, container: str, *, image_env: Mapping[str, str] | None = None) -> Started:
+    async def start(
+        self, pod: KubeletPod, container: str, *, image_env: Mapping[str, str] | None = None
+    ) -> StartedContainer:
         """Start a container, for the first time or again; `StartRefusedError` when it waits instead."""
         outcome = await self.try_start(pod, container, image_env=image_env)
-        if isinstance(outcome, Waiting):
+        if isinstance(outcome, WaitingContainer):
             raise StartRefusedError(outcome)
         return outcome
 
     async def try_start(
-        self, pod: Pod, container: str, *, image_env: Mapping[str, str] | None = None
-    ) -> Started | Waiting:
+        self, pod: KubeletPod, container: str, *, image_env: Mapping[str, str] | None = None
+    ) -> StartedContainer | WaitingContainer:
         """Start a container and tell what came of it; a second try after a refusal is another call."""
         if not pod.is_active or pod.uid not in self.pods or pod.states[container].is_running:
             raise ValueError(f"pod {pod.name}: container {container} is not there to be started ({pod.phase})")
         return await self.life.starter.start(pod, pod.container(container), image_env or {})
 
-    def exit(self, pod: Pod, container: str) -> None:
+    def exit(self, pod: KubeletPod, container: str) -> None:
         """The container ends; `start` restarts it."""
         pod.states[container].is_running = False
 
-    def finish(self, pod: Pod, phase: str = "Succeeded") -> None:
+    def finish(self, pod: KubeletPod, phase: str = "Succeeded") -> None:
         """All containers ended for good: the pod is no longer active, its ids come free."""
         pod.phase = phase
         for state in pod.states.values():
             state.is_running = False
 
-    def remove(self, pod: Pod) -> None:
+    def remove(self, pod: KubeletPod) -> None:
         """The pod was deleted and its containers are gone; its ids come free when somebody looks."""
         pod.is_removed = True
         for state in pod.states.values():
@@ -175,7 +177,7 @@ class Kubelet:
 
         await asyncio.wait_for(wait(), timeout_seconds)
 
-    async def cut(self, resource: str) -> None:
+    async def cut_connections(self, resource: str) -> None:
         """Break ListAndWatch of the newest plugin from this side, and wait until its devices are unhealthy."""
         await self.life.registrar.cut(resource)
         await self.until(lambda: self.allocatable(resource) == 0)
@@ -185,7 +187,7 @@ class Kubelet:
         for resource, endpoint in list(self.life.registrar.endpoints.items()):
             if endpoint.is_stopped:
                 del self.life.registrar.endpoints[resource]
-                self.life.books.drop(resource)
+                self.life.books.drop_resource(resource)
         self.life.books.write(self.checkpoint)
 
     @property
@@ -194,7 +196,7 @@ class Kubelet:
             raise RuntimeError("kubelet is down")
         return self._life
 
-    def active(self) -> list[Pod]:
+    def active(self) -> list[KubeletPod]:
         return [pod for pod in self.pods.values() if pod.is_active]
 
     def allocatable(self, resource: str) -> int:
@@ -206,15 +208,15 @@ class Kubelet:
     def healthy_ids(self, resource: str) -> frozenset[str]:
         return frozenset(self.life.books.healthy.get(resource, ()))
 
-    def device_ids(self, pod: Pod, container: str) -> frozenset[str]:
+    def device_ids(self, pod: KubeletPod, container: str) -> frozenset[str]:
         """The ids of a container, over its resources."""
         resources = self.life.books.held_by(pod.uid, container).values()
         return frozenset[str]().union(*(held.ids for held in resources))
 
-    def calls_of(self, method: str) -> list[Call]:
+    def calls_of(self, method: str) -> list[PluginCall]:
         return [call for call in self.history.calls if call.method == method]
 
-    async def _admit(self, pod: Pod) -> bool:
+    async def _admit(self, pod: KubeletPod) -> bool:
         async with self._admitting:
             self.pods.setdefault(pod.uid, pod)
             try:
@@ -227,7 +229,7 @@ class Kubelet:
             return True
 
     async def _begin(self) -> Life:
-        books = read_books(self.checkpoint)
+        books = read_checkpoint(self.checkpoint)
         write = partial(books.write, self.checkpoint)
         registrar = Registrar(
             self.plugins_folder,
@@ -240,7 +242,7 @@ class Kubelet:
         for resource in books.healthy:
             registrar.stop_unknown(resource)
         endpoints = registrar.endpoints
-        admission = Admission(books, endpoints, self._random, active=self._active_uids, checkpoint=write)
+        admission = FakeAdmission(books, endpoints, self._random, active=self._active_uids, checkpoint=write)
         starter = Starter(books, endpoints, admission, self._random, self._timeouts.pre_start_seconds)
         lister = Lister(books, admission, self.doors, self._random, active=self.active)
         self._lives += 1

@@ -11,10 +11,10 @@ from random import Random
 
 import grpc
 
-from tests.fakes.kubelet.admission import Admission
-from tests.fakes.kubelet.books import Books
-from tests.fakes.kubelet.doors import Doors
-from tests.fakes.kubelet.pods import Container, Pod
+from tests.fakes.kubelet.admission import FakeAdmission
+from tests.fakes.kubelet.books import DeviceCheckpoint
+from tests.fakes.kubelet.doors import FaultPoints
+from tests.fakes.kubelet.pods import KubeletContainer, KubeletPod
 from vrampack.agent.kubelet import podresources_pb2 as wire
 from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerServicer
 
@@ -23,7 +23,13 @@ class Lister(PodResourcesListerServicer):
     """One life of the pod-resources service."""
 
     def __init__(
-        self, books: Books, admission: Admission, doors: Doors, random: Random, *, active: Callable[[], Iterable[Pod]]
+        self,
+        books: DeviceCheckpoint,
+        admission: FakeAdmission,
+        doors: FaultPoints,
+        random: Random,
+        *,
+        active: Callable[[], Iterable[KubeletPod]],
     ) -> None:
         self._books = books
         self._admission = admission
@@ -40,11 +46,11 @@ class Lister(PodResourcesListerServicer):
         self._admission.collect()
         return wire.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._active()])
 
-    def _pod(self, pod: Pod) -> wire.PodResources:
+    def _pod(self, pod: KubeletPod) -> wire.PodResources:
         shown = [self._container(pod, container) for container in pod.containers if container.kind != "init"]
         return wire.PodResources(name=pod.name, namespace=pod.namespace, containers=shown)
 
-    def _container(self, pod: Pod, container: Container) -> wire.ContainerResources:
+    def _container(self, pod: KubeletPod, container: KubeletContainer) -> wire.ContainerResources:
         entries = [
             wire.ContainerDevices(resource_name=resource, device_ids=[device])
             for resource, held in self._books.held_by(pod.uid, container.name).items()

@@ -21,7 +21,7 @@ Kind = Literal["init", "sidecar", "main"]
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class KubeletContainer:
     """What kubelet reads of a container in a pod's spec."""
 
     name: str
@@ -31,7 +31,7 @@ class Container:
 
 
 @dataclass(slots=True)
-class ContainerState:
+class KubeletContainerState:
     """What became of a container; `waiting` is the reason and the message of a start that was refused."""
 
     container_id: str = ""
@@ -40,7 +40,7 @@ class ContainerState:
     waiting: tuple[str, str] | None = None
 
 
-class Pod:
+class KubeletPod:
     """One pod of the node. Annotations may change under it, as an update from the API server changes them."""
 
     def __init__(self, spec: Json) -> None:
@@ -51,7 +51,7 @@ class Pod:
         self.is_removed = False
         self.containers = tuple(_containers(self.spec["spec"]))
         """Init containers first, in the order in which kubelet allocates."""
-        self.states = {container.name: ContainerState() for container in self.containers}
+        self.states = {container.name: KubeletContainerState() for container in self.containers}
 
     @property
     def uid(self) -> str:
@@ -74,7 +74,7 @@ class Pod:
     def is_active(self) -> bool:
         return not self.is_removed and self.phase not in {"Failed", "Succeeded"}
 
-    def container(self, name: str) -> Container:
+    def container(self, name: str) -> KubeletContainer:
         return next(container for container in self.containers if container.name == name)
 
     def manifest(self) -> Json:
@@ -86,7 +86,7 @@ class Pod:
         return {**copy.deepcopy(self.spec), "status": status}
 
 
-def a_pod(
+def kubelet_pod(
     name: str = "p",
     *,
     units: int | Mapping[str, int] = 4,
@@ -96,7 +96,7 @@ def a_pod(
     env: Iterable[Json] = (),
     has_references: bool = True,
     resource: str = MEMORY_RESOURCE,
-) -> Pod:
+) -> KubeletPod:
     """A pod of namespace `default`, by default with the environment that the admission policy gives it.
 
     `units` are the main containers (one, `main`, where it is a number) and `init` the init containers; those among
@@ -114,7 +114,7 @@ def a_pod(
             spec["restartPolicy"] = "Always"
         return spec
 
-    return Pod(
+    return KubeletPod(
         {
             "metadata": {
                 "name": name,
@@ -153,20 +153,20 @@ def _references(container: str, asked: int) -> list[Json]:
     ]
 
 
-def _containers(spec: Json) -> Iterable[Container]:
+def _containers(spec: Json) -> Iterable[KubeletContainer]:
     for raw in spec.get("initContainers") or []:
         yield _container(raw, "sidecar" if raw.get("restartPolicy") == "Always" else "init")
     for raw in spec["containers"]:
         yield _container(raw, "main")
 
 
-def _container(raw: Json, kind: Kind) -> Container:
+def _container(raw: Json, kind: Kind) -> KubeletContainer:
     limits = (raw.get("resources") or {}).get("limits") or {}
     counted = {name: int(value) for name, value in limits.items() if "/" in name}
-    return Container(raw["name"], kind, counted, tuple(raw.get("env") or ()))
+    return KubeletContainer(raw["name"], kind, counted, tuple(raw.get("env") or ()))
 
 
-def _status(name: str, state: ContainerState) -> Json:
+def _status(name: str, state: KubeletContainerState) -> Json:
     if state.is_running:
         now: Json = {"running": {}}
     elif state.waiting:

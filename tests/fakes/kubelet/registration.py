@@ -14,11 +14,11 @@ from pathlib import Path
 
 import grpc
 
-from tests.fakes.kubelet.books import Books
-from tests.fakes.kubelet.doors import Doors
-from tests.fakes.kubelet.endpoints import Connection, Endpoint, Timeouts
-from tests.fakes.kubelet.errors import DeviceError, said_by
-from tests.fakes.kubelet.history import History, Registration
+from tests.fakes.kubelet.books import DeviceCheckpoint
+from tests.fakes.kubelet.doors import FaultPoints
+from tests.fakes.kubelet.endpoints import PluginConnection, PluginEndpoint, Timeouts
+from tests.fakes.kubelet.errors import DeviceError, describe_error
+from tests.fakes.kubelet.history import KubeletHistory, PluginRegistration
 from vrampack.agent.kubelet import deviceplugin_pb2 as wire
 from vrampack.agent.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
 
@@ -31,10 +31,10 @@ class Registrar(RegistrationServicer):
     def __init__(
         self,
         folder: Path,
-        books: Books,
-        doors: Doors,
+        books: DeviceCheckpoint,
+        doors: FaultPoints,
         timeouts: Timeouts,
-        history: History,
+        history: KubeletHistory,
         *,
         changed: Callable[[], None],
     ) -> None:
@@ -44,10 +44,10 @@ class Registrar(RegistrationServicer):
         self._timeouts = timeouts
         self._history = history
         self._changed = changed
-        self.endpoints: dict[str, Endpoint] = {}
-        self._newest: dict[str, Connection] = {}
+        self.endpoints: dict[str, PluginEndpoint] = {}
+        self._newest: dict[str, PluginConnection] = {}
         """Per resource: what ends when any stream of the resource ends."""
-        self._open: set[Connection] = set()
+        self._open: set[PluginConnection] = set()
         """As kubelet does, one that was replaced stays open when its stream is over."""
         self._watches: set[asyncio.Task[None]] = set()
 
@@ -57,18 +57,18 @@ class Registrar(RegistrationServicer):
         await self._doors.register.passing(context)
         try:
             self._check(request)
-            connection = Connection(request.resource_name, self._folder / request.endpoint)
+            connection = PluginConnection(request.resource_name, self._folder / request.endpoint)
             await self._connect(connection)
         except DeviceError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
-        self._history.registrations.append(Registration(request.resource_name, request.endpoint))
+        self._history.registrations.append(PluginRegistration(request.resource_name, request.endpoint))
         self._changed()
         await self._doors.register_answer.passing(context)
         return wire.Empty()
 
     def stop_unknown(self, resource: str) -> None:
         """After a restart: a resource of the checkpoint, whose plugin is not back."""
-        self.endpoints[resource] = Endpoint(resource, self._history.calls)
+        self.endpoints[resource] = PluginEndpoint(resource, self._history.calls)
 
     async def cut(self, resource: str) -> None:
         """End the newest plugin's stream from this side."""
@@ -91,7 +91,7 @@ class Registrar(RegistrationServicer):
         if "/" not in request.resource_name or "kubernetes.io/" in request.resource_name:
             raise DeviceError(f'the ResourceName "{request.resource_name}" is invalid')
 
-    async def _connect(self, connection: Connection) -> None:
+    async def _connect(self, connection: PluginConnection) -> None:
         """Dial, ask for options, open the stream: all but the last before Register is answered."""
         resource = connection.resource
         self._newest[resource] = connection
@@ -103,20 +103,20 @@ class Registrar(RegistrationServicer):
             self._newest.pop(resource, None)
             await self._close(connection)
             raise
-        self.endpoints[resource] = Endpoint(resource, self._history.calls, connection=connection, options=options)
+        self.endpoints[resource] = PluginEndpoint(resource, self._history.calls, connection=connection, options=options)
         watch = asyncio.create_task(self._watch(connection))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)
 
-    async def _options(self, connection: Connection) -> wire.DevicePluginOptions:
+    async def _options(self, connection: PluginConnection) -> wire.DevicePluginOptions:
         """What the plugin answers now; the options inside its Register request are not looked at."""
         try:
             options: wire.DevicePluginOptions = await connection.plugin.GetDevicePluginOptions(wire.Empty())
         except grpc.aio.AioRpcError as error:
-            raise DeviceError(f"failed to get device plugin options: {said_by(error)}") from error
+            raise DeviceError(f"failed to get device plugin options: {describe_error(error)}") from error
         return options
 
-    async def _watch(self, connection: Connection) -> None:
+    async def _watch(self, connection: PluginConnection) -> None:
         resource = connection.resource
 
         def receive(devices: Collection[wire.Device]) -> None:
@@ -130,7 +130,7 @@ class Registrar(RegistrationServicer):
             self._disconnected(resource)
         self._changed()
 
-    async def _close(self, connection: Connection) -> None:
+    async def _close(self, connection: PluginConnection) -> None:
         self._open.discard(connection)
         await connection.close()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from tests.fakes.kubelet.endpoints import Timeouts
-from tests.fakes.kubelet.kubelet import Kubelet
+from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from vrampack.agent.kubelet import podresources_pb2 as wire
 from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
@@ -20,10 +20,10 @@ IDS = tuple(f"GPU-{card}::{unit}" for card in range(2) for unit in range(8))
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class KubeletRig:
     """Both of them; `plugin_named` makes another plugin of the same node."""
 
-    kubelet: Kubelet
+    kubelet: FakeKubelet
     plugin: ScriptedPlugin
 
     def plugin_named(self, name: str, ids: Iterable[str] = IDS) -> ScriptedPlugin:
@@ -45,11 +45,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def a_rig(*, seed: int = 1, timeouts: Timeouts | None = None) -> AsyncIterator[Rig]:
+async def kubelet_rig(*, seed: int = 1, timeouts: Timeouts | None = None) -> AsyncIterator[KubeletRig]:
     """Two cards of eight units, in a folder whose name is short enough for sockets."""
     with tempfile.TemporaryDirectory(prefix="kubelet") as name:
-        kubelet = Kubelet(Path(name), seed=seed, timeouts=timeouts)
+        kubelet = FakeKubelet(Path(name), seed=seed, timeouts=timeouts)
         async with kubelet, ScriptedPlugin(kubelet.plugins_folder, IDS) as plugin:
             await plugin.register()
             await kubelet.registered(MEMORY)
-            yield Rig(kubelet, plugin)
+            yield KubeletRig(kubelet, plugin)

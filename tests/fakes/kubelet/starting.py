@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from tests.fakes.kubelet.admission import Admission
-from tests.fakes.kubelet.books import Books
-from tests.fakes.kubelet.endpoints import Endpoint
-from tests.fakes.kubelet.environment import environment
+from tests.fakes.kubelet.admission import FakeAdmission
+from tests.fakes.kubelet.books import DeviceCheckpoint
+from tests.fakes.kubelet.endpoints import PluginEndpoint
+from tests.fakes.kubelet.environment import resolve_environment
 from tests.fakes.kubelet.errors import DeviceError
-from tests.fakes.kubelet.pods import Container, Pod
+from tests.fakes.kubelet.pods import KubeletContainer, KubeletPod
 
 REFUSED = "CreateContainerConfigError"
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedContainer:
     """A container that runs, with everything that reached the runtime."""
 
     container_id: str
@@ -35,7 +35,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingContainer:
     """The state of a container that kubelet could not start; it tries again with back-off, for ever."""
 
     reason: str
@@ -45,7 +45,7 @@ class Waiting:
 class StartRefusedError(Exception):
     """`Kubelet.start` was to start a container, and it waits instead."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: WaitingContainer) -> None:
         super().__init__(f"{waiting.reason}: {waiting.message}")
         self.reason = waiting.reason
         self.message = waiting.message
@@ -55,28 +55,30 @@ class StartRefusedError(Exception):
 class Starter:
     """One life of kubelet's way from a container's spec to its runtime configuration."""
 
-    books: Books
-    endpoints: dict[str, Endpoint]
-    admission: Admission
+    books: DeviceCheckpoint
+    endpoints: dict[str, PluginEndpoint]
+    admission: FakeAdmission
     random: Random
     pre_start_seconds: float
 
-    async def start(self, pod: Pod, container: Container, image_env: Mapping[str, str]) -> Started | Waiting:
+    async def start(
+        self, pod: KubeletPod, container: KubeletContainer, image_env: Mapping[str, str]
+    ) -> StartedContainer | WaitingContainer:
         spec = copy.deepcopy(pod.spec)
         state = pod.states[container.name]
         try:
             await self._prepare(pod, container)
-            own = environment(spec, container)
+            own = resolve_environment(spec, container)
         except DeviceError as error:
             state.waiting = (REFUSED, str(error))
-            return Waiting(REFUSED, str(error))
+            return WaitingContainer(REFUSED, str(error))
         state.restarts += bool(state.container_id)
         state.waiting, state.is_running = None, True
         state.container_id = f"containerd://{pod.uid}-{container.name}-{state.restarts}"
         pod.phase = "Running"
         return self._started(state.container_id, pod, container, {**image_env}, own)
 
-    async def _prepare(self, pod: Pod, container: Container) -> None:
+    async def _prepare(self, pod: KubeletPod, container: KubeletContainer) -> None:
         needs_devices = False
         for resource, needed in container.limits.items():
             if needed and self.books.knows(resource):
@@ -85,7 +87,7 @@ class Starter:
         if needs_devices:
             await self.admission.allocate(pod, container)
 
-    async def _pre_start(self, pod: Pod, container: Container, resource: str) -> None:
+    async def _pre_start(self, pod: KubeletPod, container: KubeletContainer, resource: str) -> None:
         endpoint = self.endpoints.get(resource)
         if endpoint is None:
             raise DeviceError(f"endpoint not found in cache for a registered resource: {resource}")
@@ -103,13 +105,18 @@ class Starter:
             raise DeviceError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
 
     def _started(
-        self, container_id: str, pod: Pod, container: Container, image_env: dict[str, str], own: Mapping[str, str]
-    ) -> Started:
+        self,
+        container_id: str,
+        pod: KubeletPod,
+        container: KubeletContainer,
+        image_env: dict[str, str],
+        own: Mapping[str, str],
+    ) -> StartedContainer:
         """The pod's variables come after the plugin's, and the runtime takes the last of a name."""
         resources = self.books.held_by(pod.uid, container.name).values()
         answers = [held.answer for held in resources]
         given = {name: value for answer in reversed(answers) for name, value in answer.envs.items()}
-        return Started(
+        return StartedContainer(
             container_id=container_id,
             env={**image_env, **given, **own},
             device_ids=frozenset[str]().union(*(held.ids for held in resources)),

@@ -27,7 +27,7 @@ FLAGS = (
 EXPORTED = re.compile(r"^(?:nvmlReturn_t|const char \*) ?((?:nvml|vrampack_)\w+)\(", re.MULTILINE)
 
 
-def build(folder: Path, *, without: Collection[str] = ()) -> Path:
+def build_stub(folder: Path, *, without: Collection[str] = ()) -> Path:
     """A folder below `folder` that holds the library alone; it lacks the functions of `without`, as older ones do."""
     made = folder / f"nvml-{_fingerprint(without)}"
     if not (made / LIBRARY).exists():
@@ -54,4 +54,4 @@ def _compile(made: Path, without: Collection[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{build(Path(sys.argv[1])) / LIBRARY}\n")
+    sys.stdout.write(f"{build_stub(Path(sys.argv[1])) / LIBRARY}\n")

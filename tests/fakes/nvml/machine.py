@@ -30,7 +30,7 @@ class _Fault:
     code: int = 0
 
 
-class Machine:
+class FakeNvmlMachine:
     """One state file. Every method writes it anew, whole; the stub reads it at its next call."""
 
     def __init__(self, state: Path, *, gpus: tuple[StubGpu, ...] = (), driver: str = DRIVER) -> None:
@@ -51,21 +51,21 @@ class Machine:
         """What a program needs to find the stub, which lies in the folder `library`, and this machine."""
         return {"LD_LIBRARY_PATH": str(library), "VRAMPACK_NVML_STATE": str(self.state)}
 
-    def holds(self, gpus: tuple[StubGpu, ...]) -> None:
+    def set_gpus(self, gpus: tuple[StubGpu, ...]) -> None:
         """These are the cards from now on: one vanished, one appeared, one was cut anew."""
         self._gpus = gpus
         self._write()
 
-    def runs_driver(self, version: str) -> None:
+    def set_driver(self, version: str) -> None:
         self._driver = version
         self._write()
 
-    def runs_process(self, uuid: str, pid: int, mib: int) -> None:
+    def add_process(self, uuid: str, pid: int, mib: int) -> None:
         """A process that holds memory of that card or instance."""
         self._processes.append((uuid, pid, mib * 1024 * 1024))
         self._write()
 
-    def ends_processes(self) -> None:
+    def clear_processes(self) -> None:
         self._processes.clear()
         self._write()
 
@@ -113,13 +113,13 @@ class Machine:
         fresh.replace(self.state)
 
 
-def allocate(library: Path, cgroup: Path, uuid: str, mib: int) -> int:
+def allocate_in_process(library: Path, cgroup: Path, uuid: str, mib: int) -> int:
     """Take memory as a process in that cgroup: NVML's code, 0 when it was given, 20 when it is over the limit."""
     stub = ctypes.CDLL(str(library / LIBRARY))
     return int(stub.vrampack_stub_allocate(os.fsencode(cgroup), uuid.encode(), ctypes.c_ulonglong(mib)))
 
 
-def without(gpus: tuple[StubGpu, ...], uuid: str) -> tuple[StubGpu, ...]:
+def without_gpu(gpus: tuple[StubGpu, ...], uuid: str) -> tuple[StubGpu, ...]:
     return tuple(gpu for gpu in gpus if gpu.uuid != uuid)
 
 
@@ -129,4 +129,4 @@ def recut(gpu: StubGpu, into: StubGpu) -> StubGpu:
 
 
 if __name__ == "__main__":
-    Machine(Path(sys.argv[1]), gpus=PROFILES[sys.argv[2]], driver=sys.argv[3] if sys.argv[3:] else DRIVER)
+    FakeNvmlMachine(Path(sys.argv[1]), gpus=PROFILES[sys.argv[2]], driver=sys.argv[3] if sys.argv[3:] else DRIVER)

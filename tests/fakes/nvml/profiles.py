@@ -33,7 +33,7 @@ class StubGpu:
     instances: tuple[StubInstance, ...] = ()
 
 
-def gpus(name: str, memory_mib: int, count: int = 1, *, first: int = 0) -> tuple[StubGpu, ...]:
+def stub_gpus(name: str, memory_mib: int, count: int = 1, *, first: int = 0) -> tuple[StubGpu, ...]:
     """Equal cards; their uuids are the same in every run."""
     places = range(first, first + count)
     return tuple(
@@ -48,7 +48,7 @@ def gpus(name: str, memory_mib: int, count: int = 1, *, first: int = 0) -> tuple
     )
 
 
-def cut(gpu: StubGpu, *parts: tuple[str, int]) -> StubGpu:
+def partition_gpu(gpu: StubGpu, *parts: tuple[str, int]) -> StubGpu:
     """The card in MIG mode, cut into parts of (profile, MiB); a second cut gives other instances."""
     instances = tuple(
         StubInstance(
@@ -71,11 +71,11 @@ A100_PARTS = (("3g.20gb", 19968), ("2g.10gb", 9856), ("1g.5gb", 4864), ("1g.5gb"
 
 PROFILES: dict[str, tuple[StubGpu, ...]] = {
     "none": (),
-    "t4": gpus("Tesla T4", 15109),
-    "t4-15360": gpus("Tesla T4", 15360),
-    "v100": gpus("Tesla V100-SXM2-16GB", V100_16130_MIB),
-    "v100x8": gpus("Tesla V100-SXM2-16GB", V100_16130_MIB, 8),
-    "a10-l4": gpus("NVIDIA A10", 23028) + gpus("NVIDIA L4", 23034, first=1),
-    "a100-mig": tuple(cut(gpu, *A100_PARTS) for gpu in gpus("NVIDIA A100-SXM4-40GB", 40960)),
-    "h200x8": gpus("NVIDIA H200", 143771, 8),
+    "t4": stub_gpus("Tesla T4", 15109),
+    "t4-15360": stub_gpus("Tesla T4", 15360),
+    "v100": stub_gpus("Tesla V100-SXM2-16GB", V100_16130_MIB),
+    "v100x8": stub_gpus("Tesla V100-SXM2-16GB", V100_16130_MIB, 8),
+    "a10-l4": stub_gpus("NVIDIA A10", 23028) + stub_gpus("NVIDIA L4", 23034, first=1),
+    "a100-mig": tuple(partition_gpu(gpu, *A100_PARTS) for gpu in stub_gpus("NVIDIA A100-SXM4-40GB", 40960)),
+    "h200x8": stub_gpus("NVIDIA H200", 143771, 8),
 }

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.building import ADDRESSES, THREADS, build
-from tests.shim.core.script import Script
-from tests.shim.core.steps import started
-from tests.shim.core.wire import Wire
+from tests.shim.core.building import ADDRESSES, THREADS, build_player
+from tests.shim.core.script import CoreScript
+from tests.shim.core.steps import start_script
+from tests.shim.core.wire import CoreWire
 
 
 @pytest.fixture(scope="session")
@@ -20,32 +20,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def player(folder: Path) -> Path:
     """Plays scripts, under the address and undefined behaviour sanitizers."""
-    return build(folder / "play", ["play.c"], ADDRESSES)
+    return build_player(folder / "play", ["play.c"], ADDRESSES)
 
 
 @pytest.fixture(scope="session")
 def racer(folder: Path) -> Path:
     """Threads on one core, under the thread sanitizer."""
-    return build(folder / "race", ["race.c", "small_driver.c"], THREADS)
+    return build_player(folder / "race", ["race.c", "small_driver.c"], THREADS)
 
 
 @pytest.fixture(scope="session")
 def fuzzer(folder: Path) -> Path:
-    return build(folder / "fuzz", ["fuzz.c", "small_driver.c"], ADDRESSES)
+    return build_player(folder / "fuzz", ["fuzz.c", "small_driver.c"], ADDRESSES)
 
 
 @pytest.fixture(scope="session")
 def stopwatch(folder: Path) -> Path:
-    return build(folder / "speed", ["speed.c"], ["-O2"])
+    return build_player(folder / "speed", ["speed.c"], ["-O2"])
 
 
 @pytest.fixture(params=[515, 525, 535, 580])
-def wire(request: pytest.FixtureRequest) -> Wire:
+def wire(request: pytest.FixtureRequest) -> CoreWire:
     """A branch of each shape of RM_ALLOC."""
-    return Wire(request.param)
+    return CoreWire(request.param)
 
 
 @pytest.fixture
-def script(wire: Wire) -> Script:
+def script(wire: CoreWire) -> CoreScript:
     """Container 0 with a limit of 4301 MiB, a client and a device in its file 0."""
-    return started(wire)
+    return start_script(wire)

@@ -6,7 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from tests.shim.core.wire import XFER, Struct, Wire, request
+from tests.shim.core.wire import XFER, CoreWire, WireStruct, encode_request
 
 AT, NESTED, WRAPPER, LIST = 0x100100, 0x101000, 0x100040, 0x103000
 """Where the structs of a call stand in the player's memory."""
@@ -18,10 +18,10 @@ class NotSoError(AssertionError):
     """The core did otherwise than the script says."""
 
 
-class Script:
+class CoreScript:
     """Lines to play, with the line that each must print."""
 
-    def __init__(self, wire: Wire, falsified: tuple[int, int] | None = None) -> None:
+    def __init__(self, wire: CoreWire, falsified: tuple[int, int] | None = None) -> None:
         self.wire = wire
         self._lines: list[str] = []
         self._expected: list[tuple[str, str]] = []
@@ -47,7 +47,7 @@ class Script:
         self._lines.append(f"G {count}")
 
     def forwarded(
-        self, file: int, call: Struct, *, handle: int | None = None, size: int | None = None, status: int = 0,
+        self, file: int, call: WireStruct, *, handle: int | None = None, size: int | None = None, status: int = 0,
         result: int = 0, wrapped: bool = False, say: str = "the driver is asked",
     ) -> None:  # fmt: skip
         """A call that reaches the driver, which answers with this handle, size and status."""
@@ -55,12 +55,12 @@ class Script:
         self.after(call, handle=handle, size=size, status=status, result=result)
 
     def before(
-        self, file: int, call: Struct, *, slot: int = 0, wrapped: bool = False, say: str = "the driver is asked"
+        self, file: int, call: WireStruct, *, slot: int = 0, wrapped: bool = False, say: str = "the driver is asked"
     ) -> None:
         self.asks(self._prepare(file, call, slot, wrapped=wrapped), "F", say)
 
     def after(
-        self, call: Struct, *, slot: int = 0, handle: int | None = None, size: int | None = None, status: int = 0,
+        self, call: WireStruct, *, slot: int = 0, handle: int | None = None, size: int | None = None, status: int = 0,
         result: int = 0, meddled: str = "",
     ) -> None:  # fmt: skip
         at, nested = AT + slot * SLOT_STRIDE, NESTED + slot * SLOT_STRIDE
@@ -78,7 +78,7 @@ class Script:
         self._lines.append(f"A {slot}")
 
     def refused(
-        self, file: int, call: Struct, status: int, *, wrapped: bool = False, say: str = "the driver is not asked"
+        self, file: int, call: WireStruct, status: int, *, wrapped: bool = False, say: str = "the driver is not asked"
     ) -> None:
         self.asks(self._prepare(file, call, 0, wrapped=wrapped), "A 0", say)
         self.reads(AT + call.status, struct.pack("<I", status), f"{say}: the status is {status:#x}")
@@ -126,15 +126,15 @@ class Script:
         self._lines.append(line)
         self._expected.append((answer, say))
 
-    def _prepare(self, file: int, call: Struct, slot: int, *, wrapped: bool) -> str:
+    def _prepare(self, file: int, call: WireStruct, slot: int, *, wrapped: bool) -> str:
         at, nested = AT + slot * SLOT_STRIDE, NESTED + slot * SLOT_STRIDE
         self.writes(at, call.packed(nested))
         if call.nested:
             self.writes(nested, call.nested.packed())
         if not wrapped:
-            return f"B {slot} {file} {request(call.number, call.size):#x} {at:#x}"
+            return f"B {slot} {file} {encode_request(call.number, call.size):#x} {at:#x}"
         self.writes(WRAPPER + slot * SLOT_STRIDE, struct.pack("<IIQ", call.number, call.size, at))
-        return f"B {slot} {file} {request(XFER, 16):#x} {WRAPPER + slot * SLOT_STRIDE:#x}"
+        return f"B {slot} {file} {encode_request(XFER, 16):#x} {WRAPPER + slot * SLOT_STRIDE:#x}"
 
 
 def _matches(want: str, got: str) -> bool:

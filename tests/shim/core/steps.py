@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.shim.core.script import ONLY_CARD, Script
-from tests.shim.core.wire import CLIENT, MIB, Wire
+from tests.shim.core.script import ONLY_CARD, CoreScript
+from tests.shim.core.wire import CLIENT, MIB, CoreWire
 
 ROOT, CARD, OTHER_ROOT, OTHER_CARD = 0xC1D00001, 0x5C000001, 0xC1D00002, 0x5C000002
 LIMIT = 4301 * MIB
@@ -14,20 +14,20 @@ BAD_STATE = 0x40
 """A status that says no."""
 
 
-def started(wire: Wire) -> Script:
-    script = Script(wire)
+def start_script(wire: CoreWire) -> CoreScript:
+    script = CoreScript(wire)
     script.limit(0, ONLY_CARD, LIMIT)
-    begin(script, file=0, owner=0, client=ROOT, device=CARD)
+    begin_script(script, file=0, owner=0, client=ROOT, device=CARD)
     return script
 
 
-def begin(script: Script, *, file: int, owner: int, client: int, device: int) -> None:
+def begin_script(script: CoreScript, *, file: int, owner: int, client: int, device: int) -> None:
     script.open(file, owner)
     script.forwarded(file, script.wire.alloc(0, 0, 0, CLIENT), handle=client)
     script.forwarded(file, script.wire.device(client, device, 0), handle=device)
 
 
-def finish(script: Script, player: Path, *files: int) -> None:
+def run_script(script: CoreScript, player: Path, *files: int) -> None:
     """Closed, nothing is left."""
     for file in files or (0,):
         script.close(file)
@@ -36,5 +36,7 @@ def finish(script: Script, player: Path, *files: int) -> None:
     script.play(player)
 
 
-def hold(script: Script, size: int, handle: int, *, file: int = 0, client: int = ROOT, device: int = CARD) -> None:
+def hold_memory(
+    script: CoreScript, size: int, handle: int, *, file: int = 0, client: int = ROOT, device: int = CARD
+) -> None:
     script.forwarded(file, script.wire.memory(client, device, handle, size), handle=handle, size=size)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.script import AT, ONLY_CARD, WRAPPER, Script
+from tests.shim.core.script import AT, ONLY_CARD, WRAPPER, CoreScript
 from tests.shim.core.steps import (
     BAD_STATE,
     CARD,
@@ -17,9 +17,9 @@ from tests.shim.core.steps import (
     OTHER_CARD,
     OTHER_ROOT,
     ROOT,
-    begin,
-    finish,
-    hold,
+    begin_script,
+    hold_memory,
+    run_script,
 )
 from tests.shim.core.wire import (
     ALLOC,
@@ -34,15 +34,15 @@ from tests.shim.core.wire import (
     NOT_SUPPORTED,
     SUBDEVICE,
     XFER,
-    Wire,
-    request,
+    CoreWire,
+    encode_request,
 )
 
 pytestmark = pytest.mark.shim
 
 
-def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: Script, player: Path) -> None:
-    hold(script, 4000 * MIB, 1)
+def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript, player: Path) -> None:
+    hold_memory(script, 4000 * MIB, 1)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
     script.counted(0, ONLY_CARD, 4000 * MIB, 4000 * MIB, 1)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY, wrapped=True)
@@ -50,17 +50,17 @@ def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: Script, pl
     script.refused(0, script.wire.heap(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
     script.refused(0, script.wire.heap(ROOT, CARD, 2, 302 * MIB, ranged=True), NO_MEMORY)
     # 4301 - 4000 = 301, which is odd: 300 and one more in small pages fit exactly.
-    hold(script, 300 * MIB, 3)
-    hold(script, 1 * MIB, 4)
+    hold_memory(script, 300 * MIB, 3)
+    hold_memory(script, 1 * MIB, 4)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 1), NO_MEMORY)
     script.counted(0, ONLY_CARD, LIMIT, LIMIT, 6)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_size_beyond_all_cards_is_no_overflow(script: Script, player: Path) -> None:
+def test_a_size_beyond_all_cards_is_no_overflow(script: CoreScript, player: Path) -> None:
     for size in (1 << 63, (1 << 64) - 1, (1 << 64) - (2 * MIB)):
         script.refused(0, script.wire.memory(ROOT, CARD, 2, size), NO_MEMORY)
-    finish(script, player)
+    run_script(script, player)
 
 
 ROUNDED = {
@@ -78,7 +78,9 @@ ROUNDED = {
 
 
 @pytest.mark.parametrize(("asked", "written", "used"), ROUNDED.values(), ids=ROUNDED)
-def test_settles_to_what_the_driver_wrote(script: Script, player: Path, asked: int, written: int, used: int) -> None:
+def test_settles_to_what_the_driver_wrote(
+    script: CoreScript, player: Path, asked: int, written: int, used: int
+) -> None:
     script.forwarded(0, script.wire.memory(ROOT, CARD, 0, asked), handle=7, size=written)
     script.used(0, ONLY_CARD, used)
     script.forwarded(0, script.wire.heap(ROOT, CARD, 0, asked), handle=8, size=written)
@@ -87,56 +89,56 @@ def test_settles_to_what_the_driver_wrote(script: Script, player: Path, asked: i
     script.used(0, ONLY_CARD, 3 * used)
     script.forwarded(0, script.wire.free(ROOT, 8))
     script.used(0, ONLY_CARD, 2 * used)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_the_driver_refuses_costs_nothing(script: Script, player: Path) -> None:
+def test_what_the_driver_refuses_costs_nothing(script: CoreScript, player: Path) -> None:
     for call in (script.wire.memory(ROOT, CARD, 1, MIB), script.wire.heap(ROOT, CARD, 1, MIB)):
         script.forwarded(0, call, handle=1, status=BAD_STATE)
         script.forwarded(0, call, handle=1, result=-EINVAL)
     script.counted(0, ONLY_CARD, 0, MIB, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: Script, player: Path) -> None:
+def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreScript, player: Path) -> None:
     long, gone = script.wire.long_size, 0x900000
     for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56), (0x54, 56)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
-            script.failed(0, request(number, size), at, EFAULT, f"{number:#x} at {at:#x}")
+            script.failed(0, encode_request(number, size), at, EFAULT, f"{number:#x} at {at:#x}")
         for other in (0, 1, size - 1, size + 4, 4096):
-            script.failed(0, request(number, other), AT, EINVAL, f"{number:#x} of {other} bytes")
+            script.failed(0, encode_request(number, other), AT, EINVAL, f"{number:#x} of {other} bytes")
     for number, size in ((0x29, 16), (0x34, 28), (CONTROL, 32), (200, 2304), (XFER, 16)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
-            script.raw(0, request(number, size), at, -EFAULT)
-            script.raw(0, request(number, size), at, 0)
-        script.raw(0, request(number, size - 1), AT, -EINVAL)
+            script.raw(0, encode_request(number, size), at, -EFAULT)
+            script.raw(0, encode_request(number, size), at, 0)
+        script.raw(0, encode_request(number, size - 1), AT, -EINVAL)
     for pointer in (0, gone, (1 << 64) - 72):
         call = script.wire.memory(ROOT, CARD, 1, MIB)
         script.writes(AT, call.packed(pointer))
-        script.asks(f"B 0 0 {request(ALLOC, call.size):#x} {AT:#x}", "A 0", "the size cannot be read")
+        script.asks(f"B 0 0 {encode_request(ALLOC, call.size):#x} {AT:#x}", "A 0", "the size cannot be read")
         script.reads(AT + call.status, struct.pack("<I", NOT_SUPPORTED), "the status")
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_status_that_cannot_be_written_is_an_error(script: Script, player: Path) -> None:
+def test_a_status_that_cannot_be_written_is_an_error(script: CoreScript, player: Path) -> None:
     """The class can be read, the status behind the end of memory cannot be written."""
     call = script.wire.window(MEMORY)
     script.writes(0x110000 - 20, call.packed()[:20])
-    script.failed(0, request(0x27, 56), 0x110000 - 20, EFAULT, "no place for the status")
-    finish(script, player)
+    script.failed(0, encode_request(0x27, 56), 0x110000 - 20, EFAULT, "no place for the status")
+    run_script(script, player)
 
 
-def test_a_wrapper_in_a_wrapper_carries_nothing(script: Script, player: Path) -> None:
+def test_a_wrapper_in_a_wrapper_carries_nothing(script: CoreScript, player: Path) -> None:
     script.writes(WRAPPER, struct.pack("<IIQ", XFER, 16, WRAPPER))
-    script.raw(0, request(XFER, 16), WRAPPER, -EINVAL)
-    finish(script, player)
+    script.raw(0, encode_request(XFER, 16), WRAPPER, -EINVAL)
+    run_script(script, player)
 
 
-def test_frees_the_subtree(script: Script, player: Path) -> None:
+def test_frees_the_subtree(script: CoreScript, player: Path) -> None:
     wire = script.wire
     script.forwarded(0, wire.alloc(ROOT, CARD, 0x20, SUBDEVICE), handle=0x20)
-    hold(script, 8 * MIB, 1)
-    hold(script, 8 * MIB, 2, device=0x20)
+    hold_memory(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 2, device=0x20)
     script.forwarded(0, wire.memory(ROOT, ROOT, 3, 8 * MIB), handle=3, size=8 * MIB)
     script.used(0, ONLY_CARD, 24 * MIB)
     script.forwarded(0, wire.free(ROOT, CARD), status=BAD_STATE)
@@ -147,23 +149,23 @@ def test_frees_the_subtree(script: Script, player: Path) -> None:
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0, "used when the client has gone")
     script.nothing_kept()
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_the_heap_frees_too(script: Script, player: Path) -> None:
-    hold(script, 8 * MIB, 1)
+def test_the_heap_frees_too(script: CoreScript, player: Path) -> None:
+    hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), status=BAD_STATE)
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), wrapped=True)
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_charge_lasts_as_long_as_its_last_name(script: Script, player: Path) -> None:
+def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, player: Path) -> None:
     """A second name in another file and process, which outlives the file that paid."""
     wire = script.wire
-    begin(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
-    hold(script, 8 * MIB, 1)
+    begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
+    hold_memory(script, 8 * MIB, 1)
     script.forwarded(1, wire.dup(OTHER_ROOT, OTHER_CARD, 0, ROOT, 1), handle=5)
     script.forwarded(1, wire.dup(OTHER_ROOT, OTHER_CARD, 0, ROOT, 1), status=BAD_STATE)
     script.forwarded(0, wire.dup(ROOT, CARD, 2, OTHER_ROOT, 5), handle=2)
@@ -174,13 +176,15 @@ def test_a_charge_lasts_as_long_as_its_last_name(script: Script, player: Path) -
     script.share(0, ONLY_CARD, 8 * MIB)
     script.forwarded(1, wire.free(OTHER_ROOT, 5))
     script.used(0, ONLY_CARD, 0, "used under none")
-    finish(script, player, 1)
+    run_script(script, player, 1)
 
 
-def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(script: Script, player: Path) -> None:
+def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(
+    script: CoreScript, player: Path
+) -> None:
     """Nobody here would pay for it. Where other processes have clients of their own it is the driver's business."""
     wire = script.wire
-    hold(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, wire.dup(ROOT, CARD, 2, 0xC1D00099, 1), handle=2)
     script.knows_all_clients()
     script.refused(0, wire.dup(ROOT, CARD, 3, 0xC1D00099, 1), NOT_PERMITTED)
@@ -188,20 +192,20 @@ def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_know
     script.forwarded(0, wire.dup(ROOT, CARD, 4, ROOT, 1), handle=4)
     script.forwarded(0, wire.dup(ROOT, CARD, 5, ROOT, 0x99), status=BAD_STATE, say="of a client that is known")
     script.used(0, ONLY_CARD, 8 * MIB)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Path) -> None:
+def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, player: Path) -> None:
     """EFAULT comes after the deed when only the answer could not be written. The file's end settles it."""
     wire = script.wire
     script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, result=-EFAULT)
     script.forwarded(0, wire.memory(ROOT, CARD, 0, 8 * MIB), handle=0)
     script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, status=0x10002)
     script.used(0, ONLY_CARD, 24 * MIB, "used in doubt")
-    hold(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
     script.used(0, ONLY_CARD, 32 * MIB)
     script.forwarded(0, wire.dup(ROOT, CARD, 0, ROOT, 1), result=-EFAULT)
-    hold(script, 8 * MIB, 2)
+    hold_memory(script, 8 * MIB, 2)
     script.forwarded(0, wire.free(ROOT, 2), result=-EFAULT)
     script.used(0, ONLY_CARD, 40 * MIB, "used after a free in doubt")
     script.kept(8, 5)
@@ -210,12 +214,12 @@ def test_a_call_that_may_have_happened_stays_charged(script: Script, player: Pat
     script.kept(8, 5)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: Wire, player: Path) -> None:
+def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, player: Path) -> None:
     """The first has forged the replies: instance 0 would be minor 1. The second's instance 0 is still what it is."""
-    script = Script(wire)
+    script = CoreScript(wire)
     script.limit(0, 0, 4 * MIB)
     script.limit(0, 1, 4 * MIB)
     for file, root in enumerate((ROOT, ROOT + 1)):
@@ -224,7 +228,7 @@ def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: Wire, playe
         script.forwarded(file, wire.cards({0: 0x100, 1: 0x200}))
         script.forwarded(file, wire.card_id(root, 0x200 - 0x100 * file, 0))
         script.forwarded(file, wire.device(root, 0x10, 0, short=True), handle=0x10)
-        hold(script, (3 + file) * MIB, 1, file=file, client=root, device=0x10)
+        hold_memory(script, (3 + file) * MIB, 1, file=file, client=root, device=0x10)
     script.used(0, 1, 3 * MIB)
     script.used(0, 0, 4 * MIB)
     script.close(0)
@@ -232,9 +236,9 @@ def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: Wire, playe
     script.play(player)
 
 
-def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
+def test_each_card_has_its_own_limit(wire: CoreWire, player: Path) -> None:
     """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
-    script = Script(wire)
+    script = CoreScript(wire)
     script.limit(0, 0, 8 * MIB)
     script.limit(0, 1, 4 * MIB)
     script.limit(0, ONLY_CARD, 2 * MIB)
@@ -249,12 +253,12 @@ def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
     for instance in (0, 1, 2, 99):
         script.forwarded(0, wire.device(ROOT, 0x10 + instance, instance, short=True), handle=0x10 + instance)
     script.refused(0, wire.memory(ROOT, 0x10, 1, 6 * MIB), NO_MEMORY)
-    hold(script, 6 * MIB, 1, device=0x11)
-    hold(script, 4 * MIB, 2, device=0x10)
-    hold(script, 2 * MIB, 3, device=0x12)
+    hold_memory(script, 6 * MIB, 1, device=0x11)
+    hold_memory(script, 4 * MIB, 2, device=0x10)
+    hold_memory(script, 2 * MIB, 3, device=0x12)
     script.refused(0, wire.memory(ROOT, 0x10 + 99, 4, 1), NO_MEMORY)
     script.forwarded(0, wire.dup(ROOT, ROOT, 0x30, ROOT, 0x11), handle=0x30)
-    hold(script, 2 * MIB, 5, device=0x30)
+    hold_memory(script, 2 * MIB, 5, device=0x30)
     script.used(0, 0, 8 * MIB)
     script.used(0, 1, 4 * MIB)
     script.used(0, ONLY_CARD, 2 * MIB)
@@ -265,53 +269,53 @@ def test_each_card_has_its_own_limit(wire: Wire, player: Path) -> None:
     script.play(player)
 
 
-def test_a_limit_changes_while_it_is_used(script: Script, player: Path) -> None:
-    hold(script, 8 * MIB, 1)
-    hold(script, 8 * MIB, 2)
+def test_a_limit_changes_while_it_is_used(script: CoreScript, player: Path) -> None:
+    hold_memory(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 2)
     script.limit(0, ONLY_CARD, 12 * MIB)
     script.refused(0, script.wire.memory(ROOT, CARD, 3, 1), NO_MEMORY, say="below what is used nothing more is given")
     script.forwarded(0, script.wire.free(ROOT, 2))
-    hold(script, 4 * MIB, 2)
+    hold_memory(script, 4 * MIB, 2)
     script.refused(0, script.wire.memory(ROOT, CARD, 3, 1), NO_MEMORY)
     script.limit(0, ONLY_CARD, 14 * MIB)
-    hold(script, 2 * MIB, 3)
+    hold_memory(script, 2 * MIB, 3)
     script.counted(0, ONLY_CARD, 14 * MIB, 16 * MIB, 2)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_processes_of_a_container_share_its_limit(script: Script, player: Path) -> None:
-    begin(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
-    begin(script, file=2, owner=2, client=0xC1D00003, device=0x5C000003)
-    hold(script, 4000 * MIB, 1)
-    hold(script, 300 * MIB, 1, file=1, client=OTHER_ROOT, device=OTHER_CARD)
+def test_processes_of_a_container_share_its_limit(script: CoreScript, player: Path) -> None:
+    begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
+    begin_script(script, file=2, owner=2, client=0xC1D00003, device=0x5C000003)
+    hold_memory(script, 4000 * MIB, 1)
+    hold_memory(script, 300 * MIB, 1, file=1, client=OTHER_ROOT, device=OTHER_CARD)
     script.refused(1, script.wire.memory(OTHER_ROOT, OTHER_CARD, 2, 2 * MIB), NO_MEMORY)
-    hold(script, 9000 * MIB, 1, file=2, client=0xC1D00003, device=0x5C000003)
+    hold_memory(script, 9000 * MIB, 1, file=2, client=0xC1D00003, device=0x5C000003)
     script.share(0, ONLY_CARD, 4000 * MIB)
     script.share(1, ONLY_CARD, 300 * MIB)
     script.close(0)
     script.used(0, ONLY_CARD, 300 * MIB)
-    finish(script, player, 1, 2)
+    run_script(script, player, 1, 2)
 
 
 def test_80_gib_in_pieces_of_2_mib(player: Path) -> None:
     """40,960 objects; every second one freed, then the rest with the client."""
-    script = Script(Wire(580))
+    script = CoreScript(CoreWire(580))
     script.limit(0, ONLY_CARD, 80 << 30)
-    begin(script, file=0, owner=0, client=ROOT, device=CARD)
+    begin_script(script, file=0, owner=0, client=ROOT, device=CARD)
     for handle in range(1, 40961):
-        hold(script, 2 * MIB, handle)
+        hold_memory(script, 2 * MIB, handle)
     script.refused(0, script.wire.memory(ROOT, CARD, 50000, 1), NO_MEMORY)
     for handle in range(1, 40961, 2):
         script.forwarded(0, script.wire.free(ROOT, handle))
     script.used(0, ONLY_CARD, 40 << 30)
     script.kept(20482, 20480)
     script.forwarded(0, script.wire.free(ROOT, ROOT))
-    finish(script, player)
+    run_script(script, player)
 
 
 def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
     for grows in range(4):
-        script = Script(Wire(580))
+        script = CoreScript(CoreWire(580))
         script.limit(0, ONLY_CARD, LIMIT)
         script.grows(grows)
         script.open(0, 0)
@@ -320,17 +324,17 @@ def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
         else:
             script.forwarded(0, script.wire.alloc(0, 0, 0, CLIENT), handle=ROOT)
             for handle in range(1, 63):
-                hold(script, MIB, handle, device=ROOT)
+                hold_memory(script, MIB, handle, device=ROOT)
             script.refused(0, script.wire.memory(ROOT, ROOT, 100, MIB), NO_MEMORY)
             script.refused(0, script.wire.dup(ROOT, ROOT, 100, ROOT, 1), NO_MEMORY)
             script.used(0, ONLY_CARD, 62 * MIB)
         script.grows(-1)
-        finish(script, player)
+        run_script(script, player)
 
 
 def test_versions(player: Path) -> None:
     for branch in BRANCHES:
-        Script(Wire(branch)).play(player)
+        CoreScript(CoreWire(branch)).play(player)
     for version in (
         "470.82.01",
         "510.47.03",
@@ -344,6 +348,6 @@ def test_versions(player: Path) -> None:
         "x580.1",
         "580-1",
     ):
-        script = Script(Wire(580))
+        script = CoreScript(CoreWire(580))
         script.asks(f"V {version}", "0", f"{version!r} is not known")
         script.play(player)

@@ -12,10 +12,10 @@ import pytest
 from shim.core.check_headers import find_unread_functions
 from shim.core.facts import read_branches, read_facts
 from shim.core.generate import render_layouts
-from tests.shim.core.building import CORE, build
+from tests.shim.core.building import CORE, build_player
 from tests.shim.core.script import NotSoError
-from tests.shim.core.traces import Trace
-from tests.shim.core.wire import BRANCHES, Wire
+from tests.shim.core.traces import CoreTrace
+from tests.shim.core.wire import BRANCHES, CoreWire
 
 pytestmark = pytest.mark.shim
 
@@ -53,7 +53,9 @@ def test_no_field_can_be_wrong_unnoticed(player: Path, branch: int) -> None:
     """Every field of the layout in turn is four more than it is: a trace goes another way each time."""
     unnoticed = []
     for place, name in enumerate(FIELDS):
-        traces = (Trace(seed, Wire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8))
+        traces = (
+            CoreTrace(seed, CoreWire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8)
+        )
         if not any(_is_noticed(trace.play, player) for trace in traces):
             unnoticed.append(name)
     # The number of the branch is looked at once, at the start.
@@ -66,9 +68,9 @@ def test_a_core_built_of_a_wrong_table_fails(folder: Path) -> None:
     header = (wrong / "layouts.h").read_text()
     assert ".memory_size = 64" in header
     (wrong / "layouts.h").write_text(header.replace(".memory_size = 64", ".memory_size = 72"))
-    player = build(folder / "play-wrong", ["play.c"], [], wrong)
+    player = build_player(folder / "play-wrong", ["play.c"], [], wrong)
     with pytest.raises(NotSoError):
-        Trace(1, Wire(580), knows_cards=False).run(250).play(player)
+        CoreTrace(1, CoreWire(580), knows_cards=False).run(250).play(player)
 
 
 def _is_noticed(play: Callable[[Path], None], player: Path) -> bool:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.script import ONLY_CARD, Script
+from tests.shim.core.script import ONLY_CARD, CoreScript
 from tests.shim.core.steps import (
     CARD,
     ROOT,
-    finish,
-    hold,
+    hold_memory,
+    run_script,
 )
 from tests.shim.core.wire import (
     MIB,
@@ -20,21 +20,21 @@ from tests.shim.core.wire import (
 pytestmark = pytest.mark.shim
 
 
-def test_a_handle_that_comes_back_replaces_what_stood_there(script: Script, player: Path) -> None:
+def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, player: Path) -> None:
     """What hung below a device that is another now may be of either: it stays charged until the client goes."""
     wire = script.wire
-    hold(script, 8 * MIB, 1)
-    hold(script, 32 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
+    hold_memory(script, 32 * MIB, 1)
     script.used(0, ONLY_CARD, 32 * MIB)
     script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 32 * MIB, "used below the device of before")
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_two_replies_with_one_handle_are_both_charged(script: Script, player: Path) -> None:
+def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, player: Path) -> None:
     """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
     wire = script.wire
     small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
@@ -48,13 +48,13 @@ def test_two_replies_with_one_handle_are_both_charged(script: Script, player: Pa
     script.used(0, ONLY_CARD, 32 * MIB)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_free_and_the_same_handle_given_out_again(script: Script, player: Path) -> None:
+def test_a_free_and_the_same_handle_given_out_again(script: CoreScript, player: Path) -> None:
     """One thread frees; the driver gives the handle to another, whose call ends first."""
     wire = script.wire
-    hold(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
     free, again = wire.free(ROOT, 1), wire.memory(ROOT, CARD, 0, 4 * MIB)
     script.before(0, free, slot=1)
     script.before(0, again)
@@ -62,25 +62,25 @@ def test_a_free_and_the_same_handle_given_out_again(script: Script, player: Path
     script.used(0, ONLY_CARD, 4 * MIB, "used once the handle is another's")
     script.after(free, slot=1)
     script.used(0, ONLY_CARD, 4 * MIB, "used when the free ends")
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_two_frees_of_one_handle_give_back_once(script: Script, player: Path) -> None:
+def test_two_frees_of_one_handle_give_back_once(script: CoreScript, player: Path) -> None:
     wire = script.wire
     for first_status, second_status in ((0, 0x57), (0x57, 0)):
-        hold(script, 8 * MIB, 1)
+        hold_memory(script, 8 * MIB, 1)
         free = wire.free(ROOT, 1)
         script.before(0, free, slot=1)
         script.before(0, free, slot=2)
         script.after(free, slot=1, status=first_status)
         script.after(free, slot=2, status=second_status)
         script.used(0, ONLY_CARD, 0)
-        hold(script, 8 * MIB, 2)
+        hold_memory(script, 8 * MIB, 2)
         script.forwarded(0, wire.free(ROOT, 2))
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Script, player: Path) -> None:
+def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreScript, player: Path) -> None:
     """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
     wire = script.wire
     free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
@@ -93,10 +93,10 @@ def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: Scrip
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, wire.free(ROOT, 3))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Script, player: Path) -> None:
+def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: CoreScript, player: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -106,10 +106,10 @@ def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Scr
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: Script, player: Path) -> None:
+def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreScript, player: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -117,10 +117,10 @@ def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: Scrip
     script.after(memory, handle=3, size=8 * MIB)
     script.after(free, slot=1)
     script.used(0, ONLY_CARD, 8 * MIB)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_free_that_came_too_late_leaves_the_place_alone(script: Script, player: Path) -> None:
+def test_a_free_that_came_too_late_leaves_the_place_alone(script: CoreScript, player: Path) -> None:
     """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
     wire = script.wire
     free = wire.free(ROOT, CARD)
@@ -129,15 +129,15 @@ def test_a_free_that_came_too_late_leaves_the_place_alone(script: Script, player
     script.after(free, slot=1)
     script.forwarded(0, wire.device(ROOT, CARD, 0), handle=CARD)
     script.after(free, slot=2, status=0x57)
-    hold(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: Script, player: Path) -> None:
+def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: CoreScript, player: Path) -> None:
     wire = script.wire
-    hold(script, 8 * MIB, 1)
+    hold_memory(script, 8 * MIB, 1)
     dup = wire.dup(ROOT, CARD, 2, ROOT, 1)
     script.before(0, dup, slot=1)
     script.forwarded(0, wire.free(ROOT, 1))
@@ -148,4 +148,4 @@ def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: 
     script.forwarded(0, wire.free(ROOT, 2))
     script.after(dup, slot=1, status=0x57)
     script.used(0, ONLY_CARD, 0, "used when it came too late")
-    finish(script, player)
+    run_script(script, player)

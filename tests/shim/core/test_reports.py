@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, Script
+from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, CoreScript
 from tests.shim.core.steps import (
     BAD_STATE,
     CARD,
     ROOT,
-    finish,
-    hold,
+    hold_memory,
+    run_script,
 )
 from tests.shim.core.wire import (
     MIB,
@@ -27,7 +27,7 @@ TOTALS, FREES, RESERVED = (0x07, 0x08, 0x09, 0x0A, 0x20, 0x33), (0x16, 0x12, 0x3
 KIB_PER_MIB = 1024
 
 
-def read_report(script: Script, entries: Entries, wanted: Entries, *, say: str) -> None:
+def read_report(script: CoreScript, entries: Entries, wanted: Entries, *, say: str) -> None:
     wire = script.wire
     script.forwarded(0, wire.report(ROOT, CARD, entries))
     script.reads(NESTED + 4, b"".join(struct.pack("<II", *entry) for entry in wanted), say)
@@ -36,7 +36,7 @@ def read_report(script: Script, entries: Entries, wanted: Entries, *, say: str) 
     script.reads(LIST, b"".join(struct.pack("<II", *entry) for entry in wanted), f"{say}, as a list")
 
 
-def test_reports_show_the_container(script: Script, player: Path) -> None:
+def test_reports_show_the_container(script: CoreScript, player: Path) -> None:
     """4301 MiB and 3193 used, on a card of 16160 that is nearly empty; what is no memory size stays."""
     script.forwarded(0, script.wire.memory(ROOT, CARD, 1, 3193 * MIB), handle=1, size=3193 * MIB)
     others = [(0x05, 16777216), (0x1D, 16000000), (0x0B, 4096), (0x0D, 15)]
@@ -50,12 +50,12 @@ def test_reports_show_the_container(script: Script, player: Path) -> None:
     )
     read_report(script, [(0x33, 0), (0x34, 0)], [(0x33, 0), (0x34, 0)], say="no protected memory")
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 5))
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_reserved_takes_what_others_have_filled(script: Script, player: Path) -> None:
+def test_reserved_takes_what_others_have_filled(script: CoreScript, player: Path) -> None:
     """The container uses 1000 of 4301 MiB, and the card has 500 left: 4301 - 500 - 2801 = 1000."""
-    hold(script, 1000 * MIB, 1)
+    hold_memory(script, 1000 * MIB, 1)
     card = 16160 * KIB_PER_MIB
     read_report(
         script,
@@ -63,12 +63,12 @@ def test_reserved_takes_what_others_have_filled(script: Script, player: Path) ->
         [(0x07, 4301 * KIB_PER_MIB), (0x16, 500 * KIB_PER_MIB), (RESERVED, 2801 * KIB_PER_MIB)],
         say="the card is fuller than the container",
     )
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_used_is_never_negative(script: Script, player: Path) -> None:
+def test_used_is_never_negative(script: CoreScript, player: Path) -> None:
     """A limit above the card, and one below what is used."""
-    hold(script, 1000 * MIB, 1)
+    hold_memory(script, 1000 * MIB, 1)
     script.limit(0, ONLY_CARD, 20000 * MIB)
     read_report(
         script,
@@ -91,10 +91,10 @@ def test_used_is_never_negative(script: Script, player: Path) -> None:
         [(0x08, 500 * KIB_PER_MIB), (0x16, 0), (RESERVED, 0)],
         say="the limit is below what is used",
     )
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_lists_as_long_as_they_may_be_and_longer(script: Script, player: Path) -> None:
+def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, player: Path) -> None:
     most = script.wire.entries
     entries = [(0x07, 16160 * KIB_PER_MIB)] * most
     wanted = [(0x07, 4301 * KIB_PER_MIB)] * most
@@ -103,10 +103,10 @@ def test_lists_as_long_as_they_may_be_and_longer(script: Script, player: Path) -
     for count in (most + 1, 0x1FFFFFFF, 0xFFFFFFFF):
         script.forwarded(0, script.wire.report(ROOT, CARD, entries, count=count))
         script.reads(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30), "behind the end")
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_reports_that_fail_or_that_nothing_limits_stay(script: Script, player: Path) -> None:
+def test_reports_that_fail_or_that_nothing_limits_stay(script: CoreScript, player: Path) -> None:
     wire = script.wire
     value = struct.pack("<II", 0x07, 16160 * KIB_PER_MIB)
     script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]), status=BAD_STATE)
@@ -118,12 +118,12 @@ def test_reports_that_fail_or_that_nothing_limits_stay(script: Script, player: P
     script.limit(0, ONLY_CARD, (1 << 64) - 1)
     script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]))
     script.reads(NESTED + 4, value, "no limit")
-    finish(script, player)
+    run_script(script, player)
 
 
-def test_the_heap_reports_too(script: Script, player: Path) -> None:
+def test_the_heap_reports_too(script: CoreScript, player: Path) -> None:
     call = script.wire.heap_function(ROOT, CARD, 5)
-    hold(script, 1000 * MIB, 1)
+    hold_memory(script, 1000 * MIB, 1)
     call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})
     script.forwarded(0, call)
     for offset, size in ((24, 4301), (32, 3301), (56, 3301)):
@@ -132,4 +132,4 @@ def test_the_heap_reports_too(script: Script, player: Path) -> None:
     script.forwarded(0, call)
     for offset, size in ((24, 4301), (32, 300), (56, 200)):
         script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
-    finish(script, player)
+    run_script(script, player)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tests.shim.core.script import NotSoError
-from tests.shim.core.traces import Trace
-from tests.shim.core.wire import BRANCHES, Wire
+from tests.shim.core.traces import CoreTrace
+from tests.shim.core.wire import BRANCHES, CoreWire
 
 pytestmark = pytest.mark.shim
 
@@ -19,6 +19,6 @@ pytestmark = pytest.mark.shim
 def test_used_is_the_sum_of_what_exists(player: Path, branch: int, *, knows_cards: bool) -> None:
     seed = Random().randrange(1 << 32)
     try:
-        Trace(seed, Wire(branch), knows_cards=knows_cards).run(500).play(player)
+        CoreTrace(seed, CoreWire(branch), knows_cards=knows_cards).run(500).play(player)
     except NotSoError as error:
         raise AssertionError(f"seed {seed}: {error}") from error

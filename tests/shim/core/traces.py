@@ -7,9 +7,9 @@ import struct
 from collections import Counter
 from random import Random
 
-from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, Script
-from tests.shim.core.wire import CLIENT, MEMORY, MIB, NO_MEMORY, NOT_SUPPORTED, SUBDEVICE, Struct, Wire
-from tests.shim.core.world import Piece, Thing, World
+from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, CoreScript
+from tests.shim.core.wire import CLIENT, MEMORY, MIB, NO_MEMORY, NOT_SUPPORTED, SUBDEVICE, CoreWire, WireStruct
+from tests.shim.core.world import CoreModel, ModelAllocation, ModelObject
 
 FILES, CONTAINERS = 4, 2
 GPU_ID_OF_MINOR = {0: 0x2100, 1: 0x4500, 2: 0x9900}
@@ -28,25 +28,27 @@ def rounded(size: int) -> int:
     return math.ceil(size / page) * page
 
 
-class Trace:
+class CoreTrace:
     """One random script. `knows_cards` is whether the replies from which minors are learned came by."""
 
-    def __init__(self, seed: int, wire: Wire, *, knows_cards: bool, falsified: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, seed: int, wire: CoreWire, *, knows_cards: bool, falsified: tuple[int, int] | None = None
+    ) -> None:
         self._random = Random(seed)
         self._wire = wire
-        self._world = World()
+        self._world = CoreModel()
         self._owners: dict[int, int] = {}
         self._cards = (0, 1, 2) if knows_cards else (ONLY_CARD,)
         self._peaks: Counter[tuple[int, int]] = Counter()
         self._refused: Counter[tuple[int, int]] = Counter()
-        self.script = Script(wire, falsified)
+        self.script = CoreScript(wire, falsified)
         self._limits = {(container, card): 2000 * MIB for container in range(CONTAINERS) for card in self._cards}
         for (container, card), size in self._limits.items():
             self.script.limit(container, card, size)
         if knows_cards:
             self._learn_cards()
 
-    def run(self, count: int) -> Script:
+    def run(self, count: int) -> CoreScript:
         """So many random calls, all closed at the end."""
         doings = [
             *[self._memory] * 10, *[self._free] * 5, *[self._dup] * 4, *[self._device] * 2, self._client, self._subdevice,
@@ -84,7 +86,7 @@ class Trace:
         card = self._random.choice(self._cards)
         self.script.share(owner, card, self._world.used()[owner, card])
 
-    def _pick(self, *, memory: bool | None = None, device: bool = False) -> Thing | None:
+    def _pick(self, *, memory: bool | None = None, device: bool = False) -> ModelObject | None:
         things = [
             thing
             for thing in self._world.things.values()
@@ -92,7 +94,7 @@ class Trace:
         ]
         return self._random.choice(things) if things else None
 
-    def _clients(self) -> list[Thing]:
+    def _clients(self) -> list[ModelObject]:
         return [thing for thing in self._world.things.values() if thing.client == thing.handle]
 
     def _is_wrapped(self) -> bool:
@@ -117,9 +119,9 @@ class Trace:
         if self._fails(file, call):
             return
         self.script.forwarded(file, call, handle=handle, wrapped=self._is_wrapped())
-        self._world.add(Thing(handle, handle, file, ONLY_CARD))
+        self._world.add(ModelObject(handle, handle, file, ONLY_CARD))
 
-    def _fails(self, file: int, call: Struct) -> bool:
+    def _fails(self, file: int, call: WireStruct) -> bool:
         """Once in ten the driver says no, by status or by error."""
         if self._random.random() < 0.9:
             return False
@@ -139,17 +141,17 @@ class Trace:
         call = self._wire.device(above.client, asked, instance, short=self._random.random() < 0.5)
         if not self._fails(above.file, call):
             self.script.forwarded(above.file, call, handle=handle, wrapped=self._is_wrapped())
-            self._world.add(Thing(above.client, handle, above.file, card, above))
+            self._world.add(ModelObject(above.client, handle, above.file, card, above))
 
     def _subdevice(self) -> None:
         if (above := self._pick(memory=False, device=True)) is None:
             return
         asked, handle = self._handle(above.client)
-        call = self._wire.alloc(above.client, above.handle, asked, SUBDEVICE, Struct(0, 4, {0: ("I", 0)}))
+        call = self._wire.alloc(above.client, above.handle, asked, SUBDEVICE, WireStruct(0, 4, {0: ("I", 0)}))
         self.script.forwarded(above.file, call, handle=handle)
-        self._world.add(Thing(above.client, handle, above.file, above.card, above))
+        self._world.add(ModelObject(above.client, handle, above.file, above.card, above))
 
-    def _memory_call(self, above: Thing, handle: int, size: int) -> Struct:
+    def _memory_call(self, above: ModelObject, handle: int, size: int) -> WireStruct:
         shape = self._random.randrange(4)
         if shape < 2:
             return self._wire.memory(above.client, above.handle, handle, size, short=shape == 0)
@@ -177,8 +179,8 @@ class Trace:
         taken = -(-written // (64 << 10)) * (64 << 10)  # of the card
         self._peaks[place] = max(self._peaks[place], used + taken)
         self.script.forwarded(above.file, call, handle=handle, size=written, wrapped=self._is_wrapped())
-        piece = Piece(taken, above.file, above.card)
-        self._world.add(Thing(above.client, handle, above.file, above.card, above, piece))
+        piece = ModelAllocation(taken, above.file, above.card)
+        self._world.add(ModelObject(above.client, handle, above.file, above.card, above, piece))
 
     def _dup(self) -> None:
         source, above = self._pick(memory=self._random.random() < 0.8), self._pick(memory=False, device=True)
@@ -190,7 +192,7 @@ class Trace:
         if self._fails(above.file, call):
             return
         self.script.forwarded(above.file, call, handle=handle, wrapped=self._is_wrapped())
-        self._world.add(Thing(above.client, handle, above.file, source.card, parent, source.piece))
+        self._world.add(ModelObject(above.client, handle, above.file, source.card, parent, source.piece))
         if source.piece:
             source.piece.names += 1
 
@@ -225,7 +227,7 @@ class Trace:
         self._limits[place] = self._random.choice((100, 1000, 2000, 4000)) * MIB
         self.script.limit(*place, self._limits[place])
 
-    def _view(self, thing: Thing) -> tuple[int, int, int]:
+    def _view(self, thing: ModelObject) -> tuple[int, int, int]:
         """Limit, used and what is left, in bytes."""
         limit = self._limits[thing.file // 2, thing.card]
         used = self._used()[thing.file // 2, thing.card]
@@ -257,9 +259,9 @@ class Trace:
             self.script.reads(AT + offset, struct.pack("<Q", value), "the heap's report")
 
     def _plain(self) -> None:
-        kind, nested = self._random.choice((0x3E, 0x71, 0xA06C)), Struct(0, 128, {64: ("Q", 1 << 40)})
+        kind, nested = self._random.choice((0x3E, 0x71, 0xA06C)), WireStruct(0, 128, {64: ("Q", 1 << 40)})
         call = self._random.choice((
-            self._wire.control(0xC1D00000, 1, 0x20800A01, Struct(0, 64, {})),
+            self._wire.control(0xC1D00000, 1, 0x20800A01, WireStruct(0, 64, {})),
             self._wire.alloc(0xC1D00000, 1, 0, kind, nested, short=self._random.random() < 0.5),
             self._wire.window(0x3E),
             self._wire.context(0x02),

@@ -14,13 +14,13 @@ BRANCHES = (515, 520, 525, 530, 535, 545, 550, 555, 560, 565, 570, 575, 580, 590
 MIB = 1 << 20
 
 
-def request(number: int, size: int) -> int:
+def encode_request(number: int, size: int) -> int:
     """_IOWR('F', number, size)"""
     return 3 << 30 | size << 16 | ord("F") << 8 | number
 
 
 @dataclass(frozen=True, slots=True)
-class Struct:
+class WireStruct:
     """Bytes of one call, and where in them what comes back stands."""
 
     number: int
@@ -28,7 +28,7 @@ class Struct:
     fields: dict[int, tuple[str, int]]
     status: int = 0
     handle: int = 0
-    nested: Struct | None = None
+    nested: WireStruct | None = None
     """What the pointer at `pointer` leads to."""
     pointer: int = 0
     bytes_at: int | None = None
@@ -43,7 +43,7 @@ class Struct:
         return bytes(text)
 
 
-class Wire:
+class CoreWire:
     """What calls look like in one branch."""
 
     def __init__(self, branch: int) -> None:
@@ -59,24 +59,24 @@ class Wire:
         return f"{self.branch}.54.14"
 
     def alloc(
-        self, client: int, parent: int, handle: int, kind: int, nested: Struct | None = None, *, short: bool = False
-    ) -> Struct:
+        self, client: int, parent: int, handle: int, kind: int, nested: WireStruct | None = None, *, short: bool = False
+    ) -> WireStruct:
         fields = {0: ("I", client), 4: ("I", parent), 8: ("I", handle), 12: ("I", kind)}
         size, status = (32, self.short_status) if short else (self.long_size, self.long_status)
         pointer = 16 if nested else 0
-        return Struct(ALLOC, size, fields, status, 8, nested, pointer, 64 if kind == MEMORY else None)
+        return WireStruct(ALLOC, size, fields, status, 8, nested, pointer, 64 if kind == MEMORY else None)
 
-    def memory(self, client: int, parent: int, handle: int, size: int, *, short: bool = False) -> Struct:
-        nested = Struct(0, 120 if self.branch < 545 else 128, {64: ("Q", size)})
+    def memory(self, client: int, parent: int, handle: int, size: int, *, short: bool = False) -> WireStruct:
+        nested = WireStruct(0, 120 if self.branch < 545 else 128, {64: ("Q", size)})
         return self.alloc(client, parent, handle, MEMORY, nested, short=short)
 
-    def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> Struct:
-        return self.alloc(client, client, handle, DEVICE, Struct(0, 56, {0: ("I", instance)}), short=short)
+    def device(self, client: int, handle: int, instance: int, *, short: bool = False) -> WireStruct:
+        return self.alloc(client, client, handle, DEVICE, WireStruct(0, 56, {0: ("I", instance)}), short=short)
 
     def heap(
         self, client: int, parent: int, handle: int, size: int, *, ranged: bool = False, flags: int = 0,
         attributes: int = 0, attributes2: int = 0,
-    ) -> Struct:  # fmt: skip
+    ) -> WireStruct:  # fmt: skip
         at = 80 if ranged else 88
         fields = {
             0: ("I", client),
@@ -86,45 +86,49 @@ class Wire:
             52: ("I", flags),
         }
         fields |= {56: ("I", attributes), at: ("Q", size), 136 if ranged else 144: ("I", attributes2)}
-        return Struct(HEAP, 184, fields, 20, 44, bytes_at=at)
+        return WireStruct(HEAP, 184, fields, 20, 44, bytes_at=at)
 
-    def heap_function(self, client: int, parent: int, function: int, handle: int = 0) -> Struct:
-        return Struct(HEAP, 184, {0: ("I", client), 4: ("I", parent), 8: ("I", function), 44: ("I", handle)}, 20, 44)
+    def heap_function(self, client: int, parent: int, function: int, handle: int = 0) -> WireStruct:
+        return WireStruct(
+            HEAP, 184, {0: ("I", client), 4: ("I", parent), 8: ("I", function), 44: ("I", handle)}, 20, 44
+        )
 
-    def free(self, client: int, handle: int) -> Struct:
-        return Struct(FREE, 16, {0: ("I", client), 8: ("I", handle)}, 12)
+    def free(self, client: int, handle: int) -> WireStruct:
+        return WireStruct(FREE, 16, {0: ("I", client), 8: ("I", handle)}, 12)
 
-    def dup(self, client: int, parent: int, handle: int, source_client: int, source: int) -> Struct:
+    def dup(self, client: int, parent: int, handle: int, source_client: int, source: int) -> WireStruct:
         fields = {0: ("I", client), 4: ("I", parent), 8: ("I", handle), 12: ("I", source_client), 16: ("I", source)}
-        return Struct(DUP, 28, fields, 24, 8)
+        return WireStruct(DUP, 28, fields, 24, 8)
 
-    def window(self, kind: int) -> Struct:
-        return Struct(ALLOC_MEMORY, 56, {12: ("I", kind)}, 40, 8)
+    def window(self, kind: int) -> WireStruct:
+        return WireStruct(ALLOC_MEMORY, 56, {12: ("I", kind)}, 40, 8)
 
-    def context(self, kind: int) -> Struct:
-        return Struct(CONTEXT_DMA, 56, {12: ("I", kind)}, 48, 8)
+    def context(self, kind: int) -> WireStruct:
+        return WireStruct(CONTEXT_DMA, 56, {12: ("I", kind)}, 48, 8)
 
-    def control(self, client: int, handle: int, command: int, nested: Struct) -> Struct:
+    def control(self, client: int, handle: int, command: int, nested: WireStruct) -> WireStruct:
         fields = {0: ("I", client), 4: ("I", handle), 8: ("I", command), 24: ("I", nested.size)}
-        return Struct(CONTROL, 32, fields, 28, nested=nested, pointer=16)
+        return WireStruct(CONTROL, 32, fields, 28, nested=nested, pointer=16)
 
-    def report(self, client: int, handle: int, entries: list[tuple[int, int]], *, count: int | None = None) -> Struct:
+    def report(
+        self, client: int, handle: int, entries: list[tuple[int, int]], *, count: int | None = None
+    ) -> WireStruct:
         """FB_GET_INFO_V2, with the values that the driver will have written."""
         fields = {0: ("I", len(entries) if count is None else count)}
         for place, (index, value) in enumerate(entries):
             fields |= {4 + 8 * place: ("I", index), 8 + 8 * place: ("I", value)}
-        return self.control(client, handle, REPORT_INLINE, Struct(0, 4 + 8 * self.entries, fields))
+        return self.control(client, handle, REPORT_INLINE, WireStruct(0, 4 + 8 * self.entries, fields))
 
-    def listed_report(self, client: int, handle: int, count: int, at: int) -> Struct:
+    def listed_report(self, client: int, handle: int, count: int, at: int) -> WireStruct:
         """FB_GET_INFO, whose entries are elsewhere."""
-        return self.control(client, handle, REPORT_LIST, Struct(0, 16, {0: ("I", count), 8: ("Q", at)}))
+        return self.control(client, handle, REPORT_LIST, WireStruct(0, 16, {0: ("I", count), 8: ("Q", at)}))
 
-    def card_id(self, client: int, gpu_id: int, instance: int, *, long: bool = False) -> Struct:
-        nested = Struct(0, 48 if long else 32, {0: ("I", gpu_id), 8: ("I", instance)})
+    def card_id(self, client: int, gpu_id: int, instance: int, *, long: bool = False) -> WireStruct:
+        nested = WireStruct(0, 48 if long else 32, {0: ("I", gpu_id), 8: ("I", instance)})
         return self.control(client, client, ID_LONG if long else ID, nested)
 
-    def cards(self, gpu_id_of_minor: dict[int, int]) -> Struct:
+    def cards(self, gpu_id_of_minor: dict[int, int]) -> WireStruct:
         fields: dict[int, tuple[str, int]] = {}
         for place, (minor, gpu_id) in enumerate(gpu_id_of_minor.items()):
             fields |= {72 * place: ("B", 1), 72 * place + 16: ("I", gpu_id), 72 * place + 56: ("I", minor)}
-        return Struct(CARD_INFO, 72 * 32, fields)
+        return WireStruct(CARD_INFO, 72 * 32, fields)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
+class ModelAllocation:
     """Video memory, under as many names as `names` says; whoever had it made pays until the last has gone."""
 
     size: int
@@ -18,18 +18,18 @@ class Piece:
 
 
 @dataclass(eq=False, slots=True)
-class Thing:
+class ModelObject:
     """A client, a device, a subdevice or memory."""
 
     client: int
     handle: int
     file: int
     card: int
-    above: Thing | None = None
-    piece: Piece | None = None
-    below: list[Thing] = field(default_factory=list)
+    above: ModelObject | None = None
+    piece: ModelAllocation | None = None
+    below: list[ModelObject] = field(default_factory=list)
 
-    def whole(self) -> Iterator[Thing]:
+    def whole(self) -> Iterator[ModelObject]:
         waiting = [self]
         while waiting:
             thing = waiting.pop()
@@ -37,11 +37,11 @@ class Thing:
             yield thing
 
 
-class World:
+class CoreModel:
     """What the driver knows. Handles it chooses itself are the lowest that are free, so they come again at once."""
 
     def __init__(self) -> None:
-        self.things: dict[tuple[int, int], Thing] = {}
+        self.things: dict[tuple[int, int], ModelObject] = {}
 
     def chosen_handle(self, client: int) -> int:
         return next(handle for handle in range(0xCAF00000, 0xCB000000) if (client, handle) not in self.things)
@@ -49,13 +49,13 @@ class World:
     def chosen_client(self) -> int:
         return next(handle for handle in range(0xC1D00000, 0xC2000000) if (handle, handle) not in self.things)
 
-    def add(self, thing: Thing) -> Thing:
+    def add(self, thing: ModelObject) -> ModelObject:
         self.things[thing.client, thing.handle] = thing
         if thing.above:
             thing.above.below.append(thing)
         return thing
 
-    def free(self, thing: Thing) -> None:
+    def free(self, thing: ModelObject) -> None:
         for one in list(thing.whole()):
             del self.things[one.client, one.handle]
             if one.piece:

@@ -17,18 +17,18 @@ Body = TypeVar("Body", bound=Structure)
 READ_WRITE = 3 << 30
 
 
-def number(escape: int, size: int) -> int:
+def ioctl_number(escape: int, size: int) -> int:
     """As `_IOWR('F', escape, size)`."""
     return READ_WRITE | size << 16 | ord("F") << 8 | escape
 
 
-def ioctl(file: int, command: int, address: int) -> int:
+def call_ioctl(file: int, command: int, address: int) -> int:
     """0, or the errno."""
     done: int = _LIBC.ioctl(file, ctypes.c_ulong(command), ctypes.c_void_p(address))
     return 0 if done == 0 else ctypes.get_errno()
 
 
-class Caller:
+class DriverCaller:
     """One open control file with a client on it; `device` and `subdevice` of one card below."""
 
     def __init__(self, control: Path, *, card: int = 0) -> None:
@@ -47,15 +47,15 @@ class Caller:
 
     def call(self, escape: int, body: Structure, *, size: int | None = None) -> int:
         """0, or the errno."""
-        return ioctl(self.file, number(escape, sizeof(body) if size is None else size), addressof(body))
+        return call_ioctl(self.file, ioctl_number(escape, sizeof(body) if size is None else size), addressof(body))
 
     def file_call(self, escape: int, bodies: Array[Body]) -> None:
         """The same with several structures side by side, which must come back."""
-        error = ioctl(self.file, number(escape, sizeof(bodies)), addressof(bodies))
+        error = call_ioctl(self.file, ioctl_number(escape, sizeof(bodies)), addressof(bodies))
         if error:
             raise OSError(error, os.strerror(error))
 
-    def well(self, escape: int, body: Body) -> Body:
+    def call_ok(self, escape: int, body: Body) -> Body:
         """The same for a call that must come back, whatever its status says."""
         error = self.call(escape, body)
         if error:
@@ -71,7 +71,7 @@ class Caller:
         parent: int | None = None,
         handle: int = 0,
     ) -> nv.Alloc:
-        return self.well(
+        return self.call_ok(
             nv.ALLOC,
             nv.Alloc(
                 root=self.client if root is None else root,
@@ -91,14 +91,14 @@ class Caller:
             raise ValueError(f"class {class_number:#x}: status {made.status:#x}")
         return int(made.new)
 
-    def take(self, size: int, *, attr: int = 0) -> int:
+    def allocate_memory(self, size: int, *, attr: int = 0) -> int:
         return self.make(nv.VIDEO_MEMORY, nv.Memory(size=size, attr=attr))
 
-    def free(self, handle: int) -> int:
-        return int(self.well(nv.FREE, nv.Free(root=self.client, old=handle)).status)
+    def free_object(self, handle: int) -> int:
+        return int(self.call_ok(nv.FREE, nv.Free(root=self.client, old=handle)).status)
 
-    def dup(self, source: Caller, handle: int) -> nv.Dup:
-        return self.well(
+    def dup(self, source: DriverCaller, handle: int) -> nv.Dup:
+        return self.call_ok(
             nv.DUP, nv.Dup(client=self.client, parent=self.device, from_client=source.client, from_object=handle)
         )
 
@@ -119,7 +119,7 @@ class Caller:
             params=address,
             params_size=size,
         )
-        return int(self.well(nv.CONTROL, body).status)
+        return int(self.call_ok(nv.CONTROL, body).status)
 
     def report(self, indices: Sequence[int]) -> list[int]:
         """FB_GET_INFO_V2 of 580, in KiB."""

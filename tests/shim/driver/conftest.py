@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.driver.build import Built, build
+from tests.fakes.driver.build import FakeDriverPrograms, build_fake_driver
 from tests.fakes.driver.driver import FakeCard, FakeDriver
 
 TWO_CARDS = (
@@ -17,12 +17,12 @@ TWO_CARDS = (
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(tmp_path_factory.mktemp("programs"))
+def programs(tmp_path_factory: pytest.TempPathFactory) -> FakeDriverPrograms:
+    return build_fake_driver(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture
-def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
+def driver(programs: FakeDriverPrograms, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
     """Two cards whose places differ from their minors; the version comes by indirect parameters, 580 otherwise."""
     version = getattr(request, "param", "580.95.05")
     with FakeDriver(programs.sanitized_server, tmp_path / "dev", cards=TWO_CARDS, version=version) as serving:

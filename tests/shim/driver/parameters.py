@@ -158,7 +158,7 @@ class Pci(Structure):
     ]  # fmt: skip
 
 
-class Card(Structure):
+class CardParameters(Structure):
     _fields_ = [
         ("valid", c_uint8), ("pci", Pci), ("gpu_id", c_uint32), ("interrupt", c_uint16),
         ("register_address", c_uint64), ("register_size", c_uint64), ("fb_address", c_uint64),

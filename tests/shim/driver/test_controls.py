@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller
+from tests.shim.driver.caller import DriverCaller
 from tests.shim.driver.conftest import TWO_CARDS
 
 pytestmark = pytest.mark.shim
@@ -18,8 +18,8 @@ KIB_IN_MIB = 1024
 
 
 def test_figures_add_up(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        caller.take(100 * MIB)
+    with DriverCaller(driver.control) as caller:
+        caller.allocate_memory(100 * MIB)
         total, ram, heap, usable, mappable, free, largest, reserved = (
             figure / KIB_IN_MIB
             for figure in caller.report(
@@ -33,7 +33,7 @@ def test_figures_add_up(driver: FakeDriver) -> None:
 
 
 def test_the_old_report_says_the_same(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         entries = (nv.FbEntry * 2)(nv.FbEntry(index=nv.TOTAL_RAM), nv.FbEntry(index=nv.HEAP_FREE))
         status = caller.control(nv.FB_INFO, nv.FbList(count=2, entries=addressof(entries)))
         assert status == nv.OK
@@ -42,8 +42,8 @@ def test_the_old_report_says_the_same(driver: FakeDriver) -> None:
 
 def test_names_of_a_card_lead_to_one_another(driver: FakeDriver) -> None:
     """From the minor by CARD_INFO to the bus number, by 0x205 to the instance, by a device of that to the uuid."""
-    with Caller(driver.control) as caller:
-        entries = (nv.Card * 32)()
+    with DriverCaller(driver.control) as caller:
+        entries = (nv.CardParameters * 32)()
         caller.file_call(nv.CARD_INFO, entries)
         by_minor = {entry.minor: entry.gpu_id for entry in entries if entry.valid}
         attached = (c_uint32 * 32)()
@@ -52,27 +52,27 @@ def test_names_of_a_card_lead_to_one_another(driver: FakeDriver) -> None:
         for card in TWO_CARDS:
             info = nv.IdInfo(gpu_id=by_minor[card.minor])
             assert caller.control(nv.ID_INFO, info, handle=caller.client) == nv.OK
-            with Caller(driver.control, card=info.instance) as user:
+            with DriverCaller(driver.control, card=info.instance) as user:
                 gid = nv.Gid()
                 assert user.control(nv.GID_INFO, gid) == nv.OK
                 assert bytes(gid.data[: gid.length - 1]).decode() == card.uuid
 
 
 def test_the_uuid_in_bytes(driver: FakeDriver) -> None:
-    with Caller(driver.control, card=1) as caller:
+    with DriverCaller(driver.control, card=1) as caller:
         gid = nv.Gid(flags=BINARY)
         assert caller.control(nv.GID_INFO, gid) == nv.OK
         assert bytes(gid.data[: gid.length]).hex() == TWO_CARDS[1].uuid.removeprefix("GPU-").replace("-", "")
 
 
 def test_a_control_without_command_does_nothing_well(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         for command in (0, 0x20800000, 0x00800000):
             assert caller.control(command, None) == nv.OK
             assert caller.control(command, None, handle=99) == nv.OK
 
 
-def refused(caller: Caller) -> dict[str, tuple[int, int]]:
+def refused(caller: DriverCaller) -> dict[str, tuple[int, int]]:
     """What is asked wrongly: the status that comes, the status that should."""
     too_many = nv.FbListV2(count=129)
     unknown = nv.FbListV2(count=1)
@@ -92,6 +92,6 @@ def refused(caller: Caller) -> dict[str, tuple[int, int]]:
 
 
 def test_what_is_asked_wrongly_is_refused(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         answers = refused(caller)
         assert {case: came for case, (came, _) in answers.items()} == {case: due for case, (_, due) in answers.items()}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller, ioctl, number
+from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
 pytestmark = pytest.mark.shim
 
@@ -31,48 +31,54 @@ SIZES = {
 @pytest.mark.parametrize(("escape", "right"), SIZES.values(), ids=SIZES)
 def test_only_whole_structures_are_taken(driver: FakeDriver, escape: int, right: tuple[int, ...]) -> None:
     """A whole structure of zeros comes back, with a status or not; any other size is EINVAL."""
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         room = (c_uint8 * 256)()
         taken = {
-            size for size in range(257) if ioctl(caller.file, number(escape, size), addressof(room)) != errno.EINVAL
+            size
+            for size in range(257)
+            if call_ioctl(caller.file, ioctl_number(escape, size), addressof(room)) != errno.EINVAL
         }
         assert taken == (set() if escape == nv.XFER else set(right))
         assert escape != nv.XFER or xfer_sizes(caller) == {16}
 
 
-def xfer_sizes(caller: Caller) -> set[int]:
+def xfer_sizes(caller: DriverCaller) -> set[int]:
     """Those that are read as a wrapper: of a card list that lies nowhere, so that it is EFAULT."""
     wrapper = nv.Xfer(command=nv.CARD_INFO, size=72 * 32, pointer=NOWHERE)
     room = (c_uint8 * 256).from_buffer_copy(bytes(wrapper).ljust(256, b"\0"))
-    return {size for size in range(257) if ioctl(caller.file, number(nv.XFER, size), addressof(room)) == errno.EFAULT}
+    return {
+        size
+        for size in range(257)
+        if call_ioctl(caller.file, ioctl_number(nv.XFER, size), addressof(room)) == errno.EFAULT
+    }
 
 
 def test_parameters_that_lie_nowhere(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         for escape, (size, *_) in SIZES.values():
-            assert ioctl(caller.file, number(escape, size), NOWHERE) == errno.EFAULT
+            assert call_ioctl(caller.file, ioctl_number(escape, size), NOWHERE) == errno.EFAULT
 
 
 def test_a_card_list_that_is_too_short(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        room = (nv.Card * 2)()
-        assert ioctl(caller.file, number(nv.CARD_INFO, 72), addressof(room)) == errno.EINVAL
-        assert ioctl(caller.file, number(nv.CARD_INFO, 144), addressof(room)) == 0
+    with DriverCaller(driver.control) as caller:
+        room = (nv.CardParameters * 2)()
+        assert call_ioctl(caller.file, ioctl_number(nv.CARD_INFO, 72), addressof(room)) == errno.EINVAL
+        assert call_ioctl(caller.file, ioctl_number(nv.CARD_INFO, 144), addressof(room)) == 0
 
 
 def test_wrapped_calls_are_the_same_calls(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         params = nv.Memory(size=3 * MIB)
         body = nv.Alloc(
             root=caller.client, parent=caller.device, class_number=nv.VIDEO_MEMORY, params=addressof(params)
         )
-        caller.well(nv.XFER, nv.Xfer(command=nv.ALLOC, size=sizeof(body), pointer=addressof(body)))
+        caller.call_ok(nv.XFER, nv.Xfer(command=nv.ALLOC, size=sizeof(body), pointer=addressof(body)))
         assert body.status == nv.OK
         assert driver.state().cards[0].used == 4 * MIB
 
 
 def test_a_wrapped_call_is_checked_too(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         body = nv.Free(root=caller.client, old=caller.device)
         wrong_size = nv.Xfer(command=nv.FREE, size=12, pointer=addressof(body))
         huge = nv.Xfer(command=nv.FREE, size=1 << 31, pointer=addressof(body))
@@ -82,15 +88,15 @@ def test_a_wrapped_call_is_checked_too(driver: FakeDriver) -> None:
 
 
 def test_memory_parameters_that_lie_nowhere(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         for address, status in ((0, nv.BAD_ARGUMENT), (NOWHERE, nv.BAD_ADDRESS)):
             body = nv.Alloc(root=caller.client, parent=caller.device, class_number=nv.VIDEO_MEMORY, params=address)
-            assert caller.well(nv.ALLOC, body).status == status
+            assert caller.call_ok(nv.ALLOC, body).status == status
         assert driver.state().cards[0].used == 0
 
 
 def test_the_three_names_of_a_client(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         made = [caller.try_make(class_number, root=0, parent=0) for class_number in (0, 1, nv.CLIENT)]
         assert [body.status for body in made] == [nv.OK] * 3
         assert {body.class_number for body in made} == {nv.CLIENT}
@@ -111,7 +117,7 @@ CLASSES = {
 
 @pytest.mark.parametrize(("class_number", "status"), CLASSES.values(), ids=CLASSES)
 def test_other_classes(driver: FakeDriver, class_number: int, status: int) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert caller.try_make(class_number).status == status
         assert driver.state().cards[0].used == 0
 
@@ -130,7 +136,7 @@ def test_who_is_no_administrator_gets_no_window(driver: FakeDriver) -> None:
 
 
 def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         memory = nv.Memory(size=MIB)
         assert caller.try_make(nv.VIDEO_MEMORY, memory, parent=caller.client).status == nv.BAD_PARENT
         assert caller.try_make(nv.VIDEO_MEMORY, memory, parent=99).status == nv.NO_SUCH_OBJECT
@@ -143,10 +149,10 @@ def test_an_object_needs_its_parent(driver: FakeDriver) -> None:
 
 
 def test_a_cards_file_takes_its_own_calls_only(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         card = os.open(driver.card_file(driver.cards[0]), os.O_RDWR)
         body = nv.Free(root=caller.client, old=caller.device)
-        assert ioctl(card, number(nv.FREE, 16), addressof(body)) == errno.EINVAL
+        assert call_ioctl(card, ioctl_number(nv.FREE, 16), addressof(body)) == errno.EINVAL
         host = nv.HostMemory(root=caller.client, parent=caller.device, class_number=nv.SYSTEM_MEMORY)
         assert caller.call(nv.ALLOC_MEMORY, host) == errno.EINVAL
         os.close(card)
@@ -154,17 +160,17 @@ def test_a_cards_file_takes_its_own_calls_only(driver: FakeDriver) -> None:
 
 def test_a_cards_file_is_registered_with_a_control_file(driver: FakeDriver) -> None:
     """Once, and with an nvidiactl of this driver; then it may use what that made. Its class 0x40 takes no memory."""
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         card = os.open(driver.card_file(driver.cards[0]), os.O_RDWR)
-        register = number(nv.REGISTER_FD, 4)
+        register = ioctl_number(nv.REGISTER_FD, 4)
         host = nv.HostMemory(root=caller.client, parent=caller.device, class_number=nv.VIDEO_MEMORY)
-        command = number(nv.ALLOC_MEMORY, sizeof(host))
-        assert ioctl(card, command, addressof(host)) == 0
+        command = ioctl_number(nv.ALLOC_MEMORY, sizeof(host))
+        assert call_ioctl(card, command, addressof(host)) == 0
         assert host.status == nv.BAD_CLIENT
         files = (c_int32 * 4)(card, 999, caller.file, caller.file)
-        tries = [ioctl(card, register, addressof(files) + 4 * place) for place in range(4)]
+        tries = [call_ioctl(card, register, addressof(files) + 4 * place) for place in range(4)]
         assert tries == [errno.EINVAL, errno.EINVAL, 0, errno.EINVAL]
-        assert ioctl(card, command, addressof(host)) == 0
+        assert call_ioctl(card, command, addressof(host)) == 0
         assert host.status == nv.OK
         assert driver.state().cards[0].used == 0
         os.close(card)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller
+from tests.shim.driver.caller import DriverCaller
 
 pytestmark = pytest.mark.shim
 
@@ -16,7 +16,7 @@ SURFACE, FREE, REPORT, TILED = 1, 3, 5, 6
 ALLOC_EGM = 1 << 24
 
 
-def heap_call(caller: Caller, function: int, data: Structure, *, parent: int | None = None) -> nv.HeapHead:
+def heap_call(caller: DriverCaller, function: int, data: Structure, *, parent: int | None = None) -> nv.HeapHead:
     """One call with head and data side by side; both are filled in."""
 
     class Whole(Structure):
@@ -27,7 +27,7 @@ def heap_call(caller: Caller, function: int, data: Structure, *, parent: int | N
         data=data,
     )
     assert sizeof(whole) == 184
-    caller.well(nv.VID_HEAP, whole)
+    caller.call_ok(nv.VID_HEAP, whole)
     for name, *_ in data._fields_:
         setattr(data, name, getattr(whole.data, name))
     head: nv.HeapHead = nv.HeapHead.from_buffer_copy(whole.head)
@@ -45,7 +45,7 @@ WAYS = {
 def test_each_way_takes_memory_of_the_card(
     driver: FakeDriver, function: int, data: nv.HeapSize | nv.HeapRange | nv.HeapPitch
 ) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert heap_call(caller, function, data).status == nv.OK
         assert (data.size, data.limit) == (4 * MIB, 4 * MIB - 1)
         assert driver.state().cards[0].used == 4 * MIB
@@ -67,7 +67,7 @@ SURFACES = {
 
 @pytest.mark.parametrize("driver", ["515.43.04", "520.61.05", "525.147.05"], indirect=True)
 def test_a_surface_takes_what_its_lines_come_to(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         for name, (data, size) in SURFACES.items():
             assert heap_call(caller, SURFACE, data).status == nv.OK, name
             assert (data.size, data.limit) == (size, size - 1), name
@@ -80,14 +80,14 @@ def test_a_surface_takes_what_its_lines_come_to(driver: FakeDriver) -> None:
 
 @pytest.mark.parametrize("driver", ["530.41.03", "580.95.05"], indirect=True)
 def test_later_branches_know_no_surfaces(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         data = nv.HeapSurface(depth=32, width=16384, height=32)
         assert heap_call(caller, SURFACE, data).status == nv.BAD_ARGUMENT
         assert driver.state().cards[0].used == 0
 
 
 def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         picked = nv.HeapSize(size=1, memory=0x77)
         own = nv.HeapSize(size=1, memory=0x77, flags=nv.FLAG_HANDLE_PROVIDED)
         assert heap_call(caller, 2, picked).status == heap_call(caller, 2, own).status == nv.OK
@@ -96,10 +96,10 @@ def test_a_handle_counts_only_with_its_flag(driver: FakeDriver) -> None:
 
 
 def test_free_without_its_flag_is_refused(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        memory = caller.take(1)
+    with DriverCaller(driver.control) as caller:
+        memory = caller.allocate_memory(1)
         assert heap_call(caller, FREE, nv.HeapFree(memory=memory)).status == nv.BAD_ARGUMENT
-        assert caller.free(memory) == nv.OK
+        assert caller.free_object(memory) == nv.OK
 
 
 NOT_VIDEO = {
@@ -110,19 +110,19 @@ NOT_VIDEO = {
 
 @pytest.mark.parametrize("data", NOT_VIDEO.values(), ids=NOT_VIDEO)
 def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, data: nv.HeapSize) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert heap_call(caller, 2, data).status == nv.OK
         assert driver.state().cards[0].used == 0
 
 
 def test_extended_memory_is_not_offered(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert heap_call(caller, 2, nv.HeapSize(size=MIB, attr2=ALLOC_EGM)).status == nv.NOT_SUPPORTED
 
 
 def test_the_report_has_what_is_left(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        caller.take(100 * MIB)
+    with DriverCaller(driver.control) as caller:
+        caller.allocate_memory(100 * MIB)
         data = nv.HeapReport()
         head = heap_call(caller, REPORT, data)
         # 16130 MiB, 256 of which are the driver's own
@@ -131,5 +131,5 @@ def test_the_report_has_what_is_left(driver: FakeDriver) -> None:
 
 
 def test_an_unknown_function_is_refused(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert heap_call(caller, 99, nv.HeapSize()).status == nv.BAD_ARGUMENT

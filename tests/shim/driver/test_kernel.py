@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.driver.build import build_static
-from tests.fakes.driver.driver import MIB, DriverState, parse_state
-from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, Modules, build_modules
+from tests.fakes.driver.driver import MIB, FakeDriverState, parse_state
+from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, FakeDriverModules, build_modules
 from tests.machine.archive import Content
-from tests.machine.kernels import kernel
-from tests.machine.machine import Machine
-from tests.machine.program import Start
+from tests.machine.kernels import prepare_kernel
+from tests.machine.machine import VirtualMachine
+from tests.machine.program import GuestStart
 
 pytestmark = [pytest.mark.shim, pytest.mark.timeout(200)]
 
@@ -34,14 +34,14 @@ DEVICES = {VERSION: {"195 nvidia", "195 nvidiactl"}, ONE_DEVICE_VERSION: {"195 n
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class GuestDriver:
     """One that is loaded, of some version."""
 
-    machine: Machine
+    machine: VirtualMachine
     version: str
 
     @property
-    def state(self) -> DriverState:
+    def state(self) -> FakeDriverState:
         return parse_state(self.machine.read("/proc/driver/nvidia/fake"))
 
     @property
@@ -49,8 +49,8 @@ class Driver:
         return [card.used // MIB for card in self.state.cards]
 
     @property
-    def start(self) -> Start:
-        return Start(env={"RM_BRANCH": self.version.partition(".")[0]})
+    def start(self) -> GuestStart:
+        return GuestStart(env={"RM_BRANCH": self.version.partition(".")[0]})
 
     def says(self, program: str, *words: str) -> list[str]:
         ended = self.machine.run(program, *words, start=self.start)
@@ -59,23 +59,23 @@ class Driver:
 
 
 @pytest.fixture(scope="module")
-def built() -> dict[str, Modules]:
-    return {version: build_modules(BUILT, kernel("6.1").build, version) for version in VERSIONS}
+def built() -> dict[str, FakeDriverModules]:
+    return {version: build_modules(BUILT, prepare_kernel("6.1").build, version) for version in VERSIONS}
 
 
 @pytest.fixture(scope="module")
-def machine(built: dict[str, Modules]) -> Iterator[Machine]:
+def machine(built: dict[str, FakeDriverModules]) -> Iterator[VirtualMachine]:
     """With both versions of the driver in it, and nothing loaded."""
     files: dict[str, Content] = {}
     for version, modules in built.items():
         files |= {f"/lib/{version}/{path.name}": path for path in (modules.nvidia, modules.uvm)}
-    with Machine(kernel("6.1"), programs=build_static(BUILT).iterdir(), files=files) as booted:
+    with VirtualMachine(prepare_kernel("6.1"), programs=build_static(BUILT).iterdir(), files=files) as booted:
         yield booted
         booted.assert_quiet()
 
 
 @pytest.fixture(params=VERSIONS, ids=["two devices", "one device"])
-def driver(machine: Machine, request: pytest.FixtureRequest) -> Iterator[Driver]:
+def driver(machine: VirtualMachine, request: pytest.FixtureRequest) -> Iterator[GuestDriver]:
     machine.insmod(f"/lib/{request.param}/nvidia.ko", *PARAMETERS)
     machine.insmod(f"/lib/{request.param}/nvidia-uvm.ko")
     uvm = next(line.split()[0] for line in machine.read("/proc/devices").splitlines() if line.endswith(" nvidia-uvm"))
@@ -83,14 +83,14 @@ def driver(machine: Machine, request: pytest.FixtureRequest) -> Iterator[Driver]
     nodes |= {f"nvidia{minor}": (195, minor) for minor in range(CARDS)}
     for name, (major, minor) in nodes.items():
         machine.mknod(f"/dev/{name}", major, minor)
-    yield Driver(machine, request.param)
+    yield GuestDriver(machine, request.param)
     for name in nodes:
         machine.call("unlink", f"/dev/{name}")
     machine.rmmod("nvidia_uvm")
     machine.rmmod("nvidia")
 
 
-def test_it_is_registered_as_its_version_is(driver: Driver) -> None:
+def test_it_is_registered_as_its_version_is(driver: GuestDriver) -> None:
     """D24, D26: devices, and the version in both places."""
     read = driver.machine.read
     devices = {" ".join(line.split()) for line in read("/proc/devices").splitlines()}
@@ -100,7 +100,7 @@ def test_it_is_registered_as_its_version_is(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_it_has_the_functions_of_its_version(built: dict[str, Modules], version: str) -> None:
+def test_it_has_the_functions_of_its_version(built: dict[str, FakeDriverModules], version: str) -> None:
     """D24, D25: by these names others find them."""
     command = ["nm", str(built[version].nvidia), str(built[version].uvm)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
@@ -109,7 +109,7 @@ def test_it_has_the_functions_of_its_version(built: dict[str, Modules], version:
     assert (there - functions, absent & functions) == (set(), set())
 
 
-def test_programs_see_both_cards_and_the_books_are_the_servers(driver: Driver) -> None:
+def test_programs_see_both_cards_and_the_books_are_the_servers(driver: GuestDriver) -> None:
     first, second = (card.uuid for card in driver.state.cards)
     with driver.machine.running("app", "--minor", "1", "--hold", "3193", start=driver.start) as app:
         app.says("holding")
@@ -126,12 +126,12 @@ def test_programs_see_both_cards_and_the_books_are_the_servers(driver: Driver) -
     assert (driver.used_mib, driver.state.files) == ([0, 0], 0)
 
 
-def test_a_device_is_made_for_who_has_its_card_open(driver: Driver) -> None:
+def test_a_device_is_made_for_who_has_its_card_open(driver: GuestDriver) -> None:
     """D22, whose other half, a card's file with another table, the module's own tests would show."""
     assert driver.says("steps", "open", "device", "shut", "device") == ["device: status 0x0", "device: status 0x1b"]
 
 
-def test_a_cards_file_keeps_the_control_file_open(driver: Driver) -> None:
+def test_a_cards_file_keeps_the_control_file_open(driver: GuestDriver) -> None:
     """D23."""
     with driver.machine.running(
         "steps", "open", "take", "100", "drop", "wait", "shut", "wait", start=driver.start
@@ -143,20 +143,20 @@ def test_a_cards_file_keeps_the_control_file_open(driver: Driver) -> None:
         assert sum(driver.used_mib) == 0
 
 
-def test_unified_memory_is_files_and_mappings_of_its_own(driver: Driver) -> None:
+def test_unified_memory_is_files_and_mappings_of_its_own(driver: GuestDriver) -> None:
     """D15 and D25."""
     assert driver.says("steps", "open", "uvm") == ["uvm: status 0x0"]
     assert driver.says("app", "--managed", "64") == ["allocated 64 MiB managed"]
 
 
-def test_memory_of_the_host_and_windows(driver: Driver) -> None:
+def test_memory_of_the_host_and_windows(driver: GuestDriver) -> None:
     """D16."""
     said = ["class 0x40: status 0x0", "class 0xc2: status 0x22", "class 0x3e: status 0x0"]
     assert driver.says("steps", "open", "host", "40", "host", "c2", "host", "3e") == said
     assert sum(driver.used_mib) == 0
 
 
-def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: Driver) -> None:
+def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: GuestDriver) -> None:
     driver.machine.write("/proc/driver/nvidia/fake", "51 1\n")
     assert driver.says("steps", "open", "take", "5", "take", "5") == [
         "error 2: cudaErrorMemoryAllocation",
@@ -166,7 +166,7 @@ def test_it_can_be_told_to_refuse_and_to_forget_its_peak(driver: Driver) -> None
     assert [card.peak for card in driver.state.cards] == [0, 0]
 
 
-def test_nothing_is_left_of_those_who_race_and_of_nonsense(driver: Driver) -> None:
+def test_nothing_is_left_of_those_who_race_and_of_nonsense(driver: GuestDriver) -> None:
     """Processes that end in all ways, and calls that nobody should make: the books are even at the end."""
     [line] = driver.says("race", "--workers", "4", "--cycles", "1000", "--most", "16000", "--minor", "1")
     assert line.endswith(" 0 failed")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.driver.build import Built, altered_sources, build_server
+from tests.fakes.driver.build import FakeDriverPrograms, altered_sources, build_server
 from tests.fakes.driver.driver import MIB, FakeCard, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller, ioctl, number
+from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
 pytestmark = pytest.mark.shim
 
@@ -34,7 +34,7 @@ def run(program: Path, driver: FakeDriver, *words: str) -> str:
 
 
 @pytest.mark.parametrize("driver", VERSIONS, indirect=True)
-def test_every_form_of_every_branch(driver: FakeDriver, programs: Built) -> None:
+def test_every_form_of_every_branch(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     for form, words in FORMS.items():
         said = run(programs.app, driver, "--minor", "1", "--total", "--free", *words, "3193", "--then", "20000")
         assert said == (
@@ -48,7 +48,7 @@ def test_every_form_of_every_branch(driver: FakeDriver, programs: Built) -> None
 
 
 @pytest.mark.parametrize("driver", VERSIONS, indirect=True)
-def test_surfaces_up_to_525(driver: FakeDriver, programs: Built) -> None:
+def test_surfaces_up_to_525(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """Less than 4 GiB each: the function counts in 32 bits."""
     said = run(programs.app, driver, "--minor", "1", "--surface", "--free", "3193")
     if driver.branch <= 525:
@@ -65,12 +65,16 @@ ALLOC_SIZES = {"515.43.04": {32, 40}, "525.60.13": {32, 40}, "535.54.03": {32, 4
 def test_a_branch_takes_its_own_sizes_only(driver: FakeDriver, sizes: set[int]) -> None:
     with driver.control.open("r+b", buffering=0) as control:
         room = (nv.Alloc * 2)()
-        taken = {size for size in range(64) if ioctl(control.fileno(), number(nv.ALLOC, size), addressof(room)) == 0}
+        taken = {
+            size
+            for size in range(64)
+            if call_ioctl(control.fileno(), ioctl_number(nv.ALLOC, size), addressof(room)) == 0
+        }
         assert taken == sizes
 
 
 @pytest.mark.parametrize("version", ["470.256.02", "600.10", "615.71.09", "none"])
-def test_an_unknown_branch_is_not_played(programs: Built, tmp_path: Path, version: str) -> None:
+def test_an_unknown_branch_is_not_played(programs: FakeDriverPrograms, tmp_path: Path, version: str) -> None:
     command = [str(programs.server), str(tmp_path), version, "GPU-11111111-2222-3333-4444-555555555555:1024:0"]
     done = subprocess.run(command, capture_output=True, timeout=10, check=False)
     assert done.returncode == 2
@@ -109,16 +113,16 @@ def behaviour(program: Path, server: Path, folder: Path, words: tuple[str, ...])
         said = run(program, driver, "--minor", "0", "--total", "--free", "--dup", *words, "3", "--then", "2000")
         peaks = [card.peak for card in driver.state().cards]
         try:
-            with Caller(driver.control) as caller:
+            with DriverCaller(driver.control) as caller:
                 caller.client, own = 99, caller.client
-                return said, peaks, caller.free(own)
+                return said, peaks, caller.free_object(own)
         except (OSError, ValueError):
             return said, peaks, None
 
 
 @pytest.mark.parametrize(("file", "right", "wrong", "words"), ALTERED.values(), ids=ALTERED)
 def test_a_wrong_number_is_found_out(
-    programs: Built, tmp_path: Path, file: str, right: str, wrong: str, words: tuple[str, ...]
+    programs: FakeDriverPrograms, tmp_path: Path, file: str, right: str, wrong: str, words: tuple[str, ...]
 ) -> None:
     """The driver with that one number changed no longer gives the program what it should."""
     server = tmp_path / "server"
@@ -127,5 +131,5 @@ def test_a_wrong_number_is_found_out(
 
 
 @pytest.mark.parametrize("words", [(), ("--short",), ("--heap",)])
-def test_the_right_numbers_are_not(programs: Built, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_the_right_numbers_are_not(programs: FakeDriverPrograms, tmp_path: Path, words: tuple[str, ...]) -> None:
     assert behaviour(programs.app, programs.server, tmp_path / "dev", words) == GOOD

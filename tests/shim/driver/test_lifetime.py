@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
-from tests.fakes.driver.build import Built
+from tests.e2e.waiting import wait_until
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller
+from tests.shim.driver.caller import DriverCaller
 
 pytestmark = pytest.mark.shim
 
@@ -44,7 +44,7 @@ ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_process_that_ends_gives_back(
-    driver: FakeDriver, programs: Built, end: Callable[[subprocess.Popen[str]], None]
+    driver: FakeDriver, programs: FakeDriverPrograms, end: Callable[[subprocess.Popen[str]], None]
 ) -> None:
     with holding(programs.app, driver, "3193") as process:
         card = driver.state().cards[0]
@@ -55,7 +55,7 @@ def test_a_process_that_ends_gives_back(
     assert driver.state().files == 0
 
 
-def test_a_child_that_holds_the_file_keeps_it_alive(driver: FakeDriver, programs: Built) -> None:
+def test_a_child_that_holds_the_file_keeps_it_alive(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     command = [str(programs.app), "--control", str(driver.control), "--fork", "64"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -66,7 +66,7 @@ def test_a_child_that_holds_the_file_keeps_it_alive(driver: FakeDriver, programs
         assert driver.state().cards[0].by_process == {parent.pid: 64 * MIB}
         child = children_holding(driver.control)
         os.kill(child, signal.SIGKILL)
-    until(lambda: used(driver) == 0)
+    wait_until(lambda: used(driver) == 0)
 
 
 def children_holding(control: Path) -> int:
@@ -81,8 +81,8 @@ def children_holding(control: Path) -> int:
 
 
 def test_a_duplicate_descriptor_is_the_same_file(driver: FakeDriver) -> None:
-    caller = Caller(driver.control)
-    caller.take(MIB)
+    caller = DriverCaller(driver.control)
+    caller.allocate_memory(MIB)
     second = os.dup(caller.file)
     os.close(caller.file)
     assert used(driver) == MIB
@@ -95,8 +95,8 @@ def test_a_duplicate_descriptor_is_the_same_file(driver: FakeDriver) -> None:
 def test_a_file_in_the_mail_is_alive(driver: FakeDriver) -> None:
     """Sent over a socket and closed here, it is held by the message alone."""
     left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    with Caller(driver.control) as caller:
-        caller.take(MIB)
+    with DriverCaller(driver.control) as caller:
+        caller.allocate_memory(MIB)
         socket.send_fds(left, [b"x"], [caller.file])
     assert used(driver) == MIB
     _, (received, *_), _, _ = socket.recv_fds(right, 1, 1)
@@ -108,59 +108,59 @@ def test_a_file_in_the_mail_is_alive(driver: FakeDriver) -> None:
 
 
 def test_a_client_serves_its_own_file_only(driver: FakeDriver) -> None:
-    with Caller(driver.control) as mine, Caller(driver.control) as other:
+    with DriverCaller(driver.control) as mine, DriverCaller(driver.control) as other:
         assert (
             other.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1), root=mine.client, parent=mine.device).status
             == nv.BAD_CLIENT
         )
         other.client, own = mine.client, other.client
-        assert other.free(mine.device) == nv.BAD_CLIENT
+        assert other.free_object(mine.device) == nv.BAD_CLIENT
         other.client = own
         assert driver.state().objects == 6
 
 
-SUBTREES: dict[str, Callable[[Caller], int]] = {
+SUBTREES: dict[str, Callable[[DriverCaller], int]] = {
     "device": lambda caller: caller.device,
     "client": lambda caller: caller.client,
 }
 
 
 @pytest.mark.parametrize("top", SUBTREES.values(), ids=SUBTREES)
-def test_what_is_below_goes_too(driver: FakeDriver, top: Callable[[Caller], int]) -> None:
-    with Caller(driver.control) as caller:
+def test_what_is_below_goes_too(driver: FakeDriver, top: Callable[[DriverCaller], int]) -> None:
+    with DriverCaller(driver.control) as caller:
         for _ in range(3):
-            caller.take(MIB)
+            caller.allocate_memory(MIB)
         below = caller.make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), parent=caller.subdevice)
-        assert caller.free(below) == nv.OK
-        assert caller.free(top(caller)) == nv.OK
+        assert caller.free_object(below) == nv.OK
+        assert caller.free_object(top(caller)) == nv.OK
         assert used(driver) == 0
         assert driver.state().objects in {0, 1}
 
 
 def test_memory_lives_while_a_duplicate_does(driver: FakeDriver) -> None:
     """Also one in another file; it is counted once, and for who has it."""
-    with Caller(driver.control) as giver, Caller(driver.control) as taker:
-        memory = giver.take(MIB)
+    with DriverCaller(driver.control) as giver, DriverCaller(driver.control) as taker:
+        memory = giver.allocate_memory(MIB)
         copy = taker.dup(giver, memory)
         assert copy.status == nv.OK
         assert used(driver) == MIB
-        assert giver.free(memory) == nv.OK
+        assert giver.free_object(memory) == nv.OK
         assert used(driver) == MIB
-        assert taker.free(copy.new) == nv.OK
+        assert taker.free_object(copy.new) == nv.OK
         assert used(driver) == 0
 
 
 def test_a_duplicate_outlives_the_file_of_the_first(driver: FakeDriver) -> None:
-    with Caller(driver.control) as taker:
-        with Caller(driver.control) as giver:
-            copies = [taker.dup(giver, giver.take(MIB)).new for _ in range(3)]
+    with DriverCaller(driver.control) as taker:
+        with DriverCaller(driver.control) as giver:
+            copies = [taker.dup(giver, giver.allocate_memory(MIB)).new for _ in range(3)]
         assert used(driver) == 3 * MIB
-        assert taker.free(copies[1]) == nv.OK
+        assert taker.free_object(copies[1]) == nv.OK
         assert used(driver) == 2 * MIB
     assert used(driver) == 0
 
 
-def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: Built) -> None:
+def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """It is counted for the first, and for the second once the first is gone."""
     command = [str(programs.app), "--control", str(driver.control), "--hold", "--share", "100"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as giver:
@@ -175,21 +175,21 @@ def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: Buil
     assert used(driver) == 0
 
 
-def test_another_process_does_not_get_what_was_not(driver: FakeDriver, programs: Built) -> None:
-    with Caller(driver.control) as giver:
-        name = f"{giver.client:x}:{giver.take(MIB):x}"
+def test_another_process_does_not_get_what_was_not(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
+    with DriverCaller(driver.control) as giver:
+        name = f"{giver.client:x}:{giver.allocate_memory(MIB):x}"
         command = [str(programs.app), "--control", str(driver.control), "--take", name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         assert (done.returncode, done.stdout) == (1, "error 1: cudaErrorInvalidValue (status 0x1b)\n")
 
 
 def test_only_memory_is_duplicated(driver: FakeDriver) -> None:
-    with Caller(driver.control) as giver, Caller(driver.control) as taker:
+    with DriverCaller(driver.control) as giver, DriverCaller(driver.control) as taker:
         assert taker.dup(giver, giver.device).status == nv.NOT_SUPPORTED
         assert taker.dup(giver, 99).status == nv.NO_SUCH_OBJECT
 
 
-def test_a_process_counts_by_the_number_the_host_sees(driver: FakeDriver, programs: Built) -> None:
+def test_a_process_counts_by_the_number_the_host_sees(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """In a pid namespace of its own it is 1; the driver's figure names it as the host does."""
     command = ["unshare", "--pid", "--fork", "--kill-child", str(programs.app), "--control", str(driver.control)]
     with subprocess.Popen([*command, "--hold", "10"], stdout=subprocess.PIPE, text=True) as outer:
@@ -198,4 +198,4 @@ def test_a_process_counts_by_the_number_the_host_sees(driver: FakeDriver, progra
         (pid,) = driver.state().cards[0].by_process
         assert Path(f"/proc/{pid}/exe").resolve() == programs.app
         outer.kill()
-    until(lambda: used(driver) == 0)
+    wait_until(lambda: used(driver) == 0)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller, ioctl, number
+from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
 pytestmark = pytest.mark.shim
 
@@ -31,7 +31,7 @@ ROUNDS = 20_000
 SEED = 20260301
 
 
-def telling_words(chance: random.Random, caller: Caller, address: int) -> list[int]:
+def telling_words(chance: random.Random, caller: DriverCaller, address: int) -> list[int]:
     """Numbers that the driver takes seriously, so that the noise gets far."""
     return [
         0, 1, 2, 3, 5, 14, caller.client, caller.device, caller.subdevice, 0xFFFFFFFF, nv.FB_INFO, nv.FB_INFO_V2,
@@ -44,15 +44,15 @@ def telling_words(chance: random.Random, caller: Caller, address: int) -> list[i
 def test_noise(driver: FakeDriver) -> None:
     chance = random.Random(SEED)
     room = (c_uint8 * 32768)()
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         for _ in range(ROUNDS):
             words = telling_words(chance, caller, addressof(room) + 4096)
             noise = b"".join(chance.choice(words).to_bytes(4, "little") for _ in range(chance.choice((8, 16, 64))))
             place = chance.choice((0, 4096))
             memmove(addressof(room) + place, noise, len(noise))
             address = chance.choice((addressof(room), addressof(room), addressof(room), 0, 8, 1 << 47, 2**64 - 16))
-            command = number(chance.choice(ESCAPES), chance.choice(SIZES)) & chance.choice((2**32 - 1, 2**30 - 1))
-            ioctl(caller.file, command, address)
+            command = ioctl_number(chance.choice(ESCAPES), chance.choice(SIZES)) & chance.choice((2**32 - 1, 2**30 - 1))
+            call_ioctl(caller.file, command, address)
         assert driver.state().calls >= ROUNDS // 2  # the others had a pointer the kernel itself refused
     assert [card.used for card in driver.state().cards] == [0, 0]
     assert driver.state().objects == 0

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller
+from tests.shim.driver.caller import DriverCaller
 from tests.shim.driver.conftest import TWO_CARDS
 
 pytestmark = pytest.mark.shim
@@ -29,7 +29,7 @@ ROUNDED = {
 
 @pytest.mark.parametrize(("asked", "attr", "told", "given"), ROUNDED.values(), ids=ROUNDED)
 def test_sizes_are_rounded_and_written_back(driver: FakeDriver, asked: int, attr: int, told: int, given: int) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         params = nv.Memory(size=asked, attr=attr)
         assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.OK
         assert (params.size, params.limit) == (told, told - 1)
@@ -37,19 +37,19 @@ def test_sizes_are_rounded_and_written_back(driver: FakeDriver, asked: int, attr
 
 
 def test_a_full_card_has_no_memory(driver: FakeDriver) -> None:
-    with Caller(driver.control, card=SMALL_CARD) as caller:
-        caller.take(700 * MIB)
+    with DriverCaller(driver.control, card=SMALL_CARD) as caller:
+        caller.allocate_memory(700 * MIB)
         # 1024 - 256 of the driver's own - 700 = 68
         refused = caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=70 * MIB))
         assert refused.status == nv.NO_MEMORY
-        caller.take(68 * MIB)
+        caller.allocate_memory(68 * MIB)
         assert driver.state().card(TWO_CARDS[SMALL_CARD].uuid).used == 768 * MIB
         assert driver.state().refused == 1
 
 
 def test_a_refusal_on_order(driver: FakeDriver) -> None:
     """So that a test sees what is done when the driver says no to what a limit allowed."""
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         driver.refuse(status=0x1A, times=2)
         tries = [caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB)).status for _ in range(3)]
         assert tries == [0x1A, 0x1A, nv.OK]
@@ -66,13 +66,13 @@ WRONG = {
 
 @pytest.mark.parametrize("params", WRONG.values(), ids=WRONG)
 def test_video_memory_must_be_that(driver: FakeDriver, params: nv.Memory) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert caller.try_make(nv.VIDEO_MEMORY, params).status == nv.BAD_ARGUMENT
         assert driver.state().objects == 3  # client, device, subdevice
 
 
 def test_a_size_that_wraps_is_too_much(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=2**64 - 1)).status == nv.NO_MEMORY
         assert driver.state().cards[0].used == 0
 
@@ -85,21 +85,21 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize(("class_number", "params"), ELSEWHERE.values(), ids=ELSEWHERE)
 def test_what_is_not_of_the_card_is_not_counted(driver: FakeDriver, class_number: int, params: nv.Memory) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         caller.make(class_number, params)
         assert params.size == 8 * KIB
         assert driver.state().cards[0].used == 0
 
 
 def test_each_card_counts_its_own(driver: FakeDriver) -> None:
-    with Caller(driver.control, card=0) as first, Caller(driver.control, card=1) as second:
-        first.take(4 * MIB)
-        second.take(6 * MIB)
+    with DriverCaller(driver.control, card=0) as first, DriverCaller(driver.control, card=1) as second:
+        first.allocate_memory(4 * MIB)
+        second.allocate_memory(6 * MIB)
         assert [card.used for card in driver.state().cards] == [4 * MIB, 6 * MIB]
 
 
 def test_a_handle_of_ones_own_is_kept_and_unique(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         made = caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), handle=0x1234)
         assert (made.status, made.new) == (nv.OK, 0x1234)
         assert caller.try_make(nv.VIDEO_MEMORY, nv.Memory(size=MIB), handle=0x1234).status == nv.DUPLICATE
@@ -108,24 +108,24 @@ def test_a_handle_of_ones_own_is_kept_and_unique(driver: FakeDriver) -> None:
 
 def test_many_objects_are_found_again(driver: FakeDriver) -> None:
     """The table grows: 3000 pieces of 64 KiB, and each handle still means its own."""
-    with Caller(driver.control) as caller:
-        handles = [caller.take(1) for _ in range(3000)]
+    with DriverCaller(driver.control) as caller:
+        handles = [caller.allocate_memory(1) for _ in range(3000)]
         assert len(set(handles)) == 3000
         assert driver.state().cards[0].used == 3000 * 64 * KIB
-        assert all(caller.free(handle) == nv.OK for handle in handles)
+        assert all(caller.free_object(handle) == nv.OK for handle in handles)
         assert driver.state().cards[0].used == 0
 
 
 def test_to_free_twice_is_well_and_counts_once(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        first, _ = caller.take(1), caller.take(1)
-        assert [caller.free(first), caller.free(first)] == [nv.OK, nv.OK]
+    with DriverCaller(driver.control) as caller:
+        first, _ = caller.allocate_memory(1), caller.allocate_memory(1)
+        assert [caller.free_object(first), caller.free_object(first)] == [nv.OK, nv.OK]
         assert driver.state().cards[0].used == 64 * KIB
 
 
 def test_the_peak_stays(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
-        caller.free(caller.take(8 * MIB))
-        caller.take(2 * MIB)
+    with DriverCaller(driver.control) as caller:
+        caller.free_object(caller.allocate_memory(8 * MIB))
+        caller.allocate_memory(2 * MIB)
         card = driver.state().cards[0]
         assert (card.used, card.peak) == (2 * MIB, 8 * MIB)

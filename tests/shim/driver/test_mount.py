@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
-from tests.fakes.driver.build import Built
+from tests.e2e.waiting import wait_until
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller
+from tests.shim.driver.caller import DriverCaller
 
 pytestmark = pytest.mark.shim
 
@@ -29,7 +29,7 @@ def test_the_folder(driver: FakeDriver) -> None:
     assert driver.control.read_bytes() == b""
 
 
-def test_a_plain_folder_afterwards(programs: Built, tmp_path: Path) -> None:
+def test_a_plain_folder_afterwards(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     driver = FakeDriver(programs.server, tmp_path / "dev")
     with driver:
         assert driver.folder.is_mount()
@@ -37,20 +37,20 @@ def test_a_plain_folder_afterwards(programs: Built, tmp_path: Path) -> None:
     assert list(driver.folder.iterdir()) == []
 
 
-def test_also_when_it_was_killed_with_files_open(programs: Built, tmp_path: Path) -> None:
+def test_also_when_it_was_killed_with_files_open(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     with FakeDriver(programs.server, tmp_path / "dev") as driver:
-        caller = Caller(driver.control)
+        caller = DriverCaller(driver.control)
         os.kill(driver.pid, 9)
-        until(lambda: driver.returncode() is not None)
+        wait_until(lambda: driver.returncode() is not None)
         assert caller.call(nv.FREE, nv.Free()) in {errno.ENOTCONN, errno.ECONNABORTED}
         with contextlib.suppress(OSError):  # there is nobody to be told
             os.close(caller.file)
     assert not driver.folder.is_mount()
-    with driver, Caller(driver.control) as anew:
+    with driver, DriverCaller(driver.control) as anew:
         assert anew.try_make(nv.VIDEO_MEMORY, nv.Memory(size=1)).status == nv.OK
 
 
-def test_also_when_who_started_it_was_killed(programs: Built, tmp_path: Path) -> None:
+def test_also_when_who_started_it_was_killed(programs: FakeDriverPrograms, tmp_path: Path) -> None:
     """Kill -9 for the test itself: the end of its pipe is enough."""
     folder = tmp_path / "dev"
     script = (
@@ -59,4 +59,4 @@ def test_also_when_who_started_it_was_killed(programs: Built, tmp_path: Path) ->
         "os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", script, programs.server, folder], timeout=20, check=False)
-    until(lambda: not folder.is_mount())
+    wait_until(lambda: not folder.is_mount())

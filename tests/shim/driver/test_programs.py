@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
-from tests.fakes.driver.build import Built
+from tests.e2e.waiting import wait_until
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.fakes.nvml.machine import Machine
+from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.shim.driver.test_lifetime import holding
 
@@ -24,7 +24,7 @@ def run(program: Path, driver: FakeDriver, *words: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: Built) -> None:
+def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """3193 MiB each: the card shows 6386, of 16130 with 256 that nobody gets."""
     with holding(programs.app, driver, "--minor", "1", "3193") as one:
         with holding(programs.static_app, driver, "--minor", "1", "3193") as two:
@@ -38,7 +38,7 @@ def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: Built) 
         one.terminate()
 
 
-def test_an_allocation_that_is_refused_ends_it(driver: FakeDriver, programs: Built) -> None:
+def test_an_allocation_that_is_refused_ends_it(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     done = run(programs.app, driver, "10000", "6000")
     assert (done.returncode, done.stdout) == (1, "allocated 10000 MiB\nerror 2: cudaErrorMemoryAllocation\n")
 
@@ -51,11 +51,11 @@ SAYS = {
 
 
 @pytest.mark.parametrize(("option", "said"), SAYS.items(), ids=SAYS)
-def test_options(driver: FakeDriver, programs: Built, option: str, said: str) -> None:
+def test_options(driver: FakeDriver, programs: FakeDriverPrograms, option: str, said: str) -> None:
     assert run(programs.app, driver, option, "--free", "64").stdout == said
 
 
-def test_loops_race_and_leave_nothing(driver: FakeDriver, programs: Built) -> None:
+def test_loops_race_and_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """Three at once for a card that holds two: refusals are expected, 300 times each."""
     command = [str(programs.app), "--control", str(driver.control), "--minor", "1", "--loop", "300", "6000"]
     racing = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
@@ -66,23 +66,23 @@ def test_loops_race_and_leave_nothing(driver: FakeDriver, programs: Built) -> No
     assert card.peak <= card.total - 256 * MIB
 
 
-def test_short_lives_leave_nothing(driver: FakeDriver, programs: Built) -> None:
+def test_short_lives_leave_nothing(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """Opened, taken, freed, forked and killed, of a card that is too small for all."""
     command = [str(programs.race), "--control", str(driver.control), "--minor", "0", "--cycles", "600", "--most", "700"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     tally = {name: int(number) for number, name in (part.split() for part in done.stdout.split(", "))}
     assert min(tally["given"], tally["refused"], tally["freed"], tally["killed"], tally["children"]) > 0
-    until(lambda: driver.state().files == 0)
+    wait_until(lambda: driver.state().files == 0)
     state = driver.state()
     small = state.card("GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
     assert (small.used, state.objects) == (0, 0)
     assert 700 * MIB < small.peak <= small.total - 256 * MIB
 
 
-def test_nvml_sees_the_processes(driver: FakeDriver, programs: Built, tmp_path: Path) -> None:
+def test_nvml_sees_the_processes(driver: FakeDriver, programs: FakeDriverPrograms, tmp_path: Path) -> None:
     """The stub's state file names who holds what, by the driver's own figures."""
-    machine = Machine(tmp_path / "nvml.state", gpus=next(iter(PROFILES.values())))
+    machine = FakeNvmlMachine(tmp_path / "nvml.state", gpus=next(iter(PROFILES.values())))
     with holding(programs.app, driver, "--minor", "1", "100") as process:
         driver.show_to(machine)
         assert f"process {driver.cards[0].uuid} {process.pid} {100 * MIB}\n" in machine.state.read_text()

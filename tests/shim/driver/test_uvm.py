@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
-from tests.shim.driver.caller import Caller, ioctl
+from tests.shim.driver.caller import DriverCaller, call_ioctl
 
 pytestmark = pytest.mark.shim
 
@@ -23,14 +23,14 @@ BASE = 0x7000_0000_0000
 def uvm(driver: FakeDriver) -> Iterator[int]:
     file = os.open(driver.uvm, os.O_RDWR)
     body = nv.UvmInitialize()
-    assert (ioctl(file, nv.UVM_INITIALIZE, addressof(body)), body.status) == (0, nv.OK)
+    assert (call_ioctl(file, nv.UVM_INITIALIZE, addressof(body)), body.status) == (0, nv.OK)
     yield file
     os.close(file)
 
 
-def map_external(file: int, caller: Caller, memory: int) -> int:
+def map_external(file: int, caller: DriverCaller, memory: int) -> int:
     body = nv.UvmMapExternal(base=BASE, length=MIB, client=caller.client, memory=memory)
-    assert ioctl(file, nv.UVM_MAP_EXTERNAL, addressof(body)) == 0
+    assert call_ioctl(file, nv.UVM_MAP_EXTERNAL, addressof(body)) == 0
     return int(body.status)
 
 
@@ -44,7 +44,7 @@ def test_managed_memory_is_a_mapping(uvm: int) -> None:
 
 def test_parameters_inside_a_mapping_of_the_driver_itself(driver: FakeDriver, uvm: int) -> None:
     """The driver reads them from a page that only it can fill."""
-    with mmap.mmap(uvm, MIB, offset=BASE + 64 * MIB) as memory, Caller(driver.control) as caller:
+    with mmap.mmap(uvm, MIB, offset=BASE + 64 * MIB) as memory, DriverCaller(driver.control) as caller:
         params = nv.Memory.from_buffer(memory, 4096)
         params.size = MIB
         assert caller.make(nv.VIDEO_MEMORY, params)
@@ -55,51 +55,51 @@ def test_parameters_inside_a_mapping_of_the_driver_itself(driver: FakeDriver, uv
 
 
 def test_nothing_works_before_it_is_initialised(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         file = os.open(driver.uvm, os.O_RDWR)
-        assert map_external(file, caller, caller.take(MIB)) == nv.ILLEGAL_ACTION
+        assert map_external(file, caller, caller.allocate_memory(MIB)) == nv.ILLEGAL_ACTION
         os.close(file)
 
 
 def test_what_uvm_maps_outlives_its_handle(driver: FakeDriver, uvm: int) -> None:
     """The known way around a limit that looks at handles alone: nobody's process has it, the card does."""
-    with Caller(driver.control) as caller:
-        memory = caller.take(MIB)
+    with DriverCaller(driver.control) as caller:
+        memory = caller.allocate_memory(MIB)
         assert map_external(uvm, caller, memory) == nv.OK
-        assert caller.free(memory) == nv.OK
+        assert caller.free_object(memory) == nv.OK
     card = driver.state().cards[0]
     assert (card.used, card.by_process) == (MIB, {0: MIB})
     body = nv.UvmFree(base=BASE)
-    assert (ioctl(uvm, nv.UVM_FREE, addressof(body)), body.status) == (0, nv.OK)
+    assert (call_ioctl(uvm, nv.UVM_FREE, addressof(body)), body.status) == (0, nv.OK)
     assert driver.state().cards[0].used == 0
 
 
 def test_closing_uvm_lets_go(driver: FakeDriver) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         file = os.open(driver.uvm, os.O_RDWR)
         start = nv.UvmInitialize()
-        assert ioctl(file, nv.UVM_INITIALIZE, addressof(start)) == 0
-        memory = caller.take(MIB)
+        assert call_ioctl(file, nv.UVM_INITIALIZE, addressof(start)) == 0
+        memory = caller.allocate_memory(MIB)
         assert map_external(file, caller, memory) == nv.OK
-        caller.free(memory)
+        caller.free_object(memory)
         assert driver.state().cards[0].used == MIB
         os.close(file)
         assert driver.state().cards[0].used == 0
 
 
 def test_only_memory_that_there_is_can_be_mapped(driver: FakeDriver, uvm: int) -> None:
-    with Caller(driver.control) as caller:
+    with DriverCaller(driver.control) as caller:
         assert map_external(uvm, caller, 99) == nv.NO_SUCH_OBJECT
         assert map_external(uvm, caller, caller.device) == nv.NO_SUCH_OBJECT
 
 
 def test_unknown_numbers_and_pointers(uvm: int) -> None:
-    assert ioctl(uvm, 250, BASE) == errno.EINVAL
-    assert ioctl(uvm, nv.UVM_MAP_EXTERNAL, 4096) == errno.EFAULT
+    assert call_ioctl(uvm, 250, BASE) == errno.EINVAL
+    assert call_ioctl(uvm, nv.UVM_MAP_EXTERNAL, 4096) == errno.EFAULT
 
 
 @pytest.mark.parametrize("driver", ["590.48.01", "595.45.04"], indirect=True)
 def test_free_is_shorter_from_590_on(uvm: int) -> None:
     room = nv.UvmFree(base=BASE, status=7)
-    assert ioctl(uvm, nv.UVM_FREE, addressof(room)) == 0
+    assert call_ioctl(uvm, nv.UVM_FREE, addressof(room)) == 0
     assert (room.length & 0xFFFFFFFF, room.status) == (nv.BAD_ADDRESS, 7)  # the status lies where the length was

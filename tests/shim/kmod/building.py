@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import fingerprint, made_once
+from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine.kernels import Kernel
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KmodSource:
     """One module: its own folder is the last, and sees those before it beside itself."""
 
     name: str
@@ -25,21 +25,21 @@ class Source:
 
     def fingerprint(self, kernel: Kernel) -> str:
         paths = sorted(path for folder in self.folders for path in folder.rglob("*") if path.is_file())
-        return fingerprint(*paths, Path(__file__), kernel.build / "Module.symvers", str(kernel.build))
+        return fingerprint_of(*paths, Path(__file__), kernel.build / "Module.symvers", str(kernel.build))
 
 
-VRAMPACK = Source("vrampack", (SHIM / "core", SHIM / "kmod"))
-INTERPOSER = Source("interposer", (Path(__file__).parent / "interposer",))
+VRAMPACK = KmodSource("vrampack", (SHIM / "core", SHIM / "kmod"))
+INTERPOSER = KmodSource("interposer", (Path(__file__).parent / "interposer",))
 
 
-def build_module(folder: Path, kernel: Kernel, source: Source) -> Path:
+def build_module(folder: Path, kernel: Kernel, source: KmodSource) -> Path:
     """NAME.ko, below `folder`, made once per source and kernel."""
     made = folder / f"{source.name}-{kernel.release}-{source.fingerprint(kernel)}"
     name = f"{source.name}.ko"
-    return made_once(made, lambda fresh: _make(fresh / name, kernel, source)) / name
+    return build_once(made, lambda fresh: _make(fresh / name, kernel, source)) / name
 
 
-def _make(into: Path, kernel: Kernel, source: Source) -> None:
+def _make(into: Path, kernel: Kernel, source: KmodSource) -> None:
     scratch = into.parents[1]
     for folder in source.folders:
         shutil.copytree(folder, scratch / folder.name)

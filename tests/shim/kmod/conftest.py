@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.driver.build import build_static
-from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, Modules, build_modules
+from tests.fakes.driver.modules import ONE_DEVICE_VERSION, VERSION, FakeDriverModules, build_modules
 from tests.machine import kernels
 from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
-from tests.machine.machine import Machine
+from tests.machine.machine import VirtualMachine
 from tests.shim.kernel_table import RELEASES
 from tests.shim.kmod.building import INTERPOSER, VRAMPACK, build_module
-from tests.shim.kmod.world import World
+from tests.shim.kmod.world import KmodWorld
 
 BUILT = Path(__file__).parents[3] / "build"
 UNKNOWN_VERSION = "470.1"
@@ -37,10 +37,10 @@ class ModulesOfTests:
 
     shim: Path
     interposer: Path
-    new: Modules
-    old: Modules
-    unknown: Modules
-    strange: Modules
+    new: FakeDriverModules
+    old: FakeDriverModules
+    unknown: FakeDriverModules
+    strange: FakeDriverModules
 
     def files(self) -> dict[str, Content]:
         """By where they are in a machine: /lib/vrampack.ko, /lib/new/nvidia.ko .."""
@@ -53,7 +53,7 @@ class ModulesOfTests:
 
 @pytest.fixture(scope="session", params=kernels.NAMES)
 def kernel(request: pytest.FixtureRequest) -> Kernel:
-    found = kernels.kernel(str(request.param))
+    found = kernels.prepare_kernel(str(request.param))
     request.config.stash[RELEASES][found.name] = found.release
     return found
 
@@ -73,7 +73,7 @@ def compiling(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Mo
     specs = (getattr(item, "callspec", None) for item in request.session.items)
     names = dict.fromkeys(str(spec.params["kernel"]) for spec in specs if spec is not None and "kernel" in spec.params)
     with ThreadPoolExecutor(1) as pool:
-        yield {name: pool.submit(lambda name: modules_for(kernels.kernel(name)), name) for name in names}
+        yield {name: pool.submit(lambda name: modules_for(kernels.prepare_kernel(name)), name) for name in names}
 
 
 @pytest.fixture(scope="session")
@@ -87,39 +87,39 @@ def programs() -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> Iterator[Machine]:
+def machine(kernel: Kernel, modules: ModulesOfTests, programs: list[Path]) -> Iterator[VirtualMachine]:
     """Its kernel has complained of nothing when the last test has ended."""
-    with Machine(kernel, programs=programs, files=modules.files()) as booted:
+    with VirtualMachine(kernel, programs=programs, files=modules.files()) as booted:
         yield booted
         booted.assert_no_leaks()
         booted.assert_quiet()
 
 
 @pytest.fixture
-def world(machine: Machine) -> World:
+def world(machine: VirtualMachine) -> KmodWorld:
     """The newer driver, nvidia-uvm and the module are loaded, and nobody is limited."""
-    found = World(machine)
+    found = KmodWorld(machine)
     found.load()
     return found
 
 
 @pytest.fixture
-def empty(machine: Machine) -> Iterator[World]:
+def empty(machine: VirtualMachine) -> Iterator[KmodWorld]:
     """Nothing is loaded, before or afterwards."""
-    world = World(machine)
+    world = KmodWorld(machine)
     world.unload()
     yield world
     world.unload()
 
 
 @pytest.fixture(scope="session")
-def old_world(compiling: Mapping[str, Future[ModulesOfTests]], programs: list[Path]) -> Iterator[World]:
+def old_world(compiling: Mapping[str, Future[ModulesOfTests]], programs: list[Path]) -> Iterator[KmodWorld]:
     """A machine with cgroup v1 and nothing else, where identity is a PID namespace; one kernel shows it."""
-    kernel = kernels.kernel("6.1")
+    kernel = kernels.prepare_kernel("6.1")
     coming = compiling.get(kernel.name)
     built = modules_for(kernel) if coming is None else coming.result()
-    with Machine(kernel, programs=programs, files=built.files(), cgroups=1) as booted:
-        world = World(booted)
+    with VirtualMachine(kernel, programs=programs, files=built.files(), cgroups=1) as booted:
+        world = KmodWorld(booted)
         world.load()
         yield world
         booted.assert_quiet()

@@ -8,11 +8,11 @@ PART_OF_RACES = {"6.1": 1, "6.1-debug": 4}
 """The others get a third."""
 
 
-def share(kernel: Kernel, number: int) -> int:
+def scale_for_kernel(kernel: Kernel, number: int) -> int:
     """A kernel that looks for mistakes is more than ten times as slow."""
     return number // 10 if kernel.name.endswith("debug") else number
 
 
-def share_of_races(kernel: Kernel, number: int) -> int:
+def scale_races_for_kernel(kernel: Kernel, number: int) -> int:
     """What takes longest of all."""
     return number // PART_OF_RACES.get(kernel.name, 3)

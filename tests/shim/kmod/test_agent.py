@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.modules import VERSION
 from tests.fakes.nvml.build import LIBRARY
-from tests.fakes.nvml.build import build as build_nvml
-from tests.fakes.nvml.machine import Machine as Nvml
+from tests.fakes.nvml.build import build_stub as build_nvml
+from tests.fakes.nvml.machine import FakeNvmlMachine as Nvml
 from tests.fakes.nvml.profiles import PROFILES
 from tests.machine.kernels import Kernel
-from tests.machine.machine import Machine
-from tests.machine.program import Program, Start
+from tests.machine.machine import VirtualMachine
+from tests.machine.program import GuestProgram, GuestStart
 from tests.machine.python import ENVIRONMENT, LIBRARIES, PYTHON, python_files
 from tests.shim.kmod.conftest import BUILT, ModulesOfTests
-from tests.shim.kmod.world import World
-from tests.shim.preload.container import Ended
+from tests.shim.kmod.world import KmodWorld
+from tests.shim.preload.container import ProgramResult
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -81,20 +81,20 @@ def a_bundle(name: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class KmodHost:
     """A GPU host, in a machine."""
 
-    machine: Machine
-    console: Program
+    machine: VirtualMachine
+    console: GuestProgram
 
     @property
-    def world(self) -> World:
-        return World(self.machine)
+    def world(self) -> KmodWorld:
+        return KmodWorld(self.machine)
 
-    def agent(self) -> Program:
+    def agent(self) -> GuestProgram:
         """Ready."""
         words = ("-m", "vrampack.cli", "agent", "--standalone", "--config", "/etc/agent.yaml", "--node-name", "host")
-        started = self.machine.start(PYTHON, *words, start=Start(env=ENVIRONMENT_OF_OURS))
+        started = self.machine.start(PYTHON, *words, start=GuestStart(env=ENVIRONMENT_OF_OURS))
 
         def is_ready() -> bool:
             assert started.told.code is None, started.told.err.decode()
@@ -102,33 +102,33 @@ class Host:
             self.machine.read("/proc/uptime")  # hears what the agent has said
             return b"back end selected mode=kmod" in started.told.err
 
-        until(is_ready, timeout_seconds=START_SECONDS, what=started.told.err.decode)
+        wait_until(is_ready, timeout_seconds=START_SECONDS, what=started.told.err.decode)
         return started
 
-    def command(self, *words: str) -> Ended:
+    def command(self, *words: str) -> ProgramResult:
         """`vrampack`, on this host."""
         self.console.hears(json.dumps(words) + "\n")
-        return Ended(*json.loads(self.console.line(START_SECONDS)))
+        return ProgramResult(*json.loads(self.console.line(START_SECONDS)))
 
     def status(self) -> dict[str, Any]:
         ended = self.command("shim", "status", "--address", HEALTH, "-o", "json")
         found: dict[str, Any] = json.loads(ended.out or '{"module": null}')
         return found
 
-    def container(self, name: str, *steps: str) -> Program:
+    def container(self, name: str, *steps: str) -> GuestProgram:
         """Its first process waits for the runtime."""
-        first = self.machine.start("steps", "wait", *steps, start=Start(cgroup=f"docker/{IDS[name]}"))
+        first = self.machine.start("steps", "wait", *steps, start=GuestStart(cgroup=f"docker/{IDS[name]}"))
         first.says("waiting")
         return first
 
-    def hook(self, name: str, first: Program) -> Ended:
+    def hook(self, name: str, first: GuestProgram) -> ProgramResult:
         state = {"id": IDS[name], "status": "creating", "pid": first.pid, "bundle": f"/bundles/{name}"}
         return self.machine.run("vrampack-hook", stdin=json.dumps(state))
 
-    def starts(self, name: str, *steps: str) -> Program:
+    def starts(self, name: str, *steps: str) -> GuestProgram:
         """One that the hook let start."""
         first = self.container(name, *steps)
-        assert self.hook(name, first) == Ended(0, "", "")
+        assert self.hook(name, first) == ProgramResult(0, "", "")
         first.goes_on()
         return first
 
@@ -137,13 +137,13 @@ class Host:
         rows = [each for each in self.status().get("containers", ()) if each["container"] == IDS[name]]
         return int(rows[0]["usedBytes"]) // MIB if rows else -1
 
-    def run_in(self, name: str, *words: str) -> Ended:
+    def run_in(self, name: str, *words: str) -> ProgramResult:
         """As `docker exec` does."""
-        return self.machine.run(*words, start=Start(cgroup=f"docker/{IDS[name]}"))
+        return self.machine.run(*words, start=GuestStart(cgroup=f"docker/{IDS[name]}"))
 
 
 @pytest.fixture
-def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path: Path) -> Iterator[Host]:
+def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path: Path) -> Iterator[KmodHost]:
     hooks = Path(__file__).parents[3] / "shim" / "hook"
     subprocess.run(["make", "--silent", "-C", str(hooks), "hook", f"OUT={tmp_path}"], check=True, timeout=100)
     Nvml(tmp_path / "nvml", gpus=PROFILES["v100"], driver=VERSION)
@@ -156,9 +156,9 @@ def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path
         "/etc/agent.yaml": SETTINGS.encode(),
         **{f"/bundles/{name}/config.json": a_bundle(name) for name in IDS},
     }
-    with Machine(kernel, programs=programs, files=files, memory_mib=1024) as machine:
+    with VirtualMachine(kernel, programs=programs, files=files, memory_mib=1024) as machine:
         machine.write("/sys/class/net/lo/flags", "0x9")  # up, and loopback
-        host = Host(machine, machine.start(PYTHON, "-c", CONSOLE, start=Start(env=ENVIRONMENT_OF_OURS)))
+        host = KmodHost(machine, machine.start(PYTHON, "-c", CONSOLE, start=GuestStart(env=ENVIRONMENT_OF_OURS)))
         host.world.load()
         yield host
         machine.assert_quiet()
@@ -166,7 +166,7 @@ def host(kernel: Kernel, modules: ModulesOfTests, programs: list[Path], tmp_path
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
-def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> None:
+def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -> None:
     """One life of a host, in order: two tenants, another agent, and another load of driver and module."""
     agent = host.agent()
     first = host.starts("a", "open", "take", "3192", "wait", "take", "1024", "take", "1108", "wait", "wait")
@@ -175,7 +175,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> No
     greedy.says(REFUSED)
     greedy.says("allocated 4300 MiB")
     assert host.run_in("a", "nvidia-smi", *QUERY).out == "4301, 3192, 1109\n"
-    until(lambda: (host.used("a"), host.used("b")) == (3192, 4300), timeout_seconds=LOOK_SECONDS, what="their use")
+    wait_until(lambda: (host.used("a"), host.used("b")) == (3192, 4300), timeout_seconds=LOOK_SECONDS, what="their use")
     rows = {each["container"]: each for each in host.status()["containers"]}
     assert [rows[IDS[name]]["limitBytes"] // MIB for name in ("a", "b")] == [4301, 4301]
     assert [rows[IDS[name]]["refused"] for name in ("a", "b")] == [0, 1]
@@ -204,15 +204,15 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: Host) -> No
     for each in (first, greedy):
         each.kill()
         each.ends()
-    assert host.command("shim", "detach") == Ended(0, "detached\n", "")
+    assert host.command("shim", "detach") == ProgramResult(0, "detached\n", "")
     late = host.container("a", "wait")
     refused = host.hook("a", late)
     assert (refused.code, "is detached from the driver: vrampack limits attach" in refused.err) == (1, True)
     for name in ("vrampack", "nvidia_uvm", "nvidia"):
         host.machine.rmmod(name)
     host.world.load()
-    until(lambda: bool(host.world.instances()), timeout_seconds=LOOK_SECONDS, what="c, registered again")
+    wait_until(lambda: bool(host.world.instances()), timeout_seconds=LOOK_SECONDS, what="c, registered again")
     waiting.goes_on()
     waiting.says("allocated 6450 MiB")
     assert host.run_in("c", "app", "3").lines == [REFUSED]
-    until(lambda: host.used("c") == 6450, timeout_seconds=LOOK_SECONDS, what="the use of c")
+    wait_until(lambda: host.used("c") == 6450, timeout_seconds=LOOK_SECONDS, what="the use of c")

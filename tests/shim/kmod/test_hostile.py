@@ -6,14 +6,14 @@ import errno
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.machine import stock
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.conftest import ModulesOfTests
-from tests.shim.kmod.shares import share_of_races
+from tests.shim.kmod.shares import scale_races_for_kernel
 from tests.shim.kmod.test_nodes import fails
-from tests.shim.kmod.world import CARDS, CONTROL, NODES, World
+from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -27,7 +27,7 @@ with_memory_that_never_comes = pytest.mark.parametrize("kernel", stock.NAMES, in
 
 
 @with_memory_that_never_comes
-def test_nobody_waits_for_a_call_that_never_ends(empty: World) -> None:
+def test_nobody_waits_for_a_call_that_never_ends(empty: KmodWorld) -> None:
     """It sits in our code, since its parameters never come; detaching does not wait for it, and unloading is refused."""
     empty.load_driver()
     empty.load_shim()
@@ -48,7 +48,7 @@ def test_nobody_waits_for_a_call_that_never_ends(empty: World) -> None:
 
 
 @with_memory_that_never_comes
-def test_a_call_that_never_ended_does_not_keep_the_module(empty: World) -> None:
+def test_a_call_that_never_ended_does_not_keep_the_module(empty: KmodWorld) -> None:
     """Its process is killed, and all of it goes."""
     empty.load_driver()
     empty.load_shim()
@@ -62,7 +62,7 @@ def test_a_call_that_never_ended_does_not_keep_the_module(empty: World) -> None:
 
 
 @with_memory_that_never_comes
-def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty: World) -> None:
+def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty: KmodWorld) -> None:
     """Everybody may read the version, into memory that never comes; the driver has its device back all the same."""
     empty.load_driver()
     empty.load_uvm()
@@ -71,7 +71,7 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
     with place.running("hostile", "read", f"{NODES}/version") as reader:
         reader.says("stuck")
         going = empty.machine.start("call", "rmmod", "vrampack")
-        until(lambda: "cgpu_km" not in empty.machine.names("/proc"), what="that its nodes go")
+        wait_until(lambda: "cgpu_km" not in empty.machine.names("/proc"), what="that its nodes go")
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
         assert place.run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
         empty.machine.rmmod("nvidia_uvm")
@@ -81,7 +81,7 @@ def test_unloading_is_over_for_everybody_else_before_it_waits_for_a_reader(empty
         assert going.ends().code == 0
 
 
-def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: ModulesOfTests) -> None:
+def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: ModulesOfTests) -> None:
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
     assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
@@ -91,7 +91,7 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: World, modules: Modul
 
 
 @pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
-def test_a_container_has_so_many_processes_and_no_more(world: World) -> None:
+def test_a_container_has_so_many_processes_and_no_more(world: KmodWorld) -> None:
     """All are gone through when one comes and whenever somebody reads; other containers are not in their way."""
     place, other = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with place.running("hostile", "crowd", f"{MOST_PROCESSES + 1}") as hostile:
@@ -101,12 +101,12 @@ def test_a_container_has_so_many_processes_and_no_more(world: World) -> None:
         assert other.run("app", "1").lines == ["allocated 1 MiB"]
         hostile.kill()
         hostile.ends()
-    until(lambda: world.instances()["a"].fields["files"] == "0", what="that the files are closed")
+    wait_until(lambda: world.instances()["a"].fields["files"] == "0", what="that the files are closed")
     assert place.run("app", "1").lines == ["allocated 1 MiB"]
     world.forget()
 
 
-def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: World) -> None:
+def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(empty: KmodWorld) -> None:
     """Whoever has the driver open already would map it."""
     empty.load_driver()
     empty.load_shim()
@@ -120,7 +120,9 @@ def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(em
     assert place.run("app", "--managed", "1").lines == [REFUSED]
 
 
-def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(empty: World, kernel: Kernel) -> None:
+def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
+    empty: KmodWorld, kernel: Kernel
+) -> None:
     """While it goes it is there still, and cannot be probed: what was seen then does not stay so."""
     empty.load_driver()
     empty.load_shim()
@@ -128,14 +130,14 @@ def test_a_uvm_that_goes_while_somebody_is_added_is_guarded_when_it_comes_again(
     identity = f"cgroup={empty.machine.inode('/sys/fs/cgroup/a')}"
     with empty.host().running("hostile", "repeat", CONTROL, f"add a {identity} 0={4301 * MIB}") as adding:
         adding.says("repeats")
-        for _ in range(share_of_races(kernel, ROUNDS)):
+        for _ in range(scale_races_for_kernel(kernel, ROUNDS)):
             empty.load_uvm()
             assert empty.state()["uvm"] == "guarded"
             empty.machine.rmmod("nvidia_uvm")
         assert not adding.has_ended
 
 
-def test_what_was_learned_of_the_cards_goes_with_the_driver(empty: World) -> None:
+def test_what_was_learned_of_the_cards_goes_with_the_driver(empty: KmodWorld) -> None:
     """The same card is another minor under the next one, for an instance that was there before too."""
     empty.load_driver()
     empty.load_shim()

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
-from tests.machine.program import Start
-from tests.shim.kmod.world import CGROUPS, World
+from tests.machine.program import GuestStart
+from tests.shim.kmod.world import CGROUPS, KmodWorld
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -20,13 +20,13 @@ EVERYTHING = (1 << 41) - 1
 
 
 @pytest.fixture(autouse=True)
-def ends_empty(world: World) -> Iterator[None]:
+def ends_empty(world: KmodWorld) -> Iterator[None]:
     yield
-    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    wait_until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
     world.forget()
 
 
-def test_whoever_is_started_in_the_container_later_has_its_limit(world: World) -> None:
+def test_whoever_is_started_in_the_container_later_has_its_limit(world: KmodWorld) -> None:
     """As `kubectl exec` does it: another process, put into the cgroup."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as app:
@@ -34,7 +34,7 @@ def test_whoever_is_started_in_the_container_later_has_its_limit(world: World) -
         assert place.run("app", "302").lines == [REFUSED]
 
 
-def test_a_container_in_the_container_has_its_limit(world: World) -> None:
+def test_a_container_in_the_container_has_its_limit(world: KmodWorld) -> None:
     """A cgroup below, two levels deep; a pid namespace and a user namespace of its own change nothing."""
     world.limited("a", LIMIT)
     nested = world.unlimited("a/docker/inner")
@@ -43,7 +43,7 @@ def test_a_container_in_the_container_has_its_limit(world: World) -> None:
         assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_the_nearest_of_two_limits_holds(world: World) -> None:
+def test_the_nearest_of_two_limits_holds(world: KmodWorld) -> None:
     """The pod's, and of one of its containers its own."""
     world.limited("pod", {0: 4000})
     refined = world.limited("pod/one", {0: 1000})
@@ -52,7 +52,7 @@ def test_the_nearest_of_two_limits_holds(world: World) -> None:
     assert other.run("app", "4000", "--then", "1").lines == ["allocated 4000 MiB", REFUSED]
 
 
-def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: World) -> None:
+def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: KmodWorld) -> None:
     """CUDA's file outlives its process in a child, and the driver's memory with it."""
     place = world.limited("a", LIMIT)
     with place.running("app", "--fork", "4000") as app:
@@ -63,17 +63,17 @@ def test_a_child_that_inherits_keeps_the_charge_and_the_limit(world: World) -> N
             world.kill(pid)
         app.ends()
     # What is awaited is the parent, and the child's last word: its files may still be on their way.
-    until(lambda: world.card("a").used == 0, what="the end of the child's file")
+    wait_until(lambda: world.card("a").used == 0, what="the end of the child's file")
 
 
-def test_a_program_that_replaces_itself_starts_anew(world: World) -> None:
+def test_a_program_that_replaces_itself_starts_anew(world: KmodWorld) -> None:
     """Exec closes CUDA's file, which takes the memory with it."""
     place = world.limited("a", LIMIT)
     ended = place.run("steps", "open", "take", "4000", "exec", "open", "take", "4300")
     assert ended.lines == ["allocated 4000 MiB", "allocated 4300 MiB"]
 
 
-def test_a_file_that_is_carried_out_stays_limited(world: World) -> None:
+def test_a_file_that_is_carried_out_stays_limited(world: KmodWorld) -> None:
     """By a socket, to a process of no container: what it takes by that file is the first one's still."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/held", "wait") as giver:
@@ -84,7 +84,7 @@ def test_a_file_that_is_carried_out_stays_limited(world: World) -> None:
         giver.ends()
 
 
-def test_a_file_that_is_carried_out_outlives_its_opener(world: World) -> None:
+def test_a_file_that_is_carried_out_outlives_its_opener(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "send", "/tmp/passed", "wait") as giver:
         giver.says("listening")
@@ -98,7 +98,7 @@ def test_a_file_that_is_carried_out_outlives_its_opener(world: World) -> None:
     assert world.card("a").used == 0
 
 
-def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: World) -> None:
+def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "1302", "take", "1300", "wait") as program:
         program.says("waiting")
@@ -109,10 +109,10 @@ def test_a_removed_instance_holds_who_is_there_and_takes_nobody(world: World) ->
         program.says("waiting")
         assert world.instances()["a"].fields["removed"] == "1"
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
-    until(lambda: "a" not in world.instances(), what="the end of the last file")
+    wait_until(lambda: "a" not in world.instances(), what="the end of the last file")
 
 
-def test_a_name_given_anew_keeps_its_budget(world: World) -> None:
+def test_a_name_given_anew_keeps_its_budget(world: KmodWorld) -> None:
     """A container that is made again: the old one's files still count until they are closed."""
     first = world.limited("one", LIMIT)
     with first.running("app", "--hold", "4000") as app:
@@ -126,7 +126,7 @@ def test_a_name_given_anew_keeps_its_budget(world: World) -> None:
     assert second.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
+def test_a_cgroup_of_the_same_name_is_another_one(world: KmodWorld) -> None:
     """The id is 64 bits and not used again, though the folder's name is."""
     world.limited("fleeting", LIMIT)
     before = world.machine.inode(f"{CGROUPS}/fleeting")
@@ -136,7 +136,7 @@ def test_a_cgroup_of_the_same_name_is_another_one(world: World) -> None:
     assert again.run("app", "5000").lines == ["allocated 5000 MiB"]
 
 
-def test_an_honest_program_in_a_privileged_container_is_held(world: World) -> None:
+def test_an_honest_program_in_a_privileged_container_is_held(world: KmodWorld) -> None:
     """With every capability, and device nodes of its own making."""
     place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
     assert place.run("app", "4302").lines == [REFUSED]
@@ -148,7 +148,7 @@ def test_an_honest_program_in_a_privileged_container_is_held(world: World) -> No
 
 
 @pytest.mark.parametrize("kind", ["40", "C2"])
-def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: World, kind: str) -> None:
+def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: KmodWorld, kind: str) -> None:
     """RM_ALLOC_MEMORY on /dev/nvidiaN: the driver would give it to an administrator. Other classes are none of ours."""
     place = world.limited("a", LIMIT).inside(capabilities=EVERYTHING)
     given = world.host().run("steps", "open", "host", kind)
@@ -160,13 +160,13 @@ def test_a_window_on_the_whole_card_is_refused_to_a_privileged_container(world: 
     assert ("nvidia0", "other") not in world.tables()
 
 
-def test_by_pid_namespace_on_old_cgroups(old_world: World) -> None:
+def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld) -> None:
     """Where there is no cgroup v2: the namespace, and those that are made in it."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
         first.says("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
-        inside = Start(beside_pid=first.pid)
+        inside = GuestStart(beside_pid=first.pid)
         assert machine.run("app", "4302", start=inside).lines == [REFUSED]
         assert machine.run("app", "4300", start=inside).lines == ["allocated 4300 MiB"]
         assert machine.run("app", "5000").lines == ["allocated 5000 MiB"]
@@ -174,12 +174,12 @@ def test_by_pid_namespace_on_old_cgroups(old_world: World) -> None:
     old_world.command("remove a")
 
 
-def test_a_namespace_number_used_again_is_nobodys(old_world: World) -> None:
+def test_a_namespace_number_used_again_is_nobodys(old_world: KmodWorld) -> None:
     """The numbers are given out again at once; the instance goes by the namespace itself."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
         first.says("waiting")
         old_world.command(f"add a pidns={first.pid} 0={4301 * MIB}")
     for _ in range(5):
-        assert machine.run("app", "5000", start=Start(is_pid_apart=True)).lines == ["allocated 5000 MiB"]
+        assert machine.run("app", "5000", start=GuestStart(is_pid_apart=True)).lines == ["allocated 5000 MiB"]
     old_world.command("remove a")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.machine.kernels import Kernel
-from tests.machine.machine import Machine
+from tests.machine.machine import VirtualMachine
 from tests.shim.kmod.conftest import ModulesOfTests
-from tests.shim.kmod.shares import share
+from tests.shim.kmod.shares import scale_for_kernel
 from tests.shim.kmod.test_nodes import fails
-from tests.shim.kmod.world import NEW, OLD, UNKNOWN, World
+from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -26,7 +26,7 @@ PROBES, PROBED_OTHERS = 5, 800
 
 
 @pytest.mark.parametrize("which", [NEW, OLD])
-def test_both_layouts_of_the_drivers_devices(empty: World, which: str) -> None:
+def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> None:
     """One device for all minors up to branch 535; the control file apart from 545 on."""
     empty.load_driver(which)
     empty.load_shim()
@@ -44,11 +44,13 @@ def test_both_layouts_of_the_drivers_devices(empty: World, which: str) -> None:
         app.ends()
 
 
-def test_load_detach_unload_again_and_again(empty: World, kernel: Kernel) -> None:
+def test_load_detach_unload_again_and_again(empty: KmodWorld, kernel: Kernel) -> None:
     """Programs that open and close all the time never fail meanwhile; nothing is left at the end."""
     empty.load_driver()
     empty.load_uvm()
-    others = empty.machine.start("stress", "2", f"{share(kernel, OTHERS)}", "3", start=empty.unlimited("free").start)
+    others = empty.machine.start(
+        "stress", "2", f"{scale_for_kernel(kernel, OTHERS)}", "3", start=empty.unlimited("free").start
+    )
     for _ in range(CYCLES):
         empty.load_shim()
         # Without capabilities, as most containers are: a privileged one sets a probe, which is the next test.
@@ -69,8 +71,8 @@ def test_the_probe_comes_and_goes_while_others_call_the_driver(
     modules: ModulesOfTests, programs: list[Path], kernel: Kernel
 ) -> None:
     """It is set by the first privileged program of a container, in code that others run; one processor at a time."""
-    with Machine(kernel, programs=programs, files=modules.files(), is_parallel=False) as machine:
-        world = World(machine)
+    with VirtualMachine(kernel, programs=programs, files=modules.files(), is_parallel=False) as machine:
+        world = KmodWorld(machine)
         world.load_driver()
         others = machine.start("stress", "2", f"{PROBED_OTHERS}", "3", start=world.unlimited("free").start)
         for _ in range(PROBES):
@@ -86,7 +88,7 @@ def test_the_probe_comes_and_goes_while_others_call_the_driver(
         machine.assert_quiet()
 
 
-def test_what_is_open_outlives_the_detaching(empty: World) -> None:
+def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
     """Still limited; the module cannot go while somebody needs it, and the driver cannot either."""
     empty.load_driver()
     empty.load_shim()
@@ -111,7 +113,7 @@ def test_what_is_open_outlives_the_detaching(empty: World) -> None:
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
 
 
-def test_the_driver_is_exchanged_without_unloading_the_module(empty: World) -> None:
+def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) -> None:
     """Detached, the old driver goes and the new one comes; attached again, its version is read anew."""
     empty.load_driver(OLD)
     empty.load_shim()
@@ -127,7 +129,7 @@ def test_the_driver_is_exchanged_without_unloading_the_module(empty: World) -> N
     assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
 
 
-def test_an_unknown_driver_is_not_taken_on(empty: World) -> None:
+def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
     """Closed, not open: the module is not there, so the node's agent offers nothing."""
     empty.load_driver(UNKNOWN)
     with fails(errno.EOPNOTSUPP):
@@ -136,20 +138,20 @@ def test_an_unknown_driver_is_not_taken_on(empty: World) -> None:
     assert "cgpu_km" not in empty.machine.names("/proc")
 
 
-def test_without_a_driver_it_does_not_load(empty: World) -> None:
+def test_without_a_driver_it_does_not_load(empty: KmodWorld) -> None:
     with pytest.raises(OSError) as failed:  # noqa: PT011 - the number is below
         empty.load_shim()
     assert failed.value.errno in {errno.ENODEV, errno.ENXIO, errno.ENOENT}
 
 
-def test_it_is_loaded_once(empty: World) -> None:
+def test_it_is_loaded_once(empty: KmodWorld) -> None:
     empty.load_driver()
     empty.load_shim()
     with fails(errno.EEXIST):
         empty.load_shim()
 
 
-def test_it_does_not_load_beside_another_interposer(empty: World) -> None:
+def test_it_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
     """A second copy under another name is one: the control file's table is not the driver's any more."""
     empty.load_driver()
     empty.machine.insmod("/lib/interposer.ko")
@@ -161,7 +163,7 @@ def test_it_does_not_load_beside_another_interposer(empty: World) -> None:
     empty.load_shim()
 
 
-def test_uvm_may_come_and_go(empty: World) -> None:
+def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
     """It is loaded by whoever first needs it, often after the module."""
     empty.load_driver()
     empty.load_shim()
@@ -172,10 +174,10 @@ def test_uvm_may_come_and_go(empty: World) -> None:
         assert empty.state()["uvm"] == "guarded"
         assert place.run("app", "--managed", "1").lines == [REFUSED]
         empty.machine.rmmod("nvidia_uvm")
-        until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
+        wait_until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
 
 
-def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: World) -> None:
+def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: KmodWorld) -> None:
     """A later driver calls the function otherwise: nobody new is taken on, and who asks is told so."""
     empty.load_driver()
     empty.load_shim()

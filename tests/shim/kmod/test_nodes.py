@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.fakes.driver.driver import MIB
-from tests.machine.program import Start
-from tests.shim.kmod.world import CGROUPS, CONTROL, NODES, World
+from tests.machine.program import GuestStart
+from tests.shim.kmod.world import CGROUPS, CONTROL, NODES, KmodWorld
 
 pytestmark = pytest.mark.shim
 
@@ -21,7 +21,7 @@ NODE = f"{NODES}/0/a"
 
 
 @pytest.fixture(autouse=True)
-def ends_empty(world: World) -> Iterator[None]:
+def ends_empty(world: KmodWorld) -> Iterator[None]:
     yield
     world.forget()
 
@@ -34,7 +34,7 @@ def fails(number: int) -> Iterator[None]:
     assert seen == number, f"{errno.errorcode.get(seen, seen)} instead of {errno.errorcode[number]}"
 
 
-def test_what_stands_there(world: World) -> None:
+def test_what_stands_there(world: KmodWorld) -> None:
     world.limited("a", {0: 4301}, weight=3)
     names = world.machine.names(NODES)
     assert {"version", "major", "state", "default_memsize", "inst_ctl", "0"} <= set(names)
@@ -55,12 +55,12 @@ def test_what_stands_there(world: World) -> None:
     assert state["files"] == "0"
 
 
-def test_the_version_is_the_packages(world: World) -> None:
+def test_the_version_is_the_packages(world: KmodWorld) -> None:
     version = world.node("version").strip()
     assert version == _version()
 
 
-def test_ids_are_not_used_again(world: World) -> None:
+def test_ids_are_not_used_again(world: KmodWorld) -> None:
     world.limited("a", {0: 100})
     before = int(world.node("0/a/id"))
     world.command("remove a")
@@ -68,7 +68,7 @@ def test_ids_are_not_used_again(world: World) -> None:
     assert int(world.node("0/a/id")) > before
 
 
-def test_a_default_size_stands_in_for_bytes(world: World) -> None:
+def test_a_default_size_stands_in_for_bytes(world: KmodWorld) -> None:
     world.unlimited("a")
     identity = world.machine.inode(f"{CGROUPS}/a")
     with fails(errno.EINVAL):
@@ -82,7 +82,7 @@ def test_a_default_size_stands_in_for_bytes(world: World) -> None:
     assert world.node("default_memsize") == f"{7 * MIB}\n"
 
 
-def test_no_more_instances_than_a_card_may_have(world: World) -> None:
+def test_no_more_instances_than_a_card_may_have(world: KmodWorld) -> None:
     world.command("cards 0 1")
     world.machine.write(f"{NODES}/1/max_inst", "2\n")
     for name in ("a", "b"):
@@ -97,7 +97,7 @@ def test_no_more_instances_than_a_card_may_have(world: World) -> None:
     world.machine.write(f"{NODES}/1/max_inst", "16\n")
 
 
-def test_a_policy_that_would_share_compute_is_not_supported(world: World) -> None:
+def test_a_policy_that_would_share_compute_is_not_supported(world: KmodWorld) -> None:
     world.command("cards 0")
     for policy in range(5):
         with fails(errno.EOPNOTSUPP):
@@ -148,7 +148,7 @@ def test_a_policy_that_would_share_compute_is_not_supported(world: World) -> Non
         "x" * 5000,
     ],
 )
-def test_what_is_malformed_is_refused_and_changes_nothing(world: World, text: str) -> None:
+def test_what_is_malformed_is_refused_and_changes_nothing(world: KmodWorld, text: str) -> None:
     world.unlimited("a")
     before = world.instances()
     with fails(errno.EINVAL):
@@ -156,7 +156,7 @@ def test_what_is_malformed_is_refused_and_changes_nothing(world: World, text: st
     assert world.instances() == before
 
 
-def test_other_refusals(world: World) -> None:
+def test_other_refusals(world: KmodWorld) -> None:
     with fails(errno.ENOENT):
         world.command("remove nobody")
     with fails(errno.ESRCH):
@@ -171,11 +171,11 @@ def test_other_refusals(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", [CONTROL, f"{NODE}/memsize", f"{NODES}/0/max_inst", f"{NODES}/default_memsize"])
-def test_only_an_administrator_of_the_machine_writes(world: World, path: str) -> None:
+def test_only_an_administrator_of_the_machine_writes(world: KmodWorld, path: str) -> None:
     """Not root without the capability, not root of a user namespace, not another user with it all, and no limited container."""
     limited = world.limited("a", {0: 4301})
     before = world.machine.read(path) if path != CONTROL else ""
-    for start in (Start(capabilities=EVERYTHING & ~ADMIN), Start(is_user_apart=True), Start(uid=1000)):
+    for start in (GuestStart(capabilities=EVERYTHING & ~ADMIN), GuestStart(is_user_apart=True), GuestStart(uid=1000)):
         with pytest.raises(PermissionError):
             world.machine.write(path, "7\n", start=start)
     with pytest.raises(PermissionError):
@@ -186,14 +186,14 @@ def test_only_an_administrator_of_the_machine_writes(world: World, path: str) ->
     assert before in ("", world.machine.read(path))
 
 
-def test_what_others_use_is_nobodys_business(world: World) -> None:
+def test_what_others_use_is_nobodys_business(world: KmodWorld) -> None:
     """Neither a limited container's, privileged or not, nor root's without the capability."""
     mine = world.limited("a", {0: 4301})
     readers = (
         mine.start,
         mine.inside(is_pid_apart=True).start,
-        Start(capabilities=EVERYTHING & ~ADMIN),
-        Start(uid=1000),
+        GuestStart(capabilities=EVERYTHING & ~ADMIN),
+        GuestStart(uid=1000),
     )
     for start in readers:
         for path in ("0/a/meminfo", "0/a/memsize", "0/policy", "inst_ctl", "state"):
@@ -202,7 +202,7 @@ def test_what_others_use_is_nobodys_business(world: World) -> None:
         assert world.node("version", start=start) == world.node("version")
 
 
-def test_nodes_that_are_read_while_their_instance_goes(world: World) -> None:
+def test_nodes_that_are_read_while_their_instance_goes(world: KmodWorld) -> None:
     """Nobody hangs, and nothing is read that is not there any more."""
     for _ in range(20):
         world.limited("a", {0: 4301})

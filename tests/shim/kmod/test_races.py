@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.machine.kernels import Kernel
-from tests.shim.kmod.shares import share, share_of_races
-from tests.shim.kmod.world import Place, World
+from tests.shim.kmod.shares import scale_for_kernel, scale_races_for_kernel
+from tests.shim.kmod.world import BudgetPlace, KmodWorld
 
 pytestmark = pytest.mark.shim
 
@@ -26,27 +26,27 @@ SECONDS = 900
 
 
 @pytest.fixture(autouse=True)
-def ends_empty(world: World) -> Iterator[None]:
+def ends_empty(world: KmodWorld) -> Iterator[None]:
     world.new_peak()
     yield
-    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
-    until(lambda: all(card.used == 0 for each in world.instances().values() for card in each.cards.values()))
+    wait_until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    wait_until(lambda: all(card.used == 0 for each in world.instances().values() for card in each.cards.values()))
     world.forget()
-    until(lambda: world.state()["files"] == "0", what="files that are not forgotten")
+    wait_until(lambda: world.state()["files"] == "0", what="files that are not forgotten")
 
 
-def set_probe(place: Place) -> None:
+def set_probe(place: BudgetPlace) -> None:
     """The first privileged program sets the probe on the driver's ioctl: not while others call it (`Machine.is_parallel`)."""
     assert place.run("app", "1").lines == ["allocated 1 MiB"]
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_limit_holds_through_all_of_it(world: World, kernel: Kernel) -> None:
+def test_the_limit_holds_through_all_of_it(world: KmodWorld, kernel: Kernel) -> None:
     """30,000 sessions of processes on two processors, and at least as many pieces of memory on every kernel.
 
     The driver's own peak is within the limit, and nothing is left.
     """
-    sessions = share_of_races(kernel, SESSIONS)
+    sessions = scale_races_for_kernel(kernel, SESSIONS)
     place = world.limited("a", {0: LIMIT_MIB})
     set_probe(place)
     ended = world.machine.run("stress", str(WORKERS), str(sessions), "1", start=place.start, timeout=SECONDS)
@@ -65,10 +65,10 @@ def test_the_limit_holds_through_all_of_it(world: World, kernel: Kernel) -> None
 
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_calls_that_nobody_should_make(world: World, kernel: Kernel, seed: int) -> None:
+def test_calls_that_nobody_should_make(world: KmodWorld, kernel: Kernel, seed: int) -> None:
     """No oops, and whenever the program stops it is charged for what the driver gave it."""
     place = world.limited("a", {0: LIMIT_MIB})
-    with place.running("malformed", str(share(kernel, CALLS // 2)), str(seed)) as program:
+    with place.running("malformed", str(scale_for_kernel(kernel, CALLS // 2)), str(seed)) as program:
         for _ in range(STOPS):
             program.says("waiting", timeout=SECONDS)
             given = world.driver().cards[0].by_process.get(program.pid, 0)
@@ -80,12 +80,13 @@ def test_calls_that_nobody_should_make(world: World, kernel: Kernel, seed: int) 
 
 
 @pytest.mark.timeout(SECONDS)
-def test_instances_that_come_and_go_under_load(world: World, kernel: Kernel) -> None:
+def test_instances_that_come_and_go_under_load(world: KmodWorld, kernel: Kernel) -> None:
     """Resized, removed, added anew and read while two containers race; nobody is ever above the largest limit there was."""
     places = [world.limited(name, {0: LIMIT_MIB}) for name in ("a", "b")]
     set_probe(places[0])
     racing = [
-        world.machine.start("stress", "2", f"{share(kernel, SESSIONS // 10)}", "7", start=each.start) for each in places
+        world.machine.start("stress", "2", f"{scale_for_kernel(kernel, SESSIONS // 10)}", "7", start=each.start)
+        for each in places
     ]
     rounds = 0
     while any(each.told.code is None for each in racing):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.shim.kmod.world import World
-from tests.shim.same import CASES, Case
+from tests.shim.kmod.world import KmodWorld
+from tests.shim.same import CASES, LimitCase
 
 pytestmark = pytest.mark.shim
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_in_a_kernel(world: World, case: Case) -> None:
+def test_in_a_kernel(world: KmodWorld, case: LimitCase) -> None:
     place = world.limited("a", {0: case.limit_mib})
     ended = place.run(case.program, *case.arguments)
     world.forget()

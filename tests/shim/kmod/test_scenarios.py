@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
-from tests.shim.kmod.world import World
+from tests.shim.kmod.world import KmodWorld
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -23,18 +23,18 @@ IN_HAND_MIB = 3193
 
 
 @pytest.fixture(autouse=True)
-def ends_empty(world: World) -> Iterator[None]:
+def ends_empty(world: KmodWorld) -> Iterator[None]:
     """After every test nobody holds anything: not for the module, not for the driver."""
     world.new_peak()
     yield
-    until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
-    until(
+    wait_until(lambda: world.driver().cards[0].used == 0, what="what the driver still has given out")
+    wait_until(
         lambda: not any(card.used for each in world.instances().values() for card in each.cards.values()), what="books"
     )
     world.forget()
 
 
-def test_s1_two_pods_share_one_card(world: World) -> None:
+def test_s1_two_pods_share_one_card(world: KmodWorld) -> None:
     """Each sees a card of 4301 MiB, of which 3193 are used and 1108 free; the node sees the sum."""
     first, second = world.limited("app-0", LIMIT), world.limited("app-1", LIMIT)
     with (
@@ -53,7 +53,7 @@ def test_s1_two_pods_share_one_card(world: World) -> None:
             assert (world.card(name).limit, world.card(name).used) == (LIMIT_BYTES, IN_HAND_MIB * MIB)
 
 
-def test_s2_a_greedy_neighbour_harms_only_itself(world: World) -> None:
+def test_s2_a_greedy_neighbour_harms_only_itself(world: KmodWorld) -> None:
     first, greedy = world.limited("app-0", LIMIT), world.limited("app-6g", LIMIT)
     with first.running("app", "--hold", "3193") as app:
         app.says("holding")
@@ -68,7 +68,7 @@ def test_s2_a_greedy_neighbour_harms_only_itself(world: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["--xfer", "--short", "--heap", "--raw", "--pages=2m"])
-def test_every_form_of_the_call_is_counted(world: World, form: str) -> None:
+def test_every_form_of_the_call_is_counted(world: KmodWorld, form: str) -> None:
     """Wrapped, short, by the heap, past libc, in large pages."""
     place = world.limited("a", LIMIT)
     ended = place.run("app", form, "4000", "--then", "400", "--then", "300", "--total")
@@ -77,7 +77,7 @@ def test_every_form_of_the_call_is_counted(world: World, form: str) -> None:
     assert world.card("a").peak == 4300 * MIB
 
 
-def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: World) -> None:
+def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: KmodWorld) -> None:
     """3193 + 1109 is 1 more than 4301, and 1108 is not."""
     place = world.limited("a", LIMIT)
     ended = place.run("app", "3193", "--then", "1109", "--then", "1108", "--then", "1")
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_and_the_program_goes_on(world: World) -> N
     assert world.driver().cards[0].peak == LIMIT_BYTES
 
 
-def test_processes_share_one_budget_and_are_told_apart(world: World) -> None:
+def test_processes_share_one_budget_and_are_told_apart(world: KmodWorld) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4000") as one, place.running("app", "--hold", "200") as two:
         one.says("holding")
@@ -99,7 +99,7 @@ def test_processes_share_one_budget_and_are_told_apart(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_ends_gives_everything_back(world: World, number: signal.Signals) -> None:
+def test_a_process_that_ends_gives_everything_back(world: KmodWorld, number: signal.Signals) -> None:
     place = world.limited("a", LIMIT)
     with place.running("app", "--hold", "4300") as app:
         app.says("holding")
@@ -108,12 +108,12 @@ def test_a_process_that_ends_gives_everything_back(world: World, number: signal.
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_duplicate_keeps_the_charge_of_what_it_is_of(world: World) -> None:
+def test_a_duplicate_keeps_the_charge_of_what_it_is_of(world: KmodWorld) -> None:
     ended = world.limited("a", LIMIT).run("app", "--dup", "4000", "--then", "302", "--then", "300")
     assert ended.lines == ["allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"]
 
 
-def test_a_duplicate_of_another_containers_memory_is_refused(world: World) -> None:
+def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -> None:
     """Nobody would pay for it once the first has freed its own. Within one container it is as ever."""
     giver, taker = world.limited("a", LIMIT), world.limited("b", LIMIT)
     with giver.running("app", "--share", "--hold", "4000") as app:
@@ -128,20 +128,20 @@ def test_a_duplicate_of_another_containers_memory_is_refused(world: World) -> No
             app.ends()
             assert world.card("a").used == 4300 * MIB
             assert giver.run("app", "2").lines == [REFUSED]
-    until(lambda: world.card("a").used == 0, what="the end of the duplicate")
+    wait_until(lambda: world.card("a").used == 0, what="the end of the duplicate")
 
 
-def test_a_freed_device_gives_back_all_that_was_below_it(world: World) -> None:
+def test_a_freed_device_gives_back_all_that_was_below_it(world: KmodWorld) -> None:
     ended = world.limited("a", LIMIT).run("app", "--subtree", "4300")
     assert ended.lines[-1] == "allocated 4300 MiB"
 
 
-def test_a_free_is_room_for_others_at_once(world: World) -> None:
+def test_a_free_is_room_for_others_at_once(world: KmodWorld) -> None:
     """Every piece is half of the limit and more: the second would not fit beside the first."""
     assert world.limited("a", LIMIT).run("app", "--loop", "50", "2200", "2300").lines == ["100 given, 0 refused"]
 
 
-def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: World) -> None:
+def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: KmodWorld) -> None:
     """The second file that CUDA opens there is initialised as ever: the driver still knows its own files."""
     place = world.limited("a", LIMIT)
     assert place.run("app", "--managed", "1").lines == [REFUSED]
@@ -149,7 +149,7 @@ def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: World) -> N
     assert world.host().run("app", "--managed", "1").lines == ["allocated 1 MiB managed"]
 
 
-def test_the_driver_that_refuses_is_charged_nothing(world: World) -> None:
+def test_the_driver_that_refuses_is_charged_nothing(world: KmodWorld) -> None:
     """The card itself is full: what was reserved for the call is free again."""
     place = world.limited("a", LIMIT)
     with world.host().running("app", "--hold", "14000") as app:
@@ -159,7 +159,7 @@ def test_the_driver_that_refuses_is_charged_nothing(world: World) -> None:
         assert world.card("a").refused == 0
 
 
-def test_a_limit_is_changed_while_it_is_used(world: World) -> None:
+def test_a_limit_is_changed_while_it_is_used(world: KmodWorld) -> None:
     """Both ways of saying it; below what is used nothing more is given, and nothing is taken."""
     place = world.limited("a", LIMIT)
     with place.running("steps", "open", "take", "3000", "wait", "take", "500", "wait", "take", "500") as program:
@@ -175,7 +175,7 @@ def test_a_limit_is_changed_while_it_is_used(world: World) -> None:
     assert place.run("app", "100", "--then", "2").lines == ["allocated 100 MiB", REFUSED]
 
 
-def test_a_container_without_a_limit_is_left_alone(world: World) -> None:
+def test_a_container_without_a_limit_is_left_alone(world: KmodWorld) -> None:
     """Its open files have the driver's own operations table; a limited one's control file has not, its card's file has."""
     with world.unlimited("free").running("app", "--hold", "15000") as app:
         app.says("holding")
@@ -187,7 +187,7 @@ def test_a_container_without_a_limit_is_left_alone(world: World) -> None:
             assert ("nvidia0", "other") not in world.tables()
 
 
-def test_a_card_that_was_not_given_has_no_room(world: World) -> None:
+def test_a_card_that_was_not_given_has_no_room(world: KmodWorld) -> None:
     """Two cards with limits of their own; a third without."""
     place = world.limited("a", {0: 1000, 1: 2000})
     for minor, mib in ((0, 1000), (1, 2000)):

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine import kernels
 from tests.machine.kernels import Kernel
-from tests.shim.analyzer import ANALYZER, complaints
+from tests.shim.analyzer import ANALYZER, run_analyzer
 
 pytestmark = pytest.mark.shim
 
@@ -46,7 +46,7 @@ CORE_ONLY = (
 
 @pytest.fixture(scope="module")
 def stock() -> Kernel:
-    return kernels.kernel("6.1")
+    return kernels.prepare_kernel("6.1")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_kernels_style_is_kept(room: str, tmp_path: Path) -> None:
-    script = kernels.kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
+    script = kernels.prepare_kernel("6.1-debug").build / "scripts" / "checkpatch.pl"
     ignored = [kind for kind, rooms in IGNORED.items() if room in rooms] + (list(CORE_ONLY) if room == "core" else [])
     options = ["--no-tree", f"--root={tmp_path}", "--strict", f"--max-line-length={LINE}", "--terse", "--show-types"]
     sources = sorted(map(str, (ROOT / "shim" / room).glob("*.[ch]")))
@@ -103,7 +103,7 @@ def test_the_analyzer_is_content(checked: tuple[Path, str], stock: Kernel) -> No
         if not source.name.endswith(".mod.c")
     ]
     assert commands
-    assert complaints(commands, cwd=stock.build) == []
+    assert run_analyzer(commands, cwd=stock.build) == []
 
 
 @pytest.mark.parametrize("header", sorted((ROOT / "shim" / "kmod").glob("*.h")), ids=lambda header: header.name)

@@ -7,8 +7,8 @@ import pytest
 from tests.fakes.driver.driver import MIB
 from tests.machine import debug
 from tests.machine.kernels import Kernel
-from tests.machine.program import Start
-from tests.shim.kmod.world import World
+from tests.machine.program import GuestStart
+from tests.shim.kmod.world import KmodWorld
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -19,7 +19,7 @@ THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller":
 
 
 @pytest.mark.parametrize(("way", "thread"), THREADS.items(), ids=THREADS)
-def test_what_io_uring_opens_is_limited_too(world: World, kernel: Kernel, way: str, thread: str) -> None:
+def test_what_io_uring_opens_is_limited_too(world: KmodWorld, kernel: Kernel, way: str, thread: str) -> None:
     """The debug kernel has none; where there is one, a program without a limit shows that the file is really opened so."""
     place = world.limited("a", {0: LIMIT_MIB})
     world.new_peak()
@@ -36,12 +36,12 @@ def test_what_io_uring_opens_is_limited_too(world: World, kernel: Kernel, way: s
 
 
 @pytest.mark.parametrize("way", THREADS)
-def test_by_pid_namespace_on_old_cgroups(old_world: World, way: str) -> None:
+def test_by_pid_namespace_on_old_cgroups(old_world: KmodWorld, way: str) -> None:
     """There a thread of the kernel's is known by the namespace of the program that it works for."""
     machine = old_world.machine
-    with machine.running("steps", "wait", start=Start(is_pid_apart=True)) as first:
+    with machine.running("steps", "wait", start=GuestStart(is_pid_apart=True)) as first:
         first.says("waiting")
         old_world.command(f"add a pidns={first.pid} 0={LIMIT_MIB * MIB}")
-        limited = machine.run("ring", way, "4302", "4300", "2", start=Start(beside_pid=first.pid))
+        limited = machine.run("ring", way, "4302", "4300", "2", start=GuestStart(beside_pid=first.pid))
     old_world.command("remove a")
     assert limited.lines[1:] == [REFUSED, "allocated 4300 MiB", REFUSED]

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from tests.fakes.driver.driver import MIB, DriverState, parse_state
-from tests.machine.machine import Machine
-from tests.machine.program import Program, Start
-from tests.shim.preload.container import Ended
+from tests.fakes.driver.driver import MIB, FakeDriverState, parse_state
+from tests.machine.machine import VirtualMachine
+from tests.machine.program import GuestProgram, GuestStart
+from tests.shim.preload.container import ProgramResult
 
 NODES = "/proc/cgpu_km"
 CONTROL = f"{NODES}/inst_ctl"
@@ -28,27 +28,27 @@ NEW, OLD, UNKNOWN = "new", "old", "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BudgetPlace:
     """Where programs start: a cgroup, and whatever else."""
 
-    machine: Machine
-    start: Start
+    machine: VirtualMachine
+    start: GuestStart
 
-    def run(self, program: str, *arguments: str) -> Ended:
+    def run(self, program: str, *arguments: str) -> ProgramResult:
         return self.machine.run(program, *arguments, start=self.start)
 
     @contextmanager
-    def running(self, program: str, *arguments: str) -> Iterator[Program]:
+    def running(self, program: str, *arguments: str) -> Iterator[GuestProgram]:
         with self.machine.running(program, *arguments, start=self.start) as started:
             yield started
 
-    def inside(self, **changes: object) -> Place:
+    def inside(self, **changes: object) -> BudgetPlace:
         """The same, but for that."""
-        return Place(self.machine, replace(self.start, **changes))  # type: ignore[arg-type]
+        return BudgetPlace(self.machine, replace(self.start, **changes))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class KmodCard:
     """What the module says of one instance on one card."""
 
     limit: int
@@ -58,18 +58,18 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class ListedKmodBudget:
     fields: Mapping[str, str]
-    cards: Mapping[int, Card]
+    cards: Mapping[int, KmodCard]
     processes: Mapping[tuple[int, int], int]
     """Bytes by card and pid."""
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class KmodWorld:
     """Names of instances are the paths of their cgroups, with dots for slashes."""
 
-    machine: Machine
+    machine: VirtualMachine
 
     def load(self) -> None:
         """The newer driver and the module, where they are not there yet."""
@@ -113,24 +113,24 @@ class World:
             if "removed" not in instance.fields:
                 self.command(f"remove {name}")
 
-    def limited(self, cgroup: str, limits_mib: Mapping[int, int], **fields: int) -> Place:
+    def limited(self, cgroup: str, limits_mib: Mapping[int, int], **fields: int) -> BudgetPlace:
         """A cgroup with a limit."""
         place = self.unlimited(cgroup)
         self.add(cgroup, {minor: mib * MIB for minor, mib in limits_mib.items()}, **fields)
         return place
 
-    def unlimited(self, cgroup: str) -> Place:
+    def unlimited(self, cgroup: str) -> BudgetPlace:
         """A cgroup, made if it is not there."""
         path = CGROUPS
         for part in cgroup.split("/"):
             path = f"{path}/{part}"
             with suppress(FileExistsError):
                 self.machine.mkdir(path)
-        return Place(self.machine, Start(cgroup=cgroup))
+        return BudgetPlace(self.machine, GuestStart(cgroup=cgroup))
 
-    def host(self) -> Place:
+    def host(self) -> BudgetPlace:
         """Nobody's container."""
-        return Place(self.machine, Start())
+        return BudgetPlace(self.machine, GuestStart())
 
     def add(self, cgroup: str, limits: Mapping[int, int], **fields: int) -> None:
         """Limits in bytes."""
@@ -139,16 +139,16 @@ class World:
         identity = f"cgroup={self.machine.inode(f'{CGROUPS}/{cgroup}')}"
         self.command(" ".join(["add", name_of(cgroup), identity, *cards, *rest]))
 
-    def command(self, text: str, *, start: Start | None = None) -> None:
+    def command(self, text: str, *, start: GuestStart | None = None) -> None:
         self.machine.write(CONTROL, f"{text}\n", start=start)
 
-    def node(self, path: str, *, start: Start | None = None) -> str:
+    def node(self, path: str, *, start: GuestStart | None = None) -> str:
         return self.machine.read(f"{NODES}/{path}", start=start)
 
     def state(self) -> dict[str, str]:
         return dict(line.split(": ", 1) for line in self.node("state").splitlines())
 
-    def driver(self) -> DriverState:
+    def driver(self) -> FakeDriverState:
         return parse_state(self.machine.read(f"{DRIVER}/fake"))
 
     def new_peak(self) -> None:
@@ -160,24 +160,24 @@ class World:
         rows = (line.split() for line in self.machine.read(f"{DRIVER}/files").splitlines())
         return {(row[0], row[2]) for row in rows}
 
-    def instances(self) -> dict[str, Instance]:
-        found: dict[str, Instance] = {}
+    def instances(self) -> dict[str, ListedKmodBudget]:
+        found: dict[str, ListedKmodBudget] = {}
         for line in self.machine.read(CONTROL).splitlines():
             kind, name, *rest = line.split(" ")
             fields = dict(field.split("=") for field in rest if "=" in field)
             if kind == "instance":
-                found[name] = Instance(fields, {}, {})
+                found[name] = ListedKmodBudget(fields, {}, {})
                 continue
             minor = int(rest[0])
             cards, processes = dict(found[name].cards), dict(found[name].processes)
             if kind == "card":
-                cards[minor] = Card(**{key: int(value) for key, value in fields.items()})
+                cards[minor] = KmodCard(**{key: int(value) for key, value in fields.items()})
             else:
                 processes[minor, int(fields["pid"])] = int(fields["used"])
             found[name] = replace(found[name], cards=cards, processes=processes)
         return found
 
-    def card(self, cgroup: str, minor: int = 0) -> Card:
+    def card(self, cgroup: str, minor: int = 0) -> KmodCard:
         return self.instances()[name_of(cgroup)].cards[minor]
 
     def pids(self, cgroup: str) -> list[int]:

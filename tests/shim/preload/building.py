@@ -16,7 +16,7 @@ CALLS = (PROGRAMS / "rm.c", PROGRAMS / "start.c")
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class PreloadTestPrograms:
     """One folder of programs."""
 
     folder: Path
@@ -46,7 +46,7 @@ class Extra:
         return self.folder / "libaround.so"
 
 
-def script(text: str) -> list[str]:
+def build_script(text: str) -> list[str]:
     """The arguments of `steps`."""
     return text.split()
 
@@ -59,20 +59,20 @@ def build_library(folder: Path) -> Path:
     return folder / LIBRARY
 
 
-def build_extra(folder: Path) -> Extra:
+def build_extra(folder: Path) -> PreloadTestPrograms:
     folder.mkdir(exist_ok=True)
-    built = Extra(folder)
-    compiled(built.steps, [PROGRAMS / "steps.c", *CALLS], "-pthread")
-    compiled(built.stress, [PROGRAMS / "stress.c", *CALLS], "-pthread")
-    compiled(built.malformed, [PROGRAMS / "malformed.c", *CALLS])
-    compiled(built.forbid, [SOURCES / "forbid.c"])
-    compiled(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
-    calls = [compiled(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]
-    compiled(built.around_library, [SOURCES / "around_library.c", *calls], "-fPIC", "-shared")
+    built = PreloadTestPrograms(folder)
+    compile_source(built.steps, [PROGRAMS / "steps.c", *CALLS], "-pthread")
+    compile_source(built.stress, [PROGRAMS / "stress.c", *CALLS], "-pthread")
+    compile_source(built.malformed, [PROGRAMS / "malformed.c", *CALLS])
+    compile_source(built.forbid, [SOURCES / "forbid.c"])
+    compile_source(built.around, [SOURCES / "around.c"], "-D_GNU_SOURCE")
+    calls = [compile_source(folder / f"{path.stem}.o", [path], "-c", "-fPIC", "-Dioctl=around_ioctl") for path in CALLS]
+    compile_source(built.around_library, [SOURCES / "around_library.c", *calls], "-fPIC", "-shared")
     return built
 
 
-def compiled(into: Path, sources: Sequence[Path], *flags: str) -> Path:
+def compile_source(into: Path, sources: Sequence[Path], *flags: str) -> Path:
     command = ["gcc", *FLAGS, "-O2", f"-I{PROGRAMS}", *flags, "-o", str(into), *map(str, sources)]
     subprocess.run(command, check=True, timeout=100)
     return into

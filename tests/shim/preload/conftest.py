@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.driver.build import Built, build
+from tests.fakes.driver.build import FakeDriverPrograms, build_fake_driver
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.driver.modules import VERSION
-from tests.shim.preload.building import Extra, build_extra, build_library
-from tests.shim.preload.container import LIBRARY, Container
+from tests.shim.preload.building import PreloadTestPrograms, build_extra, build_library
+from tests.shim.preload.container import LIBRARY, PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
 BUILT = Path(__file__).parents[3] / "build"
@@ -25,17 +25,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs() -> Built:
-    return build(BUILT)
+def programs() -> FakeDriverPrograms:
+    return build_fake_driver(BUILT)
 
 
 @pytest.fixture(scope="session")
-def extra(tmp_path_factory: pytest.TempPathFactory) -> Extra:
+def extra(tmp_path_factory: pytest.TempPathFactory) -> PreloadTestPrograms:
     return build_extra(tmp_path_factory.mktemp("extra"))
 
 
 @pytest.fixture
-def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
+def driver(programs: FakeDriverPrograms, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeDriver]:
     """The version comes by indirect parameters, 580 otherwise."""
     version = getattr(request, "param", VERSION)
     with FakeDriver(programs.server, tmp_path / "driver", version=version) as started:
@@ -43,15 +43,15 @@ def driver(programs: Built, tmp_path: Path, request: pytest.FixtureRequest) -> I
 
 
 @pytest.fixture
-def container(library: Path, driver: FakeDriver, tmp_path: Path) -> Container:
+def container(library: Path, driver: FakeDriver, tmp_path: Path) -> PreloadedContainer:
     site = tmp_path / "site"
     site.mkdir()
     shutil.copy(library, site / LIBRARY)
-    return Container(site, driver.folder)
+    return PreloadedContainer(site, driver.folder)
 
 
 @pytest.fixture
-def absent_agent(container: Container) -> ScriptedAgent:
+def absent_agent(container: PreloadedContainer) -> ScriptedAgent:
     """Not serving yet: the test says when."""
     return ScriptedAgent(container.socket, LIMIT_MIB * MIB)
 

@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramResult:
     code: int
     out: str
     err: str
@@ -41,7 +41,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class PreloadedContainer:
     """Programs in it are processes of this one: same limit, same agent, ended by whoever started them."""
 
     site: Path
@@ -53,19 +53,21 @@ class Container:
     def socket(self) -> Path:
         return self.site / SOCKET
 
-    def run(self, program: Path, *arguments: str, is_preloaded: bool = True, timeout: int = TIMEOUT_SECONDS) -> Ended:
+    def run(
+        self, program: Path, *arguments: str, is_preloaded: bool = True, timeout: int = TIMEOUT_SECONDS
+    ) -> ProgramResult:
         command = self._command([str(program), *arguments], is_preloaded=is_preloaded)
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        return Ended(done.returncode, done.stdout, done.stderr)
+        return ProgramResult(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
-    def running(self, program: Path, *arguments: str) -> Iterator[Program]:
+    def running(self, program: Path, *arguments: str) -> Iterator[PreloadedProgram]:
         """Killed afterwards, if it has not ended by then. Its pid is the program's own."""
         command = self._command([str(program), *arguments], is_preloaded=True)
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
             try:
-                yield Program(process)
+                yield PreloadedProgram(process)
             finally:
                 process.kill()
 
@@ -76,14 +78,14 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class PreloadedProgram:
     process: subprocess.Popen[str]
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
-    def says(self, line: str) -> None:
+    def wait_for_line(self, line: str) -> None:
         """Wait until it has said that line. It ends before: an error that shows what it said."""
         assert self.process.stdout is not None
         said = []
@@ -96,12 +98,12 @@ class Program:
         code = self.process.wait()
         raise AssertionError(f"never said {line!r}, but {said}, then {code} and {complaint!r}")
 
-    def goes_on(self) -> None:
+    def resume(self) -> None:
         """The line that it waits for."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def ends(self, timeout: int = TIMEOUT_SECONDS) -> Ended:
+    def wait_for_end(self, timeout: int = TIMEOUT_SECONDS) -> ProgramResult:
         out, err = self.process.communicate(timeout=timeout)
-        return Ended(self.process.returncode, out, err)
+        return ProgramResult(self.process.returncode, out, err)

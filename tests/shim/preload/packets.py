@@ -13,14 +13,14 @@ HOLDING = struct.Struct("<IIQ")
 ANSWER = struct.Struct("<HHIIIQQ32s")
 
 
-class Kind(IntEnum):
+class PacketKind(IntEnum):
     HELLO = 1
     HOLD = 2
     GIVE = 3
     LOOK = 4
 
 
-class Verdict(IntEnum):
+class PacketVerdict(IntEnum):
     YES = 0
     NO = 1
     UNLIMITED = 2
@@ -29,16 +29,16 @@ class Verdict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    kind: Kind
+class PacketQuestion:
+    kind: PacketKind
     sequence: int
     held: dict[int, int]
     """Bytes by minor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    verdict: Verdict
+class PacketAnswer:
+    verdict: PacketVerdict
     limit_bytes: int = 0
     used_bytes: int = 0
     driver_version: str = ""
@@ -49,9 +49,9 @@ class Answer:
         return ANSWER.pack(self.version, self.verdict, sequence, 1, 0, self.limit_bytes, self.used_bytes, text)
 
 
-def parse(packet: bytes) -> Question:
+def parse_packet(packet: bytes) -> PacketQuestion:
     version, kind, sequence, count, zero = QUESTION.unpack_from(packet)
     assert (version, zero) == (VERSION, 0), packet.hex()
     assert len(packet) == QUESTION.size + count * HOLDING.size, packet.hex()
     holdings = HOLDING.iter_unpack(packet[QUESTION.size :])
-    return Question(Kind(kind), sequence, {minor: held for minor, _, held in holdings})
+    return PacketQuestion(PacketKind(kind), sequence, {minor: held for minor, _, held in holdings})

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent.limits.preload.nodes import Node
+from tests.agent.limits.preload.nodes import PreloadNode
 from vrampack.agent.limits.books import ProcessUsage
 
 ROOT = Path(__file__).parents[3]
@@ -44,18 +44,18 @@ class RealAgent:
         """As the next agent finds them. Nobody may be serving."""
 
         async def found() -> tuple[ProcessUsage, ...]:
-            async with Node(self.folder, library=self.library.read_bytes()).running() as back_end:
+            async with PreloadNode(self.folder, library=self.library.read_bytes()).run_back_end() as back_end:
                 return back_end.list_processes()
 
         return asyncio.run(found())
 
 
-async def main(node: Node) -> None:
-    async with node.running():
+async def main(node: PreloadNode) -> None:
+    async with node.run_back_end():
         sys.stdout.write("begun\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Node(Path(sys.argv[1]), library=Path(sys.argv[2]).read_bytes())))
+    asyncio.run(main(PreloadNode(Path(sys.argv[1]), library=Path(sys.argv[2]).read_bytes())))

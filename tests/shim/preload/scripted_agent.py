@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from tests.shim.preload.packets import Answer, Kind, Question, Verdict, parse
+from tests.shim.preload.packets import PacketAnswer, PacketKind, PacketQuestion, PacketVerdict, parse_packet
 
 DRIVER_VERSION = "580.95.05"
 BACKLOG = 512
@@ -35,7 +35,7 @@ class ScriptedAgent:
     old_hellos: int = 0
     """So many of the next connections meet an agent of another protocol version."""
     peak_bytes: int = 0
-    asked: list[Question] = field(default_factory=list)
+    asked: list[PacketQuestion] = field(default_factory=list)
     _held: dict[int, dict[int, int]] = field(default_factory=dict)
     """Bytes by minor by pid. Survives a restart, as the journal of a real agent does."""
     _speaks: dict[int, socket.socket] = field(default_factory=dict)
@@ -92,45 +92,45 @@ class ScriptedAgent:
             packet = speaker.recv(PACKET_SIZE)
             if not packet:
                 return False
-            question = parse(packet)
+            question = parse_packet(packet)
             with self._lock:
                 answer = self._answer(speaker, question)
             if answer:
                 speaker.send(answer.packed(question.sequence))
         except (ConnectionError, BrokenPipeError):
             return False
-        return not (answer and answer.verdict is Verdict.NOT_UNDERSTOOD)
+        return not (answer and answer.verdict is PacketVerdict.NOT_UNDERSTOOD)
 
-    def _answer(self, speaker: socket.socket, question: Question) -> Answer | None:
+    def _answer(self, speaker: socket.socket, question: PacketQuestion) -> PacketAnswer | None:
         self.asked.append(question)
         pid = _pid_of(speaker)
         answer = self._decided(pid, speaker, question)
         self.peak_bytes = max(self.peak_bytes, self._used())
-        if question.kind is Kind.GIVE:
+        if question.kind is PacketKind.GIVE:
             return None
-        if self.lost_answers and question.kind is not Kind.HELLO:
+        if self.lost_answers and question.kind is not PacketKind.HELLO:
             self.lost_answers -= 1
             return None
-        version = self.driver_version if question.kind is Kind.HELLO else ""
+        version = self.driver_version if question.kind is PacketKind.HELLO else ""
         return replace(answer, limit_bytes=self.limit_bytes, used_bytes=self._used(), driver_version=version)
 
-    def _decided(self, pid: int, speaker: socket.socket, question: Question) -> Answer:
-        if question.kind is Kind.HELLO:
+    def _decided(self, pid: int, speaker: socket.socket, question: PacketQuestion) -> PacketAnswer:
+        if question.kind is PacketKind.HELLO:
             if self.old_hellos:
                 self.old_hellos -= 1
-                return Answer(Verdict.NOT_UNDERSTOOD)
+                return PacketAnswer(PacketVerdict.NOT_UNDERSTOOD)
             self._speaks[pid] = speaker
             self._held[pid] = dict(question.held)
         if self.is_unlimited:
-            return Answer(Verdict.UNLIMITED)
+            return PacketAnswer(PacketVerdict.UNLIMITED)
         held = self._held.setdefault(pid, {})
-        ((minor, wanted),) = question.held.items() if question.kind is not Kind.HELLO else ((0, held.get(0, 0)),)
+        ((minor, wanted),) = question.held.items() if question.kind is not PacketKind.HELLO else ((0, held.get(0, 0)),)
         others = self._used() - held.get(minor, 0)
-        if question.kind is Kind.HOLD and others + wanted > self.limit_bytes:
-            return Answer(Verdict.NO)
-        if question.kind is not Kind.HELLO:
+        if question.kind is PacketKind.HOLD and others + wanted > self.limit_bytes:
+            return PacketAnswer(PacketVerdict.NO)
+        if question.kind is not PacketKind.HELLO:
             held[minor] = wanted
-        return Answer(Verdict.YES)
+        return PacketAnswer(PacketVerdict.YES)
 
     def _hang_up(self, speaker: socket.socket) -> None:
         pid = _pid_of(speaker)

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import Extra, script
-from tests.shim.preload.container import Container
+from tests.shim.preload.building import PreloadTestPrograms, build_script
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
 
 
-def steps(container: Container, extra: Extra, text: str) -> list[str]:
+def steps(container: PreloadedContainer, extra: PreloadTestPrograms, text: str) -> list[str]:
     """What the program said, having ended well and without a word on standard error."""
-    ended = container.run(extra.steps, *script(text))
+    ended = container.run(extra.steps, *build_script(text))
     assert (ended.code, ended.err) == (0, "")
     return ended.lines
 
 
 def test_closing_the_control_file_gives_everything_back(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 3000 take 1000 close open take 4200")
     assert said == ["allocated 3000 MiB", "allocated 1000 MiB", "closed: 0", "allocated 4200 MiB"]
 
 
 def test_memory_stays_counted_until_the_last_duplicate_is_closed(
-    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """The driver keeps it, so the books do: for a duplicate that was used, and for one that was not yet."""
     said = steps(container, extra, "open take 3000 dup take 300 close take 1002 close open take 4200")
@@ -41,14 +41,14 @@ def test_memory_stays_counted_until_the_last_duplicate_is_closed(
 
 
 def test_a_number_that_became_something_else_is_noticed(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """dup2 closes the control file without close(2); the next file on that number shows it."""
     assert steps(container, extra, "open take 3000 overwrite close open take 4200")[-1] == "allocated 4200 MiB"
 
 
 def test_a_program_that_closes_every_number_is_still_limited(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """The library's own socket is among them; the program hears that it was not open."""
     said = steps(container, extra, "open take 3000 sweep take 1302 take 1300")
@@ -57,52 +57,54 @@ def test_a_program_that_closes_every_number_is_still_limited(
 
 
 def test_a_child_of_fork_speaks_for_itself_and_within_the_same_limit(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 3000 fork open take 1302 take 1300 take 1300")
     assert said == ["allocated 3000 MiB", REFUSED, "allocated 1300 MiB", "allocated 1300 MiB"]
 
 
 def test_what_a_forked_child_inherits_stays_counted_as_long_as_it_lives(
-    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """It has the control file too, and so the driver keeps the memory after the parent was killed."""
-    with container.running(extra.steps, *script("open take 3000 leave wait kill")) as program:
-        program.says("staying")
+    with container.running(extra.steps, *build_script("open take 3000 leave wait kill")) as program:
+        program.wait_for_line("staying")
         program.process.kill()
         program.process.wait()
         assert driver.state().cards[0].used == 3000 * MIB
         assert agent.used_bytes == 3000 * MIB
         assert container.run(extra.steps, "open", "take", "1302").lines == [REFUSED]
-    until(lambda: agent.used_bytes == 0, what="the end of the child, and of the memory")
+    wait_until(lambda: agent.used_bytes == 0, what="the end of the child, and of the memory")
 
 
 def test_a_child_of_vfork_does_not_touch_what_is_its_parents(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     said = steps(container, extra, "open take 3000 vfork take 1302 take 1300")
     assert said == ["allocated 3000 MiB", REFUSED, "allocated 1300 MiB"]
 
 
-def test_a_new_program_begins_with_nothing(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
+def test_a_new_program_begins_with_nothing(
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
+) -> None:
     said = steps(container, extra, "open take 4000 exec open take 4200")
     assert said == ["allocated 4000 MiB", "allocated 4200 MiB"]
 
 
 def test_threads_that_race_stay_within_the_limit(
-    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """Two pieces of 1500 MiB fit at once, of five."""
     assert steps(container, extra, "open race 5 take 4300") == ["raced: some were given", "allocated 4300 MiB"]
     assert driver.state().cards[0].peak <= 4301 * MIB
-    until(lambda: agent.used_bytes == 0)
+    wait_until(lambda: agent.used_bytes == 0)
 
 
 def test_where_seccomp_forbids_its_helpers_it_does_without(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     """Copies are plain ones then, and duplicates are told by where they lead."""
     ended = container.run(
-        extra.forbid, str(extra.steps), *script("open take 3000 dup close take 1302 close open take 4200")
+        extra.forbid, str(extra.steps), *build_script("open take 3000 dup close take 1302 close open take 4200")
     )
     assert ended.lines == ["allocated 3000 MiB", "closed: 0", REFUSED, "closed: 0", "allocated 4200 MiB"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.driver.build import Built
-from tests.shim.preload.building import Extra
-from tests.shim.preload.container import Container
+from tests.fakes.driver.build import FakeDriverPrograms
+from tests.shim.preload.building import PreloadTestPrograms
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.shim.same import REFUSED
 
@@ -16,31 +16,41 @@ TOO_MUCH = "6000"
 """MiB, of 4301."""
 
 
-def test_a_library_that_is_loaded_later_is_caught(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
+def test_a_library_that_is_loaded_later_is_caught(
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
+) -> None:
     """The control of this page: libcuda is loaded so."""
     assert _around(container, extra, "plain") == ["refused"]
 
 
 def test_a_library_that_looks_at_its_own_dependencies_first_is_not(
-    container: Container, extra: Extra, agent: ScriptedAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
 ) -> None:
     assert _around(container, extra, "deepbind") == ["taken"]
 
 
-def test_libcs_own_ioctl_is_not(container: Container, extra: Extra, agent: ScriptedAgent) -> None:
+def test_libcs_own_ioctl_is_not(
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent
+) -> None:
     assert _around(container, extra, "dlsym") == ["taken"]
 
 
-def test_a_raw_system_call_is_not(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_a_raw_system_call_is_not(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     assert container.run(programs.app, "--raw", TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
 
 
-def test_a_static_program_is_not(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_a_static_program_is_not(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     assert container.run(programs.static_app, TOO_MUCH).lines == [f"allocated {TOO_MUCH} MiB"]
     assert agent.asked == []
 
 
-def test_what_io_uring_opens_is_caught(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_what_io_uring_opens_is_caught(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     """Nobody looks at opens: the first call on a file says what it is."""
     for way, thread in (("now", "ring"), ("worker", "iou-wrk-"), ("poller", "iou-sqp-")):
         ended = container.run(programs.ring, way, TOO_MUCH, "4300")
@@ -48,7 +58,7 @@ def test_what_io_uring_opens_is_caught(container: Container, programs: Built, ag
 
 
 def test_what_io_uring_closes_is_not_seen_to_be_closed(
-    container: Container, programs: Built, agent: ScriptedAgent
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """Counted too long, never too short: the driver has the first 4000 MiB back, and 301 are left in the books."""
     ended = container.run(programs.ring, "now", "4000", "close", "302", "300")
@@ -57,7 +67,7 @@ def test_what_io_uring_closes_is_not_seen_to_be_closed(
     assert container.run(programs.app, "4300").lines == ["allocated 4300 MiB"]
 
 
-def _around(container: Container, extra: Extra, way: str) -> list[str]:
+def _around(container: PreloadedContainer, extra: PreloadTestPrograms, way: str) -> list[str]:
     ended = container.run(extra.around, way, TOO_MUCH, str(extra.around_library))
     assert ended.code == 0, ended.err
     return ended.lines

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from tests.e2e.waiting import until
-from tests.fakes.driver.build import Built
+from tests.e2e.waiting import wait_until
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.container import Container
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.shim.same import REFUSED
 
@@ -19,18 +19,18 @@ QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,nohea
 
 
 def test_shows_the_limit_as_the_card_and_the_containers_use_as_its_use(
-    container: Container, programs: Built, agent: ScriptedAgent
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     """4301 of the card's 16130 MiB; the use is another process's, and nvidia-smi has none of its own."""
     with container.running(programs.app, "--total", "--free", "--hold", "3193") as app:
-        app.says("Total amount of global memory: 4301 MBytes (4509925376 bytes)")
-        app.says("free 1108 MiB of 4301 MiB")
-        app.says("holding")
+        app.wait_for_line("Total amount of global memory: 4301 MBytes (4509925376 bytes)")
+        app.wait_for_line("free 1108 MiB of 4301 MiB")
+        app.wait_for_line("holding")
         assert container.run(programs.smi, *QUERY).out == "4301, 3193, 1108\n"
 
 
 def test_refuses_what_does_not_fit_and_the_program_goes_on(
-    container: Container, programs: Built, agent: ScriptedAgent, driver: FakeDriver
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     """3193 + 1109 is 1 more than 4301, and 1108 is not."""
     ended = container.run(programs.app, "3193", "--then", "1109", "--then", "1108", "--then", "1")
@@ -42,7 +42,7 @@ def test_refuses_what_does_not_fit_and_the_program_goes_on(
 
 @pytest.mark.parametrize("form", ["--xfer", "--short", "--heap", "--pages=2m"])
 def test_every_form_of_the_call_is_counted(
-    container: Container, programs: Built, agent: ScriptedAgent, driver: FakeDriver, form: str
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent, driver: FakeDriver, form: str
 ) -> None:
     ended = container.run(programs.app, form, "4000", "--then", "400", "--then", "300", "--total")
     total = "Total amount of global memory: 4301 MBytes (4509925376 bytes)"
@@ -50,51 +50,59 @@ def test_every_form_of_the_call_is_counted(
     assert driver.state().cards[0].peak == 4300 * MIB
 
 
-def test_processes_of_a_container_share_one_budget(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_processes_of_a_container_share_one_budget(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     with container.running(programs.app, "--hold", "4000") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         assert container.run(programs.app, "400").lines == [REFUSED]
         assert container.run(programs.app, "300").lines == ["allocated 300 MiB"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_ends_gives_everything_back(
-    container: Container, programs: Built, agent: ScriptedAgent, number: signal.Signals
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent, number: signal.Signals
 ) -> None:
     with container.running(programs.app, "--hold", "4300") as app:
-        app.says("holding")
+        app.wait_for_line("holding")
         app.process.send_signal(number)
         app.process.wait()
-        until(lambda: agent.used_bytes == 0, what="the memory of the dead")
+        wait_until(lambda: agent.used_bytes == 0, what="the memory of the dead")
     assert container.run(programs.app, "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_free_is_room_for_others_at_once(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_a_free_is_room_for_others_at_once(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     """Every piece is half of the limit and more: the second would not fit beside the first."""
     ended = container.run(programs.app, "--loop", "50", "2200", "2300")
     assert ended.lines == ["100 given, 0 refused"]
 
 
 def test_a_duplicate_keeps_the_charge_of_what_it_is_of(
-    container: Container, programs: Built, agent: ScriptedAgent
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     ended = container.run(programs.app, "--dup", "4000", "--then", "302", "--then", "300")
     assert ended.lines == ["allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"]
 
 
 def test_a_freed_device_gives_back_all_that_was_below_it(
-    container: Container, programs: Built, agent: ScriptedAgent
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:
     ended = container.run(programs.app, "--subtree", "4300")
     assert ended.lines[-1] == "allocated 4300 MiB"
 
 
-def test_managed_memory_is_refused(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_managed_memory_is_refused(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     """It takes the card's memory without a call that could be counted."""
     assert container.run(programs.app, "--managed", "1").lines == [REFUSED]
 
 
-def test_a_container_without_a_limit_is_left_alone(container: Container, programs: Built, agent: ScriptedAgent) -> None:
+def test_a_container_without_a_limit_is_left_alone(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
+) -> None:
     agent.is_unlimited = True
     ended = container.run(programs.app, "15000", "--total")
     assert ended.lines[0] == "allocated 15000 MiB"

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import FakeDriver
-from tests.shim.preload.building import Extra
-from tests.shim.preload.container import Container
+from tests.shim.preload.building import PreloadTestPrograms
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
 pytestmark = pytest.mark.shim
@@ -22,15 +22,15 @@ STOPS = 10
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_nothing_crashes_and_nothing_is_charged_wrongly(
-    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver, seed: int
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver, seed: int
 ) -> None:
     """The driver counts by itself; the two accounts are compared whenever the program stops, holding something."""
     with container.running(extra.malformed, str(CALLS), str(seed)) as program:
         for _ in range(STOPS):
-            program.says("waiting")
+            program.wait_for_line("waiting")
             accounts_agree(agent, driver, program.pid)
-            program.goes_on()
-        ended = program.ends()
+            program.resume()
+        ended = program.wait_for_end()
         assert (ended.code, ended.err) == (0, "")
     assert driver.returncode() is None
 
@@ -41,5 +41,5 @@ def accounts_agree(agent: ScriptedAgent, driver: FakeDriver, pid: int) -> None:
     def given() -> dict[int, int]:
         return driver.state().cards[0].by_process
 
-    until(lambda: agent.held_by_pid == given(), what=lambda: f"held {agent.held_by_pid}, of the driver {given()}")
+    wait_until(lambda: agent.held_by_pid == given(), what=lambda: f"held {agent.held_by_pid}, of the driver {given()}")
     assert agent.held_by_pid.get(pid, 0) > 0

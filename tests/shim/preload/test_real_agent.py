@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
-from tests.fakes.driver.build import Built
+from tests.e2e.waiting import wait_until
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import Extra, script
+from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.conftest import LIMIT_MIB
-from tests.shim.preload.container import Container
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.real_agent import RealAgent
 from tests.shim.same import REFUSED
 from vrampack.agent.limits.preload.files import install_files
@@ -33,17 +33,19 @@ def agent(library: Path, tmp_path: Path) -> RealAgent:
 
 
 @pytest.fixture
-def container(agent: RealAgent, driver: FakeDriver) -> Container:
+def container(agent: RealAgent, driver: FakeDriver) -> PreloadedContainer:
     """Some programs start while no agent is there; the library was put into the folder by one before."""
     install_files(agent.library, agent.site)
-    return Container(agent.site, driver.folder)
+    return PreloadedContainer(agent.site, driver.folder)
 
 
 def held_mib(agent: RealAgent) -> dict[int, int]:
     return {each.pid: each.held_bytes // MIB for each in agent.books()}
 
 
-def test_the_agent_s_limit_is_what_the_program_meets(container: Container, programs: Built, agent: RealAgent) -> None:
+def test_the_agent_s_limit_is_what_the_program_meets(
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: RealAgent
+) -> None:
     with agent.serving():
         ended = container.run(programs.app, "3193", "--then", "1109", "--then", "1108", "--then", "1")
     assert ended.lines == ["allocated 3193 MiB", REFUSED, "allocated 1108 MiB", REFUSED]
@@ -52,38 +54,40 @@ def test_the_agent_s_limit_is_what_the_program_meets(container: Container, progr
 
 
 def test_a_killed_agent_s_successor_counts_a_program_that_says_nothing(
-    container: Container, programs: Built, agent: RealAgent
+    container: PreloadedContainer, programs: FakeDriverPrograms, agent: RealAgent
 ) -> None:
     with container.running(programs.app, "--hold", "4000") as idle:
         with agent.serving():
-            idle.says("holding")
+            idle.wait_for_line("holding")
         with agent.serving():
             assert container.run(programs.app, "302").lines == [REFUSED]  # 4301 - 4000 = 301, in pieces of 2
             assert container.run(programs.app, "300").lines == ["allocated 300 MiB"]
         assert held_mib(agent) == {idle.pid: 4000}
-    until(lambda: held_mib(agent) == {})
+    wait_until(lambda: held_mib(agent) == {})
 
 
 def test_an_agent_that_is_away_is_waited_for_and_the_books_agree_afterwards(
-    container: Container, extra: Extra, agent: RealAgent
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: RealAgent
 ) -> None:
-    with container.running(extra.steps, *script("open take 3000 wait free take 4000 wait take 302 wait")) as program:
+    with container.running(
+        extra.steps, *build_script("open take 3000 wait free take 4000 wait take 302 wait")
+    ) as program:
         with agent.serving():
-            program.says("waiting")
-        program.goes_on()
-        program.says("freed: 0")
+            program.wait_for_line("waiting")
+        program.resume()
+        program.wait_for_line("freed: 0")
         with agent.serving():
-            program.says("allocated 4000 MiB")
+            program.wait_for_line("allocated 4000 MiB")
         assert held_mib(agent) == {program.pid: 4000}
         with agent.serving():
-            program.says("waiting")
-            program.goes_on()
-            program.says(REFUSED)
+            program.wait_for_line("waiting")
+            program.resume()
+            program.wait_for_line(REFUSED)
 
 
 @pytest.mark.timeout(300)
 def test_sessions_that_race_while_agents_are_killed_stay_within_the_limit(
-    container: Container, extra: Extra, agent: RealAgent, driver: FakeDriver
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: RealAgent, driver: FakeDriver
 ) -> None:
     """Agents live for a fifth of a second each, or as long as their start took; programs fork and are killed: nothing is given twice, nothing is left."""
     over, agents = threading.Event(), []
@@ -107,5 +111,5 @@ def test_sessions_that_race_while_agents_are_killed_stay_within_the_limit(
     assert figures
     assert LIMIT_MIB * 0.5 < int(figures[1]) <= LIMIT_MIB, ended.out
     assert len(agents) > 3
-    until(lambda: held_mib(agent) == {})
-    until(lambda: driver.state().cards[0].used == 0)
+    wait_until(lambda: held_mib(agent) == {})
+    wait_until(lambda: driver.state().cards[0].used == 0)

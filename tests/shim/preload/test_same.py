@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.driver.build import Built
+from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import Extra
-from tests.shim.preload.container import Container
+from tests.shim.preload.building import PreloadTestPrograms
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import CASES, SURFACE_VERSIONS, SURFACES, Case
+from tests.shim.same import CASES, SURFACE_VERSIONS, SURFACES, LimitCase
 
 pytestmark = pytest.mark.shim
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_in_a_container(container: Container, programs: Built, extra: Extra, agent: ScriptedAgent, case: Case) -> None:
+def test_in_a_container(
+    container: PreloadedContainer,
+    programs: FakeDriverPrograms,
+    extra: PreloadTestPrograms,
+    agent: ScriptedAgent,
+    case: LimitCase,
+) -> None:
     program = extra.steps if case.program == "steps" else programs.folder / case.program
     ended = container.run(program, *case.arguments)
     assert ended.lines == list(case.said)
@@ -24,7 +30,11 @@ def test_in_a_container(container: Container, programs: Built, extra: Extra, age
 @pytest.mark.parametrize("driver", SURFACE_VERSIONS, indirect=True)
 @pytest.mark.parametrize("case", SURFACES, ids=str)
 def test_of_older_drivers(
-    container: Container, programs: Built, agent: ScriptedAgent, driver: FakeDriver, case: Case
+    container: PreloadedContainer,
+    programs: FakeDriverPrograms,
+    agent: ScriptedAgent,
+    driver: FakeDriver,
+    case: LimitCase,
 ) -> None:
     """What the driver has given out is what it was asked for in a way that is counted."""
     agent.driver_version = driver.version

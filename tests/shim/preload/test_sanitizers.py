@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import FakeDriver
-from tests.shim.preload.building import CALLS, SOURCES, compiled
-from tests.shim.preload.container import Container
+from tests.shim.preload.building import CALLS, SOURCES, compile_source
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
 pytestmark = pytest.mark.shim
@@ -26,15 +26,15 @@ THREADS, ROUNDS = 5, 60
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("guards", GUARDS.values(), ids=GUARDS)
 def test_threads_that_do_everything_at_once_are_clean(
-    container: Container, agent: ScriptedAgent, driver: FakeDriver, tmp_path: Path, guards: tuple[str, ...]
+    container: PreloadedContainer, agent: ScriptedAgent, driver: FakeDriver, tmp_path: Path, guards: tuple[str, ...]
 ) -> None:
     sources = [SOURCES / "threads.c", *CALLS, *SHIM.glob("preload/*.c"), *SHIM.glob("core/*.c")]
-    program = compiled(tmp_path / "threads", sources, "-pthread", WRAPPED, *guards)
+    program = compile_source(tmp_path / "threads", sources, "-pthread", WRAPPED, *guards)
     ended = container.run(program, str(THREADS), str(ROUNDS), is_preloaded=False, timeout=150)
     assert (ended.code, ended.err) == (0, "")
     given, refused = (int(word) for word in ended.out.split() if word.isdigit())
     assert given > THREADS * ROUNDS
     assert refused > 0
     assert agent.peak_bytes <= agent.limit_bytes
-    until(lambda: agent.used_bytes == 0)
-    until(lambda: driver.state().cards[0].used == 0)
+    wait_until(lambda: agent.used_bytes == 0)
+    wait_until(lambda: driver.state().cards[0].used == 0)

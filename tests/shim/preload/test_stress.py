@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from tests.e2e.waiting import until
+from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import FakeDriver
-from tests.shim.preload.building import Extra
+from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.conftest import LIMIT_MIB
-from tests.shim.preload.container import Container
+from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
 pytestmark = pytest.mark.shim
@@ -22,7 +22,7 @@ WORKERS = 6
 
 @pytest.mark.timeout(600)
 def test_the_limit_holds_through_all_of_it(
-    container: Container, extra: Extra, agent: ScriptedAgent, driver: FakeDriver
+    container: PreloadedContainer, extra: PreloadTestPrograms, agent: ScriptedAgent, driver: FakeDriver
 ) -> None:
     ended = container.run(extra.stress, str(WORKERS), str(SESSIONS), "1", timeout=580)
     assert (ended.code, ended.err) == (0, "")
@@ -31,7 +31,7 @@ def test_the_limit_holds_through_all_of_it(
     *happened, peak_mib = map(int, figures.groups())
     assert all(number > SESSIONS // 40 for number in happened), ended.out
     assert LIMIT_MIB * 0.8 < peak_mib <= LIMIT_MIB
-    until(lambda: agent.used_bytes == 0, what=lambda: f"what is still held: {agent.held_by_pid}")
+    wait_until(lambda: agent.used_bytes == 0, what=lambda: f"what is still held: {agent.held_by_pid}")
     assert agent.peak_bytes <= agent.limit_bytes
     # Its own peak is no measure here: a file system hears of a close after the program has gone on.
-    until(lambda: driver.state().cards[0].used == 0, what="what the driver still has given out")
+    wait_until(lambda: driver.state().cards[0].used == 0, what="what the driver still has given out")

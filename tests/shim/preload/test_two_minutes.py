@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.shim.preload.two_minutes import Waiting
+from tests.shim.preload.two_minutes import LongWait
 from tests.shim.same import REFUSED
 
 pytestmark = pytest.mark.shim
@@ -15,14 +15,14 @@ PATIENCE_SECONDS = 120
 
 
 @pytest.mark.timeout(150)
-def test_after_two_minutes_it_is_refused(two_minutes: Waiting) -> None:
+def test_after_two_minutes_it_is_refused(two_minutes: LongWait) -> None:
     """One that holds something hears CUDA's own error; one that never met an agent cannot begin. Then nobody waits again."""
     if two_minutes.holder.process.poll() is not None or two_minutes.newcomer.process.poll() is not None:
         assert time.monotonic() - two_minutes.since >= PATIENCE_SECONDS, "somebody did not wait"
-    ended = two_minutes.newcomer.ends(timeout=135)
+    ended = two_minutes.newcomer.wait_for_end(timeout=135)
     assert ended.code != 0
     assert ended.err.startswith("vrampack: no agent answers at /var/lib/vrampack/preload/agent.sock: ")
-    said = two_minutes.holder.ends(timeout=10)
+    said = two_minutes.holder.wait_for_end(timeout=10)
     assert time.monotonic() - two_minutes.since >= PATIENCE_SECONDS
     assert said.lines == [REFUSED, REFUSED, "freed: 0", "allocated 3000 MiB"]
     assert (said.code, said.err) == (0, "")

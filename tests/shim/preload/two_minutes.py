@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fakes.driver.build import build
+from tests.fakes.driver.build import build_fake_driver
 from tests.fakes.driver.driver import MIB, FakeDriver
-from tests.shim.preload.building import build_extra, build_library, script
-from tests.shim.preload.container import Container, Program
+from tests.shim.preload.building import build_extra, build_library, build_script
+from tests.shim.preload.container import PreloadedContainer, PreloadedProgram
 from tests.shim.preload.scripted_agent import ScriptedAgent
 
 BUILT = Path(__file__).parents[3] / "build"
@@ -19,28 +19,28 @@ LIMIT_MIB = 4301
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class LongWait:
     """One of a container that held 3000 MiB when its agent left and wants 1000 more; one that never met an agent."""
 
-    holder: Program
-    newcomer: Program
+    holder: PreloadedProgram
+    newcomer: PreloadedProgram
     since: float
     """As `time.monotonic` has it."""
 
 
 @contextmanager
-def waiting(folder: Path) -> Iterator[Waiting]:
+def start_long_wait(folder: Path) -> Iterator[LongWait]:
     extra = build_extra(folder / "extra")
     site = folder / "site"
     site.mkdir()
     build_library(site)
     with ExitStack() as stack:
-        driver = stack.enter_context(FakeDriver(build(BUILT).server, folder / "driver"))
-        container = Container(site, driver.folder)
-        steps = script("open take 3000 wait take 1000 take 1000 free take 3000")
+        driver = stack.enter_context(FakeDriver(build_fake_driver(BUILT).server, folder / "driver"))
+        container = PreloadedContainer(site, driver.folder)
+        steps = build_script("open take 3000 wait take 1000 take 1000 free take 3000")
         holder = stack.enter_context(container.running(extra.steps, *steps))
         with ScriptedAgent(container.socket, LIMIT_MIB * MIB).serving():
-            holder.says("waiting")
+            holder.wait_for_line("waiting")
         since = time.monotonic()
-        holder.goes_on()
-        yield Waiting(holder, stack.enter_context(container.running(extra.steps, "open")), since)
+        holder.resume()
+        yield LongWait(holder, stack.enter_context(container.running(extra.steps, "open")), since)

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 @dataclass
-class Card:
+class SimulatedKmodCard:
     limit: int = 0
     used: int = 0
     peak: int = 0
@@ -25,18 +25,18 @@ class Card:
 
 
 @dataclass
-class PlayedInstance:
+class SimulatedBudget:
     number: int
     identity: str
     weight: int = 1
     files: int = 0
     is_removed: bool = False
-    cards: dict[int, Card] = field(default_factory=dict)
+    cards: dict[int, SimulatedKmodCard] = field(default_factory=dict)
     processes: dict[tuple[int, int], int] = field(default_factory=dict)
     """Bytes by minor and pid."""
 
 
-class PlayedModule:
+class SimulatedKmod:
     """`Files` of the door. `is_loaded` and what stands in `state` may be changed at any time."""
 
     def __init__(self, driver: str = "580.95.05") -> None:
@@ -53,15 +53,15 @@ class PlayedModule:
         self.driver = driver
         self.is_attached = True
         self.uvm = "guarded"
-        self.instances: dict[str, PlayedInstance] = {}
+        self.instances: dict[str, SimulatedBudget] = {}
         self.most: dict[int, int] = {}
         self._numbers = count(1)
 
     @property
-    def nodes(self) -> KmodClient:
+    def open_nodes(self) -> KmodClient:
         return KmodClient(self)
 
-    def uses(self, name: str, minor: int, mib: int, *, pid: int = 812, refused: int = 0) -> None:
+    def set_usage(self, name: str, minor: int, mib: int, *, pid: int = 812, refused: int = 0) -> None:
         """A process of this instance has a file open, and so much of that card."""
         found = self.instances[name]
         card = found.cards[minor]
@@ -70,7 +70,7 @@ class PlayedModule:
         card.used = sum(held for (of, _), held in found.processes.items() if of == minor)
         card.peak, card.refused = max(card.peak, card.used), card.refused + refused
 
-    def ends(self, name: str) -> None:
+    def end_budget(self, name: str) -> None:
         """All its processes."""
         found = self.instances[name]
         found.files = 0
@@ -145,11 +145,11 @@ class PlayedModule:
         if not cards:
             raise _refusal(errno.EINVAL)
         self._check_room(name, cards)
-        found = self.instances.setdefault(name, PlayedInstance(next(self._numbers), identity))
+        found = self.instances.setdefault(name, SimulatedBudget(next(self._numbers), identity))
         found.identity = identity
         found.weight = next((int(word.partition("=")[2]) for word in rest if word.startswith("weight=")), 1)
         for minor in {*found.cards, *cards}:
-            found.cards.setdefault(minor, Card()).limit = cards.get(minor, 0)
+            found.cards.setdefault(minor, SimulatedKmodCard()).limit = cards.get(minor, 0)
 
     def _check_room(self, name: str, cards: dict[int, int]) -> None:
         for minor in cards:
@@ -181,7 +181,7 @@ class PlayedModule:
         return minor
 
 
-def _lines(name: str, each: PlayedInstance) -> list[str]:
+def _lines(name: str, each: SimulatedBudget) -> list[str]:
     removed = " removed=1" if each.is_removed else ""
     return [
         f"instance {name} id={each.number} {each.identity} weight={each.weight} files={each.files}{removed}",
@@ -198,7 +198,7 @@ def _refusal(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def a_proc(folder: Path, *, capabilities: int = 1 << 21, pid_namespace: str = "pid:[4026531836]") -> Path:
+def write_proc(folder: Path, *, capabilities: int = 1 << 21, pid_namespace: str = "pid:[4026531836]") -> Path:
     """`folder / proc`, as a process with these sees /proc."""
     (folder / "proc" / "self" / "ns").mkdir(parents=True)
     (folder / "proc" / "self" / "status").write_text(f"Name:\tagent\nCapEff:\t{capabilities:016x}\n")
@@ -206,7 +206,7 @@ def a_proc(folder: Path, *, capabilities: int = 1 << 21, pid_namespace: str = "p
     return folder / "proc"
 
 
-def a_process(proc: Path, pid: int, numbers: tuple[int, ...]) -> None:
+def write_process(proc: Path, pid: int, numbers: tuple[int, ...]) -> None:
     """With these numbers in the namespaces from the node's inwards."""
     (proc / str(pid)).mkdir()
     (proc / str(pid) / "status").write_text("Name:\tp\nNSpid:\t" + "\t".join(map(str, numbers)) + "\n")

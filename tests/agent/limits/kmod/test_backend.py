@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.kmod.played import MIB, PlayedModule, a_proc, a_process
+from tests.agent.limits.kmod.played import MIB, SimulatedKmod, write_proc, write_process
 from vrampack.agent.limits.books import ProcessUsage, UsageTotals
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import AppliedState, LimitTarget, Scope
@@ -21,7 +21,7 @@ OTHER = "1d3a9a10-0000-4000-8000-000000000002"
 IDS = {"main": "1a" * 32, "side": "2b" * 32}
 
 
-class Node:
+class KmodNode:
     """Its cgroups are folders. A pod of one or two containers with a card."""
 
     def __init__(self, folder: Path, *, version: int = 2) -> None:
@@ -32,8 +32,8 @@ class Node:
         self.pods.mkdir(parents=True)
         if version == 2:
             (self.mount / "cgroup.controllers").touch()
-        self.proc = a_proc(folder)
-        self.module = PlayedModule(DRIVER)
+        self.proc = write_proc(folder)
+        self.module = SimulatedKmod(DRIVER)
         self.minors = {"GPU-a": 0, "GPU-b": 1}
         self.cgroups = CgroupTree(self.mount)
         self.wanted: dict[str, DesiredBudget] = {}
@@ -43,7 +43,7 @@ class Node:
     def restarted(self) -> KmodBackEnd:
         """Another agent's."""
         self.back_end = KmodBackEnd(
-            self.module.nodes,
+            self.module.open_nodes,
             self.cgroups,
             list_desired=self.wanted.values,
             is_owner_gone=self.gone.__contains__,
@@ -89,17 +89,17 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> KmodNode:
+    return KmodNode(tmp_path)
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> Node:
+def older(tmp_path: Path) -> KmodNode:
     """Of cgroup v1."""
-    return Node(tmp_path, version=1)
+    return KmodNode(tmp_path, version=1)
 
 
-async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: Node) -> None:
+async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: KmodNode) -> None:
     """The hook's question adds nothing then: a card has room for so many instances only."""
     folder = node.pod("main")
     assert await node.starts() == AppliedState.IN_FORCE
@@ -108,7 +108,7 @@ async def test_a_pod_of_one_container_is_held_by_its_own_cgroup(node: Node) -> N
     assert node.module.limits() == {UID: {0: 4301}}
 
 
-async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: Node) -> None:
+async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: KmodNode) -> None:
     folder = node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
     await node.starts("main", mib=2000)
@@ -116,7 +116,7 @@ async def test_of_a_pod_with_several_the_hook_refines_the_sum(node: Node) -> Non
     assert node.identity_of(f"{UID}.main") == f"cgroup={(folder / IDS['main']).stat().st_ino}"
 
 
-async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(node: Node) -> None:
+async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(node: KmodNode) -> None:
     """Kubelet made the pod's cgroup anew, say."""
     node.pod("main")
     await node.starts()
@@ -125,23 +125,23 @@ async def test_a_container_whose_pod_is_not_held_as_it_should_be_gets_its_own(no
     assert f"{UID}.main" in node.module.instances
 
 
-async def test_on_cgroup_v1_the_pod_waits_for_the_hook(older: Node) -> None:
+async def test_on_cgroup_v1_the_pod_waits_for_the_hook(older: KmodNode) -> None:
     older.pod("main")
-    a_process(older.proc, 50, (50, 1))
+    write_process(older.proc, 50, (50, 1))
     assert await older.starts() == AppliedState.DEFERRED
     assert older.module.instances == {}
     assert await older.starts("main", pid=50) == AppliedState.IN_FORCE
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
-async def test_a_container_without_process_ids_of_its_own_does_not_start_on_v1(older: Node) -> None:
+async def test_a_container_without_process_ids_of_its_own_does_not_start_on_v1(older: KmodNode) -> None:
     older.pod("main")
-    a_process(older.proc, 50, (50, 7))
+    write_process(older.proc, 50, (50, 7))
     with pytest.raises(LimitError, match="shareProcessNamespace"):
         await older.starts("main", pid=50)
 
 
-async def test_a_pod_without_a_cgroup_does_not_start(node: Node) -> None:
+async def test_a_pod_without_a_cgroup_does_not_start(node: KmodNode) -> None:
     with pytest.raises(LimitError, match="ml/a: its cgroup is not there"):
         await node.starts()
 
@@ -156,7 +156,7 @@ STATES: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize(("state", "why"), STATES.values(), ids=STATES)
 async def test_a_module_that_holds_nobody_is_said_and_nobody_starts(
-    node: Node, state: dict[str, object], why: str
+    node: KmodNode, state: dict[str, object], why: str
 ) -> None:
     node.pod("main")
     assert await node.back_end.reconcile() == ""
@@ -169,7 +169,7 @@ async def test_a_module_that_holds_nobody_is_said_and_nobody_starts(
     assert node.module.limits() == before  # who runs is left as it is
 
 
-async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: Node) -> None:
+async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: KmodNode) -> None:
     await node.back_end.reconcile()
     assert node.module.most == {0: 25, 1: 25}
     node.module.most = {0: 7, 1: 25}  # somebody's choice
@@ -177,7 +177,7 @@ async def test_cards_get_folders_and_room_for_as_many_as_the_module_takes(node: 
     assert node.module.most == {0: 7, 1: 25}
 
 
-async def test_a_limit_that_changed_is_pushed(node: Node) -> None:
+async def test_a_limit_that_changed_is_pushed(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
     node.pod("main", mib=2000)
@@ -188,7 +188,7 @@ async def test_a_limit_that_changed_is_pushed(node: Node) -> None:
     ]
 
 
-async def test_the_next_agent_leaves_what_it_finds(node: Node) -> None:
+async def test_the_next_agent_leaves_what_it_finds(node: KmodNode) -> None:
     node.pod("main", "side")
     await node.starts(mib=8602)
     await node.starts("main")
@@ -197,7 +197,7 @@ async def test_the_next_agent_leaves_what_it_finds(node: Node) -> None:
     assert [command for command in node.module.commands if not command.startswith("cards")] == []
 
 
-async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: Node) -> None:
+async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: KmodNode) -> None:
     """Nobody has a file of its own yet, so containers may have theirs without a second budget."""
     node.pod("main", "side", mib=2000)
     await node.back_end.reconcile()
@@ -207,7 +207,7 @@ async def test_a_module_that_was_loaded_anew_is_told_everything_anew(node: Node)
     assert node.module.most == {0: 25, 1: 25}
 
 
-async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget(node: Node) -> None:
+async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budget(node: KmodNode) -> None:
     """What it has open counts there: with an instance of its own it would have a second budget."""
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
@@ -215,15 +215,15 @@ async def test_a_container_that_the_hook_did_not_refine_stays_in_its_pod_s_budge
     assert node.module.limits() == {UID: {0: 4000}}
 
 
-async def test_on_v1_a_look_finds_the_first_process_by_itself(older: Node) -> None:
+async def test_on_v1_a_look_finds_the_first_process_by_itself(older: KmodNode) -> None:
     older.pod("main")
-    a_process(older.proc, 50, (50, 1))
+    write_process(older.proc, 50, (50, 1))
     await older.back_end.reconcile()
     assert older.identity_of(f"{UID}.main") == "pidns=50"
 
 
 async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: KmodNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.pod("main")
     node.pod("main", uid=OTHER)
@@ -236,40 +236,40 @@ async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
     )
 
 
-async def test_two_instances_of_one_gpu_are_refused(node: Node) -> None:
+async def test_two_instances_of_one_gpu_are_refused(node: KmodNode) -> None:
     node.pod("main")
     node.minors = {"MIG-a": 0, "MIG-b": 0}
     with pytest.raises(LimitError, match="MIG instances of one GPU have one number"):
         await node.back_end.apply(Scope.POD, LimitTarget(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
 
 
-async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: Node) -> None:
+async def test_who_is_gone_is_forgotten_when_nothing_is_open_any_more(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
-    node.module.uses(UID, 0, 3193)
+    node.module.set_usage(UID, 0, 3193)
     node.wanted.clear()
     await node.back_end.reconcile()
     assert UID in node.module.instances  # its processes may run still
     node.gone.add(UID)
     await node.back_end.reconcile()
     assert UID in node.module.instances  # a file was handed to somebody
-    node.module.ends(UID)
+    node.module.end_budget(UID)
     await node.back_end.reconcile()
     assert node.module.instances == {}
 
 
-async def test_instances_of_people_are_left_alone(node: Node) -> None:
+async def test_instances_of_people_are_left_alone(node: KmodNode) -> None:
     node.module.write_file("inst_ctl", "add trial cgroup=9 0=1")
     node.gone.add("trial")
     await node.back_end.reconcile()
     assert "trial" in node.module.instances
 
 
-async def test_use_is_shown_by_container_and_process(node: Node) -> None:
+async def test_use_is_shown_by_container_and_process(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
-    node.module.uses(UID, 0, 3193, pid=812, refused=2)
-    node.module.uses(UID, 0, 100, pid=813)
+    node.module.set_usage(UID, 0, 3193, pid=812, refused=2)
+    node.module.set_usage(UID, 0, 100, pid=813)
     await node.back_end.reconcile()
     key = UID, "main", "GPU-a"
     assert node.back_end.list_usage_totals() == {key: UsageTotals(3293 * MIB, 3293 * MIB, 2)}
@@ -282,11 +282,11 @@ async def test_use_is_shown_by_container_and_process(node: Node) -> None:
     assert [row.used_bytes for row in await node.back_end.measure_usage()] == [3293 * MIB]
 
 
-async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: Node) -> None:
+async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: KmodNode) -> None:
     node.pod("main")
     await node.starts()
     await node.back_end.reconcile()
-    node.module.uses(UID, 0, 3193)
+    node.module.set_usage(UID, 0, 3193)
     node.wanted.clear()
     await node.back_end.reconcile()
     assert node.back_end.list_usage_totals() == {(UID, "main", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
@@ -294,11 +294,11 @@ async def test_of_a_pod_that_is_gone_what_is_open_is_shown_on(node: Node) -> Non
     assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3193 * MIB, 3193 * MIB, 0)}
 
 
-async def test_containers_that_nobody_refined_are_shown_together(node: Node) -> None:
+async def test_containers_that_nobody_refined_are_shown_together(node: KmodNode) -> None:
     node.pod("main", "side", mib=2000)
     await node.starts(mib=4000)
     await node.back_end.reconcile()
     assert node.back_end.list_usage_totals() == {}
-    node.module.uses(UID, 0, 3000)
+    node.module.set_usage(UID, 0, 3000)
     await node.back_end.reconcile()
     assert node.back_end.list_usage_totals() == {(UID, "", "GPU-a"): UsageTotals(3000 * MIB, 3000 * MIB, 0)}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.kmod.played import a_proc, a_process
+from tests.agent.limits.kmod.played import write_proc, write_process
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.kmod.identity import find_pid_namespace, read_cgroup_id
 from vrampack.agent.limits.kmod.nodes import CgroupId, PidNamespace
@@ -29,9 +29,9 @@ def a_cgroup(folder: Path, pids: Pids) -> Path:
     first, *others = [str(pid) for pid in pids] or [""]
     (folder / "c1" / "cgroup.procs").write_text(f"{first}\n")
     (below / "cgroup.procs").write_text("\n".join(others))
-    a_proc(folder)
+    write_proc(folder)
     for pid, numbers in pids.items():
-        a_process(folder / "proc", pid, numbers)
+        write_process(folder / "proc", pid, numbers)
     return folder / "c1"
 
 

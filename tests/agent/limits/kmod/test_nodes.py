@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.kmod.played import MIB, PlayedModule
+from tests.agent.limits.kmod.played import MIB, SimulatedKmod
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.nodes import (
     BudgetCard,
@@ -98,59 +98,64 @@ def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def module() -> PlayedModule:
-    return PlayedModule()
+def module() -> SimulatedKmod:
+    return SimulatedKmod()
 
 
-def add(module: PlayedModule, name: str = "a", number: int = 1) -> None:
-    module.nodes.add_budget(name, CgroupId(number), {0: MIB})
+def add(module: SimulatedKmod, name: str = "a", number: int = 1) -> None:
+    module.open_nodes.add_budget(name, CgroupId(number), {0: MIB})
 
 
-def detached(module: PlayedModule) -> None:
+def detached(module: SimulatedKmod) -> None:
     module.is_attached = False
     add(module)
 
 
-def unguarded(module: PlayedModule) -> None:
+def unguarded(module: SimulatedKmod) -> None:
     module.uvm = "unguarded"
     add(module)
 
 
-def the_same_cgroup(module: PlayedModule) -> None:
+def the_same_cgroup(module: SimulatedKmod) -> None:
     add(module)
     add(module, "b")
 
 
-def one_too_many(module: PlayedModule) -> None:
+def one_too_many(module: SimulatedKmod) -> None:
     for number in range(17):
         add(module, f"n{number}", number)
 
 
-def forbidden(module: PlayedModule) -> None:
+def forbidden(module: SimulatedKmod) -> None:
     module.is_forbidden = True
     add(module)
 
 
-REFUSED: dict[str, tuple[Callable[[PlayedModule], None], str]] = {
+REFUSED: dict[str, tuple[Callable[[SimulatedKmod], None], str]] = {
     "detached": (detached, "is detached from the driver: vrampack limits attach"),
     "managed memory would pass": (unguarded, "uvm: unguarded"),
     "another's cgroup": (the_same_cgroup, r"add b cgroup=1 .*cgroup= or pidns= is that of another instance"),
     "too many on one card": (one_too_many, r"as many instances as its max_inst allows: write up to 25 there"),
-    "a process that is gone": (lambda m: m.nodes.add_budget("a", PidNamespace(404), {0: 1}), "pidns= names no process"),
-    "nobody of this name": (lambda m: m.nodes.remove_budget("a"), "remove a: .*no instance has this name"),
-    "no card": (lambda m: m.nodes.add_budget("a", CgroupId(1), {}), "refused by the module, whose log says why"),
+    "a process that is gone": (
+        lambda m: m.open_nodes.add_budget("a", PidNamespace(404), {0: 1}),
+        "pidns= names no process",
+    ),
+    "nobody of this name": (lambda m: m.open_nodes.remove_budget("a"), "remove a: .*no instance has this name"),
+    "no card": (lambda m: m.open_nodes.add_budget("a", CgroupId(1), {}), "refused by the module, whose log says why"),
     "a profile of the node": (forbidden, r"not permitted by the node's profiles \(AppArmor, SELinux\)"),
     "a name with a space": (lambda m: add(m, "a b"), "'a b' is no name for an instance"),
     "a name that is too long": (lambda m: add(m, "a" * 128), "127 at most"),
     "a resize of nobody": (
-        lambda m: m.nodes.resize_budget(0, "a", 1),
+        lambda m: m.open_nodes.resize_budget(0, "a", 1),
         "/proc/cgpu_km/0/a/memsize is not there any more",
     ),
-    "too many cards": (lambda m: m.nodes.add_cards(range(2000)), "a command has 4095 bytes at most"),
+    "too many cards": (lambda m: m.open_nodes.add_cards(range(2000)), "a command has 4095 bytes at most"),
 }
 
 
 @pytest.mark.parametrize(("do", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_names_what_and_what_next(module: PlayedModule, do: Callable[[PlayedModule], None], why: str) -> None:
+def test_a_refusal_names_what_and_what_next(
+    module: SimulatedKmod, do: Callable[[SimulatedKmod], None], why: str
+) -> None:
     with pytest.raises(ModuleError, match=why):
         do(module)

@@ -48,12 +48,12 @@ for order in sys.stdin:
 """
 
 
-def a_question(kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryQuestion:
+def build_question(kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryQuestion:
     """`held`: minor and MiB."""
     return LibraryQuestion(kind, sequence, tuple(CardHolding(minor, mib * MIB) for minor, mib in held))
 
 
-class Client:
+class PreloadClient:
     """A connection of this process."""
 
     def __init__(self, path: Path) -> None:
@@ -77,24 +77,24 @@ class Client:
             packet = await self._loop.sock_recv(self.socket, 4096)
         return read_answer(packet) if packet else None
 
-    async def ask(self, kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryAnswer:
-        self.send(write_question(a_question(kind, *held, sequence=sequence)))
+    async def send_question(self, kind: MessageKind, *held: tuple[int, int], sequence: int = 1) -> LibraryAnswer:
+        self.send(write_question(build_question(kind, *held, sequence=sequence)))
         answer = await self.receive()
         assert answer is not None
         return answer
 
-    def tell(self, *held: tuple[int, int]) -> None:
-        self.send(write_question(a_question(MessageKind.GIVE, *held)))
+    def send_notice(self, *held: tuple[int, int]) -> None:
+        self.send(write_question(build_question(MessageKind.GIVE, *held)))
 
 
-class Program:
+class PreloadClientProcess:
     """Another process that does what it is told."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
     @classmethod
-    async def started(cls) -> Program:
+    async def started(cls) -> PreloadClientProcess:
         return cls(await asyncio.create_subprocess_exec(sys.executable, "-I", "-c", PROGRAM, stdin=PIPE, stdout=PIPE))
 
     @property
@@ -108,12 +108,12 @@ class Program:
         assert await self._order("close") == "closed"
 
     async def ask(self, kind: MessageKind, *held: tuple[int, int]) -> LibraryAnswer:
-        packet = bytes.fromhex(await self._order(f"say {write_question(a_question(kind, *held)).hex()}"))
+        packet = bytes.fromhex(await self._order(f"say {write_question(build_question(kind, *held)).hex()}"))
         assert len(packet) == ANSWER.size
         return read_answer(packet)
 
     async def tell(self, *held: tuple[int, int]) -> None:
-        assert await self._order(f"tell {write_question(a_question(MessageKind.GIVE, *held)).hex()}") == "told"
+        assert await self._order(f"tell {write_question(build_question(MessageKind.GIVE, *held)).hex()}") == "told"
 
     async def kill(self) -> None:
         if self._process.returncode is None:
@@ -128,4 +128,4 @@ class Program:
             return (await self._process.stdout.readline()).decode().strip()
 
 
-__all__ = ["MIB", "ONLY_CARD", "Client", "Program", "a_question"]
+__all__ = ["MIB", "ONLY_CARD", "PreloadClient", "PreloadClientProcess", "build_question"]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.agent.limits.preload.clients import Program
+from tests.agent.limits.preload.clients import PreloadClientProcess
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.answers import Unresolved
 from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 @dataclass
-class Node:
+class PreloadNode:
     folder: Path
     names: dict[CgroupOwner, ResolvedContainer | Unresolved] = field(
         default_factory=lambda: {
@@ -59,7 +59,7 @@ class Node:
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[PreloadBackEnd]:
+    async def run_back_end(self) -> AsyncIterator[PreloadBackEnd]:
         back_end = self.back_end()
         await back_end.start()
         try:
@@ -68,9 +68,9 @@ class Node:
             back_end.stop()
 
     @asynccontextmanager
-    async def program(self, owner: CgroupOwner | None = APP) -> AsyncIterator[Program]:
+    async def start_client(self, owner: CgroupOwner | None = APP) -> AsyncIterator[PreloadClientProcess]:
         """A process of that container, killed at the end."""
-        program = await Program.started()
+        program = await PreloadClientProcess.started()
         self.owners[program.pid] = owner
         try:
             yield program
@@ -78,11 +78,11 @@ class Node:
             await program.kill()
 
 
-def used_mib(back_end: PreloadBackEnd, owner: CgroupOwner = APP, uuid: str = "GPU-0") -> float:
+def read_used_mib(back_end: PreloadBackEnd, owner: CgroupOwner = APP, uuid: str = "GPU-0") -> float:
     return back_end._ledger.get_used_bytes(owner, uuid) / MIB
 
 
-async def until(is_so: Callable[[], bool]) -> None:
+async def wait_until_true(is_so: Callable[[], bool]) -> None:
     """Wait for what the agent does in a later turn of its loop."""
     async with asyncio.timeout(10):
         while not is_so():  # noqa: ASYNC110 - the books have no bell

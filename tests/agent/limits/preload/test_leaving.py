@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.preload.clients import Program
-from tests.agent.limits.preload.nodes import Node, until, used_mib
+from tests.agent.limits.preload.clients import PreloadClientProcess
+from tests.agent.limits.preload.nodes import PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.backend import PreloadBackEnd
 from vrampack.agent.limits.preload.ledger import ProcessKey
@@ -18,8 +18,8 @@ from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> PreloadNode:
+    return PreloadNode(tmp_path)
 
 
 @pytest.fixture
@@ -31,36 +31,36 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return pids
 
 
-async def holds(program: Program, node: Node, mib: int) -> None:
+async def holds(program: PreloadClientProcess, node: PreloadNode, mib: int) -> None:
     await program.open(node.path)
     await program.ask(MessageKind.HELLO)
     assert (await program.ask(MessageKind.HOLD, (0, mib))).verdict is LibraryVerdict.YES
 
 
-async def hang_up(program: Program, ending: set[int], back_end: PreloadBackEnd) -> None:
+async def hang_up(program: PreloadClientProcess, ending: set[int], back_end: PreloadBackEnd) -> None:
     """And the agent has seen it."""
     ending.add(program.pid)
     before = back_end.process_count
     await program.close()
-    await until(lambda: back_end.process_count < before)
+    await wait_until_true(lambda: back_end.process_count < before)
 
 
-async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: Node, ending: set[int]) -> None:
-    async with node.running() as back_end, node.program() as first, node.program() as second:
+async def test_what_it_holds_is_given_to_nobody_until_it_has_ended(node: PreloadNode, ending: set[int]) -> None:
+    async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
-        assert used_mib(back_end) == 4001
+        assert read_used_mib(back_end) == 4001
         waiting = asyncio.create_task(second.ask(MessageKind.HOLD, (0, 4000)))
         assert (await asyncio.wait([waiting], timeout=0.2))[1] == {waiting}, "it waits"
         await first.kill()
         assert (await waiting).verdict is LibraryVerdict.YES
-        assert used_mib(back_end) == 4000
+        assert read_used_mib(back_end) == 4000
         assert [tally.refused for tally in back_end.list_usage_totals().values()] == [0], "nobody was refused"
 
 
-async def test_what_fits_beside_it_waits_for_nobody(node: Node, ending: set[int]) -> None:
-    async with node.running() as back_end, node.program() as first, node.program() as second:
+async def test_what_fits_beside_it_waits_for_nobody(node: PreloadNode, ending: set[int]) -> None:
+    async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
@@ -68,9 +68,9 @@ async def test_what_fits_beside_it_waits_for_nobody(node: Node, ending: set[int]
         assert (await second.ask(MessageKind.LOOK, (0, 301))).used_bytes >> 20 == 4301
 
 
-async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: Node, ending: set[int]) -> None:
+async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: PreloadNode, ending: set[int]) -> None:
     node.pace = RateLimits(name_timeout_seconds=0.2)
-    async with node.running() as back_end, node.program() as first, node.program() as second:
+    async with node.run_back_end() as back_end, node.start_client() as first, node.start_client() as second:
         await holds(first, node, 4000)
         await holds(second, node, 1)
         await hang_up(first, ending, back_end)
@@ -78,12 +78,12 @@ async def test_one_that_does_not_end_is_not_waited_for_for_ever(node: Node, endi
         assert (answer.verdict, answer.limit_bytes >> 20, answer.used_bytes >> 20) == (LibraryVerdict.NO, 4301, 4001)
 
 
-async def test_one_that_lives_on_and_closes_gives_back_at_once(node: Node) -> None:
+async def test_one_that_lives_on_and_closes_gives_back_at_once(node: PreloadNode) -> None:
     """As a program that becomes another one by exec: its files went with the connection."""
-    async with node.running() as back_end, node.program() as program:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await holds(program, node, 4000)
         await program.close()
-        await until(lambda: used_mib(back_end) == 0)
+        await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
 def test_who_runs_is_not_ending_and_who_has_ended_is() -> None:

@@ -21,7 +21,7 @@ sizes = st.integers(0, 12)
 limits = st.integers(0, 20)
 
 
-class Books(RuleBasedStateMachine):
+class UsageLedgerMachine(RuleBasedStateMachine):
     """What every process said last, as far as it was told yes; and what a file would say."""
 
     def __init__(self) -> None:
@@ -121,8 +121,8 @@ class Books(RuleBasedStateMachine):
         } == held
 
 
-Books.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
-TestBooks = Books.TestCase
+UsageLedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestBooks = UsageLedgerMachine.TestCase
 
 
 def a_ledger() -> UsageLedger:

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from tests.agent.limits.preload.clients import Program
-from tests.agent.limits.preload.nodes import APP, MIB, Node, until, used_mib
+from tests.agent.limits.preload.clients import PreloadClientProcess
+from tests.agent.limits.preload.nodes import APP, MIB, PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.journal import Journal
 from vrampack.agent.limits.preload.ledger import ProcessKey
@@ -22,58 +22,58 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> PreloadNode:
+    return PreloadNode(tmp_path)
 
 
-async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_ends(node: Node) -> None:
-    async with node.program() as program:
-        async with node.running():
+async def test_a_process_that_says_nothing_is_known_to_the_next_agent_until_it_ends(node: PreloadNode) -> None:
+    async with node.start_client() as program:
+        async with node.run_back_end():
             await program.open(node.path)
             await program.ask(MessageKind.HELLO)
             await program.ask(MessageKind.HOLD, (0, 3000))
-        async with node.running() as back_end:
-            assert used_mib(back_end) == 3000
+        async with node.run_back_end() as back_end:
+            assert read_used_mib(back_end) == 3000
             await program.kill()
-            await until(lambda: used_mib(back_end) == 0)
+            await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_a_process_that_ended_meanwhile_holds_nothing(node: Node) -> None:
-    async with node.program() as program:
-        async with node.running():
+async def test_a_process_that_ended_meanwhile_holds_nothing(node: PreloadNode) -> None:
+    async with node.start_client() as program:
+        async with node.run_back_end():
             await program.open(node.path)
             await program.ask(MessageKind.HELLO, (0, 3000))
         await program.kill()
-        async with node.running() as back_end:
-            assert used_mib(back_end) == 0
+        async with node.run_back_end() as back_end:
+            assert read_used_mib(back_end) == 0
 
 
-async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node: Node) -> None:
-    async with node.running():
+async def test_another_process_with_a_number_of_before_is_not_taken_for_it(node: PreloadNode) -> None:
+    async with node.run_back_end():
         pass
     started_ticks = peers.read_start_ticks(os.getpid())
     assert started_ticks is not None
     books = Journal(node.books, boot_id=peers.read_boot_id())
     books.write_holding(ProcessKey(os.getpid(), started_ticks - 1), APP, "GPU-0", 3000 * MIB)
     books.close()
-    async with node.running() as back_end:
-        assert used_mib(back_end) == 0
+    async with node.run_back_end() as back_end:
+        assert read_used_mib(back_end) == 0
 
 
-async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hello(node: Node) -> None:
-    async with node.program() as program:
-        async with node.running():
+async def test_what_was_freed_while_the_agent_was_away_is_said_with_the_next_hello(node: PreloadNode) -> None:
+    async with node.start_client() as program:
+        async with node.run_back_end():
             await program.open(node.path)
             await program.ask(MessageKind.HELLO, (0, 3000))
-        async with node.running() as back_end:
+        async with node.run_back_end() as back_end:
             await program.open(node.path)
             assert (await program.ask(MessageKind.HELLO, (0, 1000))).used_bytes == 1000 * MIB
-            assert used_mib(back_end) == 1000
+            assert read_used_mib(back_end) == 1000
 
 
-async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: Node) -> None:
+async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: PreloadNode) -> None:
     """Two at once, as an upgrade may have it for a moment: the old one answers until it ends."""
-    async with node.program() as program:
+    async with node.start_client() as program:
         old, new = node.back_end(), node.back_end()
         await old.start()
         starting = asyncio.create_task(new.start())
@@ -84,24 +84,24 @@ async def test_a_new_agent_waits_for_the_books_and_then_takes_over(node: Node) -
             old.stop()
             async with asyncio.timeout(5):
                 await starting
-            assert used_mib(new) == 500
+            assert read_used_mib(new) == 500
             await program.open(node.path)
             assert (await program.ask(MessageKind.HELLO, (0, 501))).used_bytes == 501 * MIB
         finally:
             new.stop()
 
 
-async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one(node: Node) -> None:
-    async with node.running() as old:
+async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one(node: PreloadNode) -> None:
+    async with node.run_back_end() as old:
         server = old._server
         assert server is not None
         old._server = None
         assert old._journal is not None
         old._journal.close()
         old._journal = None
-        async with node.running():
+        async with node.run_back_end():
             server.stop()
-            async with node.program() as program:
+            async with node.start_client() as program:
                 await program.open(node.path)
                 assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
     assert not node.path.exists()
@@ -123,7 +123,7 @@ asyncio.run(main())
 """
 
 
-async def an_agent_of_its_own(node: Node) -> asyncio.subprocess.Process:
+async def an_agent_of_its_own(node: PreloadNode) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", AGENT, str(node.folder)), stdout=PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
@@ -132,10 +132,10 @@ async def an_agent_of_its_own(node: Node) -> asyncio.subprocess.Process:
     return process
 
 
-async def test_agents_that_are_killed_again_and_again_lose_nothing(node: Node) -> None:
+async def test_agents_that_are_killed_again_and_again_lose_nothing(node: PreloadNode) -> None:
     """Processes hold, free, and say so again only when they like; after every kill the books are what they hold."""
     random = Random(3)
-    programs = [await Program.started() for _ in range(3)]
+    programs = [await PreloadClientProcess.started() for _ in range(3)]
     held = dict.fromkeys(programs, 0)
     try:
         for _ in range(4):
@@ -151,34 +151,34 @@ async def test_agents_that_are_killed_again_and_again_lose_nothing(node: Node) -
                         assert sum(held.values()) <= 4301
             agent.kill()
             await agent.communicate()
-            async with node.running() as back_end:
+            async with node.run_back_end() as back_end:
                 assert {each.pid: each.held_bytes // MIB for each in back_end.list_processes()} == {
                     program.pid: mib for program, mib in held.items() if mib
                 }
     finally:
         for program in programs:
             await program.kill()
-    async with node.running() as back_end:
-        assert used_mib(back_end) == 0
+    async with node.run_back_end() as back_end:
+        assert read_used_mib(back_end) == 0
 
 
 async def test_on_a_kernel_that_does_not_name_the_peer_s_process_it_is_found_by_its_number(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: PreloadNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "SO_PEERPIDFD", 9999)
-    async with node.running() as back_end, node.program() as program:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO, (0, 100))
         assert [each.pid for each in back_end.list_processes()] == [program.pid]
         await program.kill()
-        await until(lambda: used_mib(back_end) == 0)
+        await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_an_installed_library_is_replaced_and_never_written_into(node: Node) -> None:
-    async with node.running():
+async def test_an_installed_library_is_replaced_and_never_written_into(node: PreloadNode) -> None:
+    async with node.run_back_end():
         library = node.folder / "preload" / "libvrampack.so"
         first = library.stat().st_ino
-    async with node.running():
+    async with node.run_back_end():
         assert library.stat().st_ino == first
     with library.open("rb") as mapped:
         back_end = node.back_end()

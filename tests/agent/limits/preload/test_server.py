@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.preload.clients import MIB, Client, Program, a_question
-from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, Node, until, used_mib
+from tests.agent.limits.preload.clients import MIB, PreloadClient, PreloadClientProcess, build_question
+from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload.answers import Unresolved
 from vrampack.agent.limits.preload.backend import ResolvedContainer
 from vrampack.agent.limits.preload.server import RateLimits
@@ -23,12 +23,12 @@ from vrampack.agent.limits.preload.wire import (
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> PreloadNode:
+    return PreloadNode(tmp_path)
 
 
-async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: Node) -> None:
-    async with node.running(), node.program() as first, node.program() as second:
+async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: PreloadNode) -> None:
+    async with node.run_back_end(), node.start_client() as first, node.start_client() as second:
         for program in (first, second):
             await program.open(node.path)
             assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
@@ -42,34 +42,36 @@ async def test_a_process_may_hold_up_to_the_limit_of_its_container(node: Node) -
         )
 
 
-async def test_hello_is_told_limit_use_and_driver(node: Node) -> None:
-    async with node.running(), node.program() as program:
+async def test_hello_is_told_limit_use_and_driver(node: PreloadNode) -> None:
+    async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         answer = await program.ask(MessageKind.HELLO, (0, 500))
     assert answer == LibraryAnswer(LibraryVerdict.YES, 1, 1, 4301 * MIB, 500 * MIB, DRIVER)
 
 
-async def test_a_killed_process_gives_back_what_it_held(node: Node) -> None:
-    async with node.running() as back_end, node.program() as program:
+async def test_a_killed_process_gives_back_what_it_held(node: PreloadNode) -> None:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)
         await program.ask(MessageKind.HOLD, (0, 4301))
-        assert used_mib(back_end) == 4301
+        assert read_used_mib(back_end) == 4301
         await program.kill()
-        await until(lambda: used_mib(back_end) == 0)
+        await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_a_neighbour_has_a_limit_of_its_own(node: Node) -> None:
-    async with node.running() as back_end, node.program() as first, node.program(OTHER) as second:
+async def test_a_neighbour_has_a_limit_of_its_own(node: PreloadNode) -> None:
+    async with node.run_back_end() as back_end, node.start_client() as first, node.start_client(OTHER) as second:
         for program in (first, second):
             await program.open(node.path)
             await program.ask(MessageKind.HELLO)
             assert (await program.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
-        assert used_mib(back_end, OTHER) == 4301
+        assert read_used_mib(back_end, OTHER) == 4301
 
 
-async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is_raised_lets_it(node: Node) -> None:
-    async with node.running(), node.program() as program:
+async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is_raised_lets_it(
+    node: PreloadNode,
+) -> None:
+    async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)
         await program.ask(MessageKind.HOLD, (0, 3000))
@@ -85,8 +87,8 @@ async def test_a_limit_that_is_lowered_stops_the_next_allocation_and_one_that_is
         assert (await program.ask(MessageKind.HOLD, (0, 8000))).verdict is LibraryVerdict.YES
 
 
-async def test_what_a_process_holds_already_is_a_fact_above_the_limit_too(node: Node) -> None:
-    async with node.running(), node.program() as program:
+async def test_what_a_process_holds_already_is_a_fact_above_the_limit_too(node: PreloadNode) -> None:
+    async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         assert (await program.ask(MessageKind.HELLO, (0, 5000))).verdict is LibraryVerdict.YES
         assert (await program.ask(MessageKind.HOLD, (0, 5001))).verdict is LibraryVerdict.NO
@@ -101,15 +103,15 @@ MALFORMED = {
     "padding": QUESTION.pack(1, 1, 7, 0, 1),
     "more cards than there can be": QUESTION.pack(1, 1, 7, 33, 0) + bytes(33 * 16),
     "fewer bytes than cards": QUESTION.pack(1, 1, 7, 2, 0) + bytes(16),
-    "a wish before its hello": write_question(a_question(MessageKind.HOLD, (0, 1), sequence=7)),
+    "a wish before its hello": write_question(build_question(MessageKind.HOLD, (0, 1), sequence=7)),
     "a long letter": bytes(100_000),
 }
 
 
 @pytest.mark.parametrize("packet", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_not_understood_is_said_and_hung_up_on(node: Node, packet: bytes) -> None:
-    async with node.running() as back_end:
-        with Client(node.path) as client:
+async def test_what_is_not_understood_is_said_and_hung_up_on(node: PreloadNode, packet: bytes) -> None:
+    async with node.run_back_end() as back_end:
+        with PreloadClient(node.path) as client:
             client.send(packet)
             answer = await client.receive()
             assert answer is not None
@@ -119,43 +121,43 @@ async def test_what_is_not_understood_is_said_and_hung_up_on(node: Node, packet:
         assert not back_end.count_processes()
 
 
-async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: Node) -> None:
+async def test_who_is_hung_up_on_holds_what_it_held_until_it_ends(node: PreloadNode) -> None:
     """Else garbage would be a way to hold twice."""
-    async with node.running() as back_end, node.program() as program:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)
         await program.ask(MessageKind.HOLD, (0, 4000))
         assert (await program.ask(MessageKind.HOLD, (0, 1), (1, 1))).verdict is LibraryVerdict.NOT_UNDERSTOOD
         await program.open(node.path)
-        await until(lambda: back_end._server is not None and bool(back_end._server._connections))
+        await wait_until_true(lambda: back_end._server is not None and bool(back_end._server._connections))
         await program.close()  # and a connection on which nothing was said says nothing
-        await until(lambda: not back_end._server or not back_end._server._connections)
-        assert used_mib(back_end) == 4000
+        await wait_until_true(lambda: not back_end._server or not back_end._server._connections)
+        assert read_used_mib(back_end) == 4000
         await program.kill()
-        await until(lambda: used_mib(back_end) == 0)
+        await wait_until_true(lambda: read_used_mib(back_end) == 0)
 
 
-async def test_a_process_that_connects_again_is_counted_once(node: Node) -> None:
-    async with node.running() as back_end, node.program() as program:
+async def test_a_process_that_connects_again_is_counted_once(node: PreloadNode) -> None:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         for _ in range(3):
             await program.open(node.path)
             await program.ask(MessageKind.HELLO, (0, 1000))
-        assert used_mib(back_end) == 1000
+        assert read_used_mib(back_end) == 1000
         assert sum(back_end.count_processes().values()) == 1
 
 
-async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: Node) -> None:
+async def test_a_process_of_no_pod_and_one_of_an_unknown_pod_get_nothing(node: PreloadNode) -> None:
     del node.names[OTHER]
-    async with node.running(), node.program(None) as podless, node.program(OTHER) as stranger:
+    async with node.run_back_end(), node.start_client(None) as podless, node.start_client(OTHER) as stranger:
         for program in (podless, stranger):
             await program.open(node.path)
             assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.NO
             assert (await program.ask(MessageKind.HOLD, (0, 1))).verdict is LibraryVerdict.NO
 
 
-async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: Node) -> None:
+async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(node: PreloadNode) -> None:
     node.names[APP] = Unresolved.NAME_PENDING
-    async with node.running(), node.program() as early, node.program(OTHER) as other:
+    async with node.run_back_end(), node.start_client() as early, node.start_client(OTHER) as other:
         await early.open(node.path)
         waiting = asyncio.create_task(early.ask(MessageKind.HELLO, (0, 10)))
         await other.open(node.path)
@@ -166,44 +168,44 @@ async def test_a_question_waits_for_the_container_s_name_and_holds_nobody_up(nod
         assert (await waiting).verdict is LibraryVerdict.YES
 
 
-async def test_a_name_that_does_not_come_is_a_no(node: Node) -> None:
+async def test_a_name_that_does_not_come_is_a_no(node: PreloadNode) -> None:
     node.names[APP] = Unresolved.NAME_PENDING
     node.pace = RateLimits(name_timeout_seconds=0.2)
-    async with node.running(), node.program() as program:
+    async with node.run_back_end(), node.start_client() as program:
         await program.open(node.path)
         assert (await program.ask(MessageKind.HELLO)).verdict is LibraryVerdict.NO
         node.names[APP] = ResolvedContainer("main", {"GPU-0": 4301})
         assert (await program.ask(MessageKind.HOLD, (0, 4301))).verdict is LibraryVerdict.YES
 
 
-async def test_the_card_is_meant_by_its_minor(node: Node) -> None:
+async def test_the_card_is_meant_by_its_minor(node: PreloadNode) -> None:
     node.names[APP] = ResolvedContainer("main", {"GPU-0": 100, "GPU-1": 200})
-    async with node.running() as back_end, node.program() as program:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         assert (await program.ask(MessageKind.HELLO)).cards == 2
         assert (await program.ask(MessageKind.HOLD, (1, 200))).limit_bytes == 200 * MIB
         assert (await program.ask(MessageKind.HOLD, (ONLY_CARD, 1))).verdict is LibraryVerdict.NO_SUCH_CARD
         assert (await program.ask(MessageKind.HOLD, (7, 1))).verdict is LibraryVerdict.NO_SUCH_CARD
-        assert used_mib(back_end, uuid="GPU-1") == 200
+        assert read_used_mib(back_end, uuid="GPU-1") == 200
 
 
-async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(node: Node) -> None:
+async def test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can(node: PreloadNode) -> None:
     node.minors = {"MIG-a": 3, "MIG-b": 3}
     node.names[APP] = ResolvedContainer("main", {"MIG-a": 100, "MIG-b": 100})
     node.names[OTHER] = ResolvedContainer("main", {"MIG-b": 100})
-    async with node.running(), node.program() as both, node.program(OTHER) as one:
+    async with node.run_back_end(), node.start_client() as both, node.start_client(OTHER) as one:
         for program, verdict in ((both, LibraryVerdict.NO_SUCH_CARD), (one, LibraryVerdict.YES)):
             await program.open(node.path)
             await program.ask(MessageKind.HELLO)
             assert (await program.ask(MessageKind.HOLD, (3, 100))).verdict is verdict
 
 
-async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> None:
+async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: PreloadNode) -> None:
     node.pace = RateLimits(messages_per_second=0.01, burst=20, connection_cost=1)
-    async with node.running(), node.program(OTHER) as other:
-        with Client(node.path) as greedy:
+    async with node.run_back_end(), node.start_client(OTHER) as other:
+        with PreloadClient(node.path) as greedy:
             for sequence in range(100):
-                greedy.send(write_question(a_question(MessageKind.HELLO, sequence=sequence)))
+                greedy.send(write_question(build_question(MessageKind.HELLO, sequence=sequence)))
             await other.open(node.path)
             for _ in range(10):
                 assert (await other.ask(MessageKind.HELLO)).verdict is LibraryVerdict.YES
@@ -215,10 +217,10 @@ async def test_who_asks_too_fast_waits_and_holds_up_nobody_else(node: Node) -> N
                 greedy.socket.recv(4096)
 
 
-async def test_a_container_cannot_take_all_connections(node: Node) -> None:
+async def test_a_container_cannot_take_all_connections(node: PreloadNode) -> None:
     node.pace = RateLimits(max_connections=2)
-    async with node.running() as back_end:
-        programs = [await Program.started() for _ in range(3)]
+    async with node.run_back_end() as back_end:
+        programs = [await PreloadClientProcess.started() for _ in range(3)]
         try:
             for program in programs:
                 await program.open(node.path)
@@ -232,9 +234,9 @@ async def test_a_container_cannot_take_all_connections(node: Node) -> None:
                 await program.kill()
 
 
-async def test_a_card_that_got_its_minor_later_is_one_card(node: Node) -> None:
+async def test_a_card_that_got_its_minor_later_is_one_card(node: PreloadNode) -> None:
     """A process allocates before its library knows which card it is, and after: both figures count."""
-    async with node.running() as back_end, node.program() as program:
+    async with node.run_back_end() as back_end, node.start_client() as program:
         await program.open(node.path)
         await program.ask(MessageKind.HELLO)
         assert (await program.ask(MessageKind.HOLD, (ONLY_CARD, 3000))).verdict is LibraryVerdict.YES
@@ -245,4 +247,4 @@ async def test_a_card_that_got_its_minor_later_is_one_card(node: Node) -> None:
         assert (await program.ask(MessageKind.LOOK, (0, 1000))).used_bytes == 1000 * MIB, "what it says it has left"
         assert (await program.ask(MessageKind.LOOK, (0, 1301))).used_bytes == 1000 * MIB, "and looking takes nothing"
         assert (await program.ask(MessageKind.HELLO, (ONLY_CARD, 1), (0, 2))).used_bytes == 3 * MIB
-        assert used_mib(back_end) == 3
+        assert read_used_mib(back_end) == 3
