@@ -37,8 +37,8 @@ COPY build/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so
 
 # Bytecode is checked by nobody at run time: it does not depend on file times, and the root is read-only anyway.
 WORKDIR /tools
-COPY images/strip.py images/trim.py images/
-RUN /opt/vrampack/bin/python3 -m images.trim \
+COPY images/elf_symbols.py images/environment_trim.py images/
+RUN /opt/vrampack/bin/python3 -m images.environment_trim \
     && /opt/vrampack/bin/python3 -m compileall -q --invalidation-mode unchecked-hash /opt/vrampack/lib
 
 

@@ -55,7 +55,7 @@ bench: setup ## The numbers of docs/benchmarks.md, each beside its goal and its 
 	$(BIN)/python -m benchmarks
 
 plugin: setup ## build/kubectl-inspect-cgpu: put it on PATH, then `kubectl inspect cgpu`
-	$(BIN)/python -m vrampack.cli.plugin build/kubectl-inspect-cgpu
+	$(BIN)/python -m vrampack.cli.kubectl_plugin build/kubectl-inspect-cgpu
 
 hook: ## build/vrampack-hook, the OCI createRuntime hook, and vrampack-runtime, runc with it: static programs
 	$(MAKE) --no-print-directory -C shim/hook hook OUT=$(CURDIR)/build

@@ -16,16 +16,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.machine import describe_machine, format_load_average
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 from benchmarks.table import EXPECTED_KEYS, find_complaints, list_expected_keys, render
 
 log = logging.getLogger(__name__)
 
 MODULES = {
     "verbs": "benchmarks.verbs",
-    "no": "benchmarks.repeated_no",
+    "no": "benchmarks.repeated_rejection",
     "agent": "benchmarks.agent",
     "rebuild": "benchmarks.rebuild",
     "scheduler": "benchmarks.scheduler_rate",

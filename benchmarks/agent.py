@@ -15,16 +15,16 @@ from pathlib import Path
 
 import grpc
 
-from benchmarks.cpu import CpuMeter
-from benchmarks.figures import compute_percentile
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cpu_meter import CpuMeter
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
-from tests.agent.process import NODE, AgentProcess, run_agent
-from tests.agent.world import records_for
+from benchmarks.percentiles import compute_percentile
+from tests.agent.agent_harness import records_for
 from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.nvml.profiles import PROFILES, StubGpu
-from vrampack.agent.kubelet import deviceplugin_pb2 as wire
-from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
+from tests.support.agent_process import NODE, AgentProcess, run_agent
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import DevicePluginStub
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 
 PROFILE = "h200x8"

@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from tests.e2e import nodes
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.objects import PODS, cards_annotation, published_card
+from tests.support import node_manifests
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, published_card
 
 CARDS_PER_NODE, UNITS_PER_CARD = 8, 16
 CONNECTIONS = 4
@@ -166,4 +166,6 @@ def _build_node(name: str) -> dict[str, Any]:
         published_card(index, units=UNITS_PER_CARD, memory_mib=UNITS_PER_CARD * 1024, uuid=f"{name}-{index}")
         for index in range(CARDS_PER_NODE)
     )
-    return nodes.gpu_node_manifest(name, cards=cards_annotation(*its), allocatable={}, annotations={}, labels={})
+    return node_manifests.gpu_node_manifest(
+        name, cards=cards_annotation(*its), allocatable={}, annotations={}, labels={}
+    )

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 
 import yaml
 
-from tests.e2e import binaries, in_cluster, kubeadm
-from tests.e2e.cluster import ControlPlane, Json
+from tests.e2e import in_cluster, kubeadm
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.processes import ManagedProcess, choose_free_ports
+from tests.support.control_plane import binaries
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.processes import ManagedProcess, choose_free_ports
 
 GPU_SCHEDULER, PLAIN_SCHEDULER = "vrampack", "default-scheduler"
 PLAIN_CONFIGURATION: Json = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

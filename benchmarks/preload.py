@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 
 PRELOAD_FOLDER = Path(__file__).parents[1] / "shim" / "preload"
 PROGRAM_SOURCE = Path(__file__).with_suffix(".c")

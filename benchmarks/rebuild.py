@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.figures import compute_median
-from benchmarks.objects import BenchmarkCluster
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cluster_objects import BenchmarkCluster
+from benchmarks.measured_extender import ListPages, run_measured_extender
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
-from benchmarks.subject import ListPages, run_measured_extender
+from benchmarks.percentiles import compute_median
 
 NODE_COUNT = 5000
 OUR_POD_COUNT = 20_000

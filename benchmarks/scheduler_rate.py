@@ -18,16 +18,16 @@ from statistics import median
 
 from pydantic import ValidationError
 
-from benchmarks.cpu import CpuMeter, CpuUsage
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cpu_meter import CpuMeter, CpuUsage
 from benchmarks.live_cluster import BoundPodWatch, add_nodes, collect_pids, delete_pods, run_control_plane, send_calls
 from benchmarks.live_programs import read_second_scheduler_config, run_idle_extender, run_our_extender, run_scheduler
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 from extender.settings import ExtenderConfiguration
 from tests.e2e.auditing import audit_cluster
-from tests.e2e.cluster import ControlPlane, Json
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, pod_manifest
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifest_builders import PODS, pod_manifest
 
 COMMAND = "python -m benchmarks scheduler"
 NODES, PODS_IN_BURST, ROUNDS = 1000, 1000, 2

@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import extender.server
-from extender.server import DeadlineProtocol
+import extender.http.server
+from extender.http.server import DeadlineProtocol
 from vrampack.cli.main import main
 
 
@@ -97,7 +97,7 @@ def run_service(arguments: list[str]) -> int:
         timings: list[VerbTiming] = []  # noqa: RUF012 - of this one service
 
     # The service makes its connections of the class that stands there when it starts to listen.
-    setattr(extender.server, "DeadlineProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
+    setattr(extender.http.server, "DeadlineProtocol", RecordingProtocol)  # noqa: B010 - not the type that it was
     code = main(command)
     Path(file).write_text(json.dumps([asdict(verb) for verb in RecordingProtocol.timings]))
     return code

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.cpu import CpuMeter, CpuUsage
-from benchmarks.figures import compute_percentile
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cpu_meter import CpuMeter, CpuUsage
 from benchmarks.live_cluster import (
     ApiServerClient,
     BoundPodWatch,
@@ -46,11 +46,11 @@ from benchmarks.live_programs import (
     run_scheduler,
 )
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
-from tests.e2e.cluster import ControlPlane
+from benchmarks.percentiles import compute_percentile
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, pod_manifest
 from tests.e2e.verb_calls import read_metric
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, pod_manifest
 
 COMMAND = "python -m benchmarks storm"
 NODE_COUNT, REFUSED_POD_COUNT, MEASURED_SECONDS = 50, 1000, 20

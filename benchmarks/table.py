@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from benchmarks.rows import BenchmarkRow
-from vrampack.cli.inspect.tables import align_columns
+from benchmarks.benchmark_row import BenchmarkRow
+from vrampack.cli.inspect.text_columns import align_columns
 
 EXPECTED_KEYS = {
     "verbs": (

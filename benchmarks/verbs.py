@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from benchmarks.caller import HttpCaller
-from benchmarks.figures import compute_percentile
-from benchmarks.load import PairTimes, SchedulerLoad
-from benchmarks.objects import BenchmarkCluster, encode_json, format_node_name
+from benchmarks.benchmark_row import BenchmarkRow
+from benchmarks.cluster_objects import BenchmarkCluster, encode_json, format_node_name
+from benchmarks.http_caller import HttpCaller
+from benchmarks.measured_extender import URL_PREFIX, ListPages, run_measured_extender
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
-from benchmarks.subject import URL_PREFIX, ListPages, run_measured_extender
+from benchmarks.percentiles import compute_percentile
+from benchmarks.scheduler_load import PairTimes, SchedulerLoad
 
 POD_COUNT = 20_000
 SAMPLE_SIZE = 500

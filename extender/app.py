@@ -24,20 +24,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from extender.admission import AdmissionReviewer
-from extender.certificates import CertWatcher
+from extender.checks.device_classes import DeviceClassCheck
+from extender.checks.scheduler_config import check_scheduler_config
+from extender.components import build_components
+from extender.config_reloader import ConfigReloader
 from extender.events import ExtenderEventRecorder
-from extender.ledger import Ledger
-from extender.metrics import ExtenderMetrics, LedgerSnapshot
-from extender.parts import build_components
-from extender.reload import ConfigReloader
-from extender.routes import RouteDependencies, build_admission_app, build_health_app, build_verbs_app
-from extender.scheduler_config import check_scheduler_config
-from extender.server import DeadlineServer, build_server, open_listener
+from extender.http.admission_webhook import AdmissionReviewer
+from extender.http.cert_watcher import CertWatcher
+from extender.http.protocol import build_protocol
+from extender.http.routes import RouteDependencies, build_admission_app, build_health_app, build_verbs_app
+from extender.http.server import DeadlineServer, build_server, open_listener
+from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.straight import build_protocol
-from extender.surroundings import DeviceClassCheck
-from extender.sync import RESOURCES, DriftCheck, Freshness, ProblemReporter, build_reflectors, run_reflectors
+from extender.state.collector import LedgerSnapshot
+from extender.state.ledger import Ledger
+from extender.state.sync import RESOURCES, DriftCheck, Freshness, ProblemReporter, build_reflectors, run_reflectors
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials
 

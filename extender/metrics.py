@@ -5,18 +5,10 @@ No label holds a pod, a card or a uid: series would never end. Card and containe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.ledger import Reservation
-from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
-from vrampack.cards.node import Node
-from vrampack.cards.pod import Pod
-from vrampack.cards.request import CardRequest
+from vrampack.cards.fit import UnfitReason
 
 BIND_RESULTS = (
     "ok",
@@ -36,7 +28,6 @@ VERBS = ("filter", "prioritize", "bind", "preempt")
 ACTIVATION_RESULTS = ("bound", "refused", "expired", "gone", "failed")
 _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
-_MIB = 1024 * 1024
 
 
 class ExtenderMetrics:
@@ -171,101 +162,8 @@ class ExtenderMetrics:
         if verb != "watch":
             self.api_seconds.labels(verb, resource).observe(seconds)
 
-    def render_page(self, snapshot: LedgerSnapshot) -> bytes:
+    def render_page(self, ledger: Collector) -> bytes:
         """The text of /metrics. Touches nothing that changes: call it in a thread, it may take 100 ms."""
         state = CollectorRegistry()
-        state.register(_LedgerCollector(snapshot))
+        state.register(ledger)
         return generate_latest(self.registry) + generate_latest(state)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSnapshot:
-    """The ledger at one moment: values that never change, so that another thread may render them."""
-
-    nodes: tuple[Node, ...]
-    pods: tuple[Pod, ...]
-    reservations: tuple[Reservation, ...]
-    drift_units: Mapping[str, int]
-    last_activity_at: Mapping[str, float]
-    """Unix seconds by resource."""
-    is_synced: bool
-    now: float
-    """Seconds of the ledger's clock."""
-
-
-class _LedgerCollector(Collector):
-    """Renders a `View`. Nothing is kept between scrapes, so no series outlives its node."""
-
-    def __init__(self, snapshot: LedgerSnapshot) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterable[Metric]:
-        view = self._snapshot
-        nodes = [node for node in view.nodes if node.cards]
-        oldest = max((view.now - each.made_at for each in view.reservations), default=0.0)
-        over = sum(card.is_overcommitted for node in nodes for card in node.cards)
-        yield from _build_node_metrics(nodes, view.drift_units)
-        yield _count_pending_pods(nodes, view.pods)
-        yield GaugeMetricFamily(
-            "vrampack_reservations", "Places whose Binding is not yet seen.", len(view.reservations)
-        )
-        yield GaugeMetricFamily("vrampack_reservation_oldest_age_seconds", "Age of the oldest of them.", oldest)
-        yield GaugeMetricFamily("vrampack_overcommitted_cards", "Cards that hold more than they have; must be 0.", over)
-        yield GaugeMetricFamily(
-            "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(view.is_synced)
-        )
-        heard = GaugeMetricFamily(
-            "vrampack_watch_last_event_timestamp_seconds", "When the API server last spoke.", labels=["resource"]
-        )
-        for resource, at in sorted(view.last_activity_at.items()):
-            heard.add_metric([resource], at)
-        yield heard
-
-
-def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
-    """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
-    counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0}
-    verdicts: dict[CardRequest, str] = {}
-    for pod in pods:
-        if pod.request is not None and not pod.node_name and not pod.is_terminating:
-            request = pod.request.card_request
-            if request not in verdicts:
-                verdicts[request] = _find_pending_reason(nodes, request)
-            counts[verdicts[request]] += 1
-    pending = GaugeMetricFamily(
-        "vrampack_pending_pods",
-        "Unbound pods by what the ledger says of them: fits, fragmented (a node has enough, no card has), full, never.",
-        labels=["reason"],
-    )
-    for reason, count in counts.items():
-        pending.add_metric([reason], count)
-    return pending
-
-
-def _find_pending_reason(nodes: list[Node], request: CardRequest) -> str:
-    answers = [find_fitting_cards(node, request) for node in nodes]
-    if any(not isinstance(answer, Unfit) for answer in answers):
-        return "fits"
-    if all(isinstance(answer, Unfit) and answer.reason.is_unresolvable for answer in answers):
-        return "never"
-    return "fragmented" if any(node.free_units >= request.units * request.count for node in nodes) else "full"
-
-
-def _build_node_metrics(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
-    capacity = GaugeMetricFamily(
-        "vrampack_node_memory_capacity_bytes", "GPU memory of the node's cards.", labels=["node"]
-    )
-    allocated = GaugeMetricFamily("vrampack_node_memory_allocated_bytes", "GPU memory held by pods.", labels=["node"])
-    fragmented = GaugeMetricFamily(
-        "vrampack_fragmented_free_bytes", "Free GPU memory of the node that is not on its freest card.", labels=["node"]
-    )
-    drift = GaugeMetricFamily(
-        "vrampack_ledger_drift_bytes", "Difference between the ledger and a fresh count; must be 0.", labels=["node"]
-    )
-    for node in nodes:
-        unit_bytes = node.unit_mib * _MIB
-        capacity.add_metric([node.name], sum(card.memory_mib for card in node.cards) * _MIB)
-        allocated.add_metric([node.name], node.used_units * unit_bytes)
-        fragmented.add_metric([node.name], (node.free_units - node.largest_free_units) * unit_bytes)
-        drift.add_metric([node.name], drift_units.get(node.name, 0) * unit_bytes)
-    yield from (capacity, allocated, fragmented, drift)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from policies.tuning import PolicyTuning
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName, is_loopback
 from vrampack.config.strict import StrictModel, load_configuration
@@ -32,10 +32,10 @@ node passes, the scheduler scores nothing. `auto`: filter, but prioritize for po
 class ResourceSettings(StrictModel):
     """What the cluster calls the memory of cards."""
 
-    memory: ResourceName = keys.MEMORY_RESOURCE
+    memory: ResourceName = well_known.MEMORY_RESOURCE
     """The resource pods ask for. Change it only together with `managedResources` of the scheduler and the policies."""
 
-    count: ResourceName = keys.COUNT_RESOURCE
+    count: ResourceName = well_known.COUNT_RESOURCE
     """Where legacy nodes say how many cards they have."""
 
 

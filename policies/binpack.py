@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.policy import Demand, ScoredCards
 from vrampack.cards.node import Card, Node
-from vrampack.cards.outline import NodeSummary, find_tightest_units
+from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.outline import NodeSummary
+from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
 
@@ -37,7 +37,7 @@ class Policy(Protocol):
 
 
 class NodeScorer(Protocol):
-    """The scores of `Policy` alone, by name, for a plain request (`vrampack.cards.outline.is_plain`) on nodes that fit.
+    """The scores of `Policy` alone, by name, for a plain request (`vrampack.cards.node_summary.is_plain`) on nodes that fit.
 
     Ranking thousands of nodes needs no cards, and no call for each. It must be the same numbers, which a property test
     holds it to.

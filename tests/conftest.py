@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e import binaries
 from tests.machine import kernels
 from tests.machine.debug import BuildError
 from tests.machine.packages import NoPackagesError
-from tests.shim.kernel_table import KernelResultTable
-from tests.shim.table import ShimResultTable
+from tests.shim.kernel_result_table import KernelResultTable
+from tests.shim.result_table import ShimResultTable
+from tests.support.control_plane import binaries
 
 HERE = Path(__file__).parent
 

@@ -11,19 +11,20 @@ import pytest
 from prometheus_client.core import Metric
 
 from extender.events import EventReason
-from extender.metrics import ExtenderMetrics, LedgerSnapshot, _LedgerCollector
+from extender.metrics import ExtenderMetrics
+from extender.state.collector import LedgerCollector, LedgerSnapshot
+from vrampack.agent.admission.fence import REJECTION_REASONS
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.fence import REJECTION_REASONS
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.fit import UnfitReason
 from vrampack.cli import agent, serve
 from vrampack.cli.card import main as card
 from vrampack.cli.certificates import main as certificates
 from vrampack.cli.demo import main as demo
 from vrampack.cli.explain import main as explain
+from vrampack.cli.limits import main as shim
 from vrampack.cli.main import COMMANDS
-from vrampack.cli.shim import main as shim
 from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +44,7 @@ def names_of(metrics: list[Metric]) -> set[str]:
 def test_every_metric_is_documented() -> None:
     metrics = ExtenderMetrics(VERSION)
     view = LedgerSnapshot((), (), (), {}, {}, is_synced=False, now=0.0)
-    existing = names_of(list(metrics.registry.collect())) | names_of(list(_LedgerCollector(view).collect()))
+    existing = names_of(list(metrics.registry.collect())) | names_of(list(LedgerCollector(view).collect()))
     assert first_column("metrics.md") == existing
 
 
@@ -70,8 +71,8 @@ def test_every_reason_of_filter_is_documented_in_its_order() -> None:
 
 def test_every_annotation_is_documented() -> None:
     text = (DOCS / "records.md").read_text()
-    names = [value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)]
-    assert [name for name in names if name not in text and name != keys.CDI_KIND] == []
+    names = [value for name, value in vars(well_known).items() if name.isupper() and isinstance(value, str)]
+    assert [name for name in names if name not in text and name != well_known.CDI_KIND] == []
 
 
 def test_every_flag_of_serve_is_documented() -> None:

@@ -89,7 +89,7 @@ TRIED = {
     "F19 a card vanishes, cards are cut anew": (
         "agent/test_discovery.py::test_a_vanished_gpu_keeps_its_units",
         "agent/test_discovery.py::test_a_recut_drops_what_nobody_holds",
-        "agent/test_fence_again.py::test_who_passed_passes_when_its_card_is_another_one",
+        "agent/test_fence_restarts.py::test_who_passed_passes_when_its_card_is_another_one",
     ),
     "F20 kubelet restarts": (
         "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
@@ -105,11 +105,11 @@ TRIED = {
         "agent/test_fence_kills.py::test_after_a_reboot_allocate_is_not_repeated_and_every_start_is_judged",
     ),
     "F23 kubelet allocates in another order": (
-        "agent/test_fence_orders.py::test_a_thousand_shuffled_allocations_swap_no_two_cards",
+        "agent/test_fence_allocation_order.py::test_a_thousand_shuffled_allocations_swap_no_two_cards",
     ),
     "F24 forged records on the node": (
-        "agent/test_fence_older.py::test_a_forged_record_is_refused_and_what_is_wrong_is_named",
-        "agent/test_fence_older.py::test_a_pod_without_a_record_is_refused",
+        "agent/test_fence_foreign_pods.py::test_a_forged_record_is_refused_and_what_is_wrong_is_named",
+        "agent/test_fence_foreign_pods.py::test_a_pod_without_a_record_is_refused",
     ),
     "F24 forged records, pods past the extender": (
         "e2e/test_admission_records.py::test_no_record_is_forged_on_any_of_the_four_ways",
@@ -119,8 +119,8 @@ TRIED = {
         "e2e/test_late_answers.py::test_the_scheduler_gets_on_without_the_extender_but_for_its_pods",
     ),
     "F28 a gang filtered before its first bind": (
-        "e2e/test_promises.py::test_a_gang_gets_as_many_cards_as_members",
-        "extender/test_promises.py::test_eight_members_of_a_gang_get_eight_places",
+        "e2e/test_soft_reservations.py::test_a_gang_gets_as_many_cards_as_members",
+        "extender/test_soft_reservations.py::test_eight_members_of_a_gang_get_eight_places",
     ),
     "F29 a thousand pods without a place": ("benchmarks/test_scheduler_benchmarks.py::test_a_group_yields_its_rows",),
     "F30 pods that take long to leave": (
@@ -136,12 +136,12 @@ NOT_TRIED = {
 
 DEVICE_PLUGIN = {
     "DP-1 a list that kubelet cannot take": (
-        "agent/test_devices.py::test_a_list_that_kubelet_cannot_take_is_refused",
-        "agent/test_devices.py::test_the_unit_that_is_advised_will_do",
+        "agent/test_device_ids.py::test_a_list_that_kubelet_cannot_take_is_refused",
+        "agent/test_device_ids.py::test_the_unit_that_is_advised_will_do",
     ),
     "DP-2 device ids": (
-        "agent/test_devices.py::test_ids_name_their_card_and_are_short",
-        "agent/test_devices.py::test_ids_are_the_same_after_every_start",
+        "agent/test_device_ids.py::test_ids_name_their_card_and_are_short",
+        "agent/test_device_ids.py::test_ids_are_the_same_after_every_start",
     ),
     "DP-3 registered again after kubelet's restart": (
         "agent/test_fence_kills.py::test_after_kubelets_restart_the_book_is_the_same_and_starts_are_judged_again",
@@ -150,31 +150,31 @@ DEVICE_PLUGIN = {
         "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
     "DP-5 Allocate gives no made-up card": (
-        "agent/test_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
+        "agent/test_device_plugin.py::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
     "DP-6 no card is exceeded, at PreStart": (
         "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
-        "agent/test_fence_again.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
+        "agent/test_fence_restarts.py::test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full",
     ),
     "DP-7 one card fails, and heals": (
         "agent/test_discovery.py::test_one_card_that_fails_its_checks_is_alone",
-        "agent/test_devices.py::test_one_unhealthy_card_leaves_the_others_as_they_are",
+        "agent/test_device_ids.py::test_one_unhealthy_card_leaves_the_others_as_they_are",
     ),
     "DP-8 the environment, by references to annotations": (
         "agent/test_containers.py::test_two_pods_share_a_card_and_each_is_told_its_part",
-        "agent/test_plugin.py::test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_image",
+        "agent/test_device_plugin.py::test_the_environment_of_the_pod_beats_that_of_the_plugin_and_of_the_image",
     ),
     "DP-9 rebuilt from pod-resources and the API server": (
         "agent/test_fence_kills.py::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
         "agent/test_fence_kills.py::test_an_agent_that_starts_before_the_api_server_waits_for_it",
-        "agent/test_fence_older.py::test_one_that_runs_without_a_record_is_counted_by_its_ids",
+        "agent/test_fence_foreign_pods.py::test_one_that_runs_without_a_record_is_counted_by_its_ids",
     ),
     "DP-10 the checkpoint is read only, and only where nothing else says it": (
-        "agent/test_fence_again.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
+        "agent/test_fence_restarts.py::test_an_init_container_alone_is_found_in_kubelets_checkpoint",
         "agent/test_podresources.py::test_a_checkpoint_of_another_form_is_an_error_that_names_it",
     ),
     "DP-11 MIG instances as cards, mixed cards, none": (
-        "agent/test_plugin.py::test_mig_instances_are_cards_of_their_own",
+        "agent/test_device_plugin.py::test_mig_instances_are_cards_of_their_own",
         "agent/test_discovery.py::test_a_gpu_that_is_switched_into_mig_mode_is_a_card_no_more",
         "agent/test_discovery.py::test_no_driver_is_no_cards",
     ),

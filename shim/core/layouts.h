@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.generate`:
+ * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.layout_generator`:
  * change those. header_check.py compares them with NVIDIA's published headers.
  */
 #ifndef LAYOUTS_H

@@ -1,4 +1,4 @@
-/* What the agent is asked: one line of JSON about a container. `vrampack/agent/limits/hooks.py` reads it. */
+/* What the agent is asked: one line of JSON about a container. `vrampack/agent/limits/hook_server.py` reads it. */
 #ifndef QUESTION_H
 #define QUESTION_H
 

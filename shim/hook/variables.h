@@ -7,7 +7,7 @@
 
 #include "json.h"
 
-/* `vrampack/agent/limits/variables.py` reads these and no others. */
+/* `vrampack/agent/host/environment.py` reads these and no others. */
 #define VARIABLES(X) \
 	X("ALIYUN_COM_GPU_MEM_CONTAINER=") \
 	X("ALIYUN_COM_GPU_MEM_DEV=") \

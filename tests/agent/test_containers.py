@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.agent.world import agent_harness
+from tests.agent.agent_harness import agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 

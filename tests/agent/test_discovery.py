@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.drivers import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
-from tests.agent.nvml import load_stub_machine
 from tests.fakes.nvml.profiles import PROFILES, stub_gpus
-from vrampack.agent.discovery import CardChange, Discovery, DiscoverySettings
-from vrampack.agent.health import XidRules
+from tests.support.nvml_stub import load_stub_machine
+from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_gpu, scripted_mig_instance
+from vrampack.agent.inventory.discovery import CardChange, Discovery, DiscoverySettings
+from vrampack.agent.inventory.health import XidRules
 from vrampack.agent.nvml.driver import UnreadableGpu, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
-from vrampack.agent.nvml.library import NvmlDriver
+from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.cards.node import CardFacts
 from vrampack.cards.records import MAX_INDEX
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.agent.drivers import ScriptedDriver, scripted_gpu
-from vrampack.agent.enforcement import Enforcement
-from vrampack.agent.fence import AdmittedStart
+from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
+from vrampack.agent.admission.fence import AdmittedStart
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.podresources import DeviceAllocation
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.preload.answers import Unresolved
+from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.preload.backend import ResolvedContainer
-from vrampack.agent.localpod import LocalPod
+from vrampack.agent.limits.preload.decisions import Unresolved
 from vrampack.agent.nvml.driver import Gpu
-from vrampack.agent.podresources import DeviceAllocation
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.pod import Pod

@@ -6,8 +6,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from tests.agent.places import assert_fence_agrees, count_refusals, put_bound_pod, remove_pod, run_pod, start_refused
-from tests.agent.world import AgentHarness, agent_harness
+from tests.agent.agent_harness import AgentHarness, agent_harness
+from tests.agent.pod_lifecycle import (
+    assert_fence_agrees,
+    count_refusals,
+    put_bound_pod,
+    remove_pod,
+    run_pod,
+    start_refused,
+)
 
 SOON: Mapping[str, Any] = {"refused": {"after_seconds": 0.05}}
 KEPT: Mapping[str, Any] = {"refused": {"after_seconds": 0.05, "action": "keep"}}

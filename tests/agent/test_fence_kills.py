@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.places import (
+from tests.agent.agent_harness import AgentHarness, agent_harness
+from tests.agent.pod_lifecycle import (
     assert_fence_agrees,
     fence_of,
     put_bound_pod,
@@ -18,7 +19,6 @@ from tests.agent.places import (
     run_pod,
     start_refused,
 )
-from tests.agent.world import AgentHarness, agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 
 TWO = (16130, 16130)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vrampack.agent.health import CardHealth, XidRules
+from vrampack.agent.inventory.health import CardHealth, XidRules
 
 RULES = {
     # the application's own: a kernel that faults (13, 31), a process that ends (45) ..

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.api import FakeKubeApi
+from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.limits.watch import OverLimit
-from vrampack.agent.localpod import LocalPod
-from vrampack.agent.overuse import OveruseReporter
+from vrampack.agent.limits.overuse_monitor import OverLimit
+from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.events import EventRecorder

@@ -11,14 +11,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent.places import count_refusals, put_bound_pod
-from tests.agent.world import agent_harness
+from tests.agent.agent_harness import agent_harness
+from tests.agent.pod_lifecycle import count_refusals, put_bound_pod
 from tests.fakes.kubelet.pods import kubelet_pod
 from tests.fakes.kubelet.rig import KubeletRig, kubelet_rig
 from tests.fakes.kubelet.scripted_plugin import MEMORY
-from vrampack.agent import podresources
-from vrampack.agent.errors import KubeletError
-from vrampack.agent.podresources import PodResourcesClient
+from vrampack.agent.kubelet import podresources
+from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.podresources import PodResourcesClient
 
 BUSY = grpc.StatusCode.RESOURCE_EXHAUSTED
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent.world import AgentHarness, agent_harness
+from tests.agent.agent_harness import AgentHarness, agent_harness
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
-from vrampack.agent import registration, rivals
+from vrampack.agent.device_plugin import conflicting_plugins, registration
 
 SLOTS = 15  # floor(16130 / 1024)
 
@@ -122,8 +122,8 @@ async def test_a_stream_that_kubelet_closes_while_it_runs_leads_to_another_regis
 
 async def test_a_second_registrant_that_leaves_takes_us_down_and_we_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelet ends the newest registration when *any* stream of the resource ends. Ours stays open, but nobody counts it."""
-    monkeypatch.setattr(rivals, "REREGISTER_SECONDS", (0.2, 600))
-    monkeypatch.setattr(rivals, "CHECK_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(conflicting_plugins, "REREGISTER_SECONDS", (0.2, 600))
+    monkeypatch.setattr(conflicting_plugins, "CHECK_INTERVAL_SECONDS", 0.05)
     async with agent_harness() as world:
         async with ScriptedPlugin(world.kubelet.plugins_folder, ["other::0"], name="other.sock") as other:
             await other.register()

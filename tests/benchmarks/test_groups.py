@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import agent, rebuild, repeated_no, verbs
+from benchmarks import agent, rebuild, repeated_rejection, verbs
+from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
 
 GROUPS = {
     "verbs": verbs.measure_rows,
-    "no": repeated_no.measure_rows,
+    "no": repeated_rejection.measure_rows,
     "agent": agent.measure_rows,
     "rebuild": rebuild.measure_rows,
 }

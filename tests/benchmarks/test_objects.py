@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks.figures import compute_percentile
-from benchmarks.objects import FULL_NODE_FREE_UNITS, MAX_ASKED_UNITS, NODE_BYTES, PAGE_SIZE, POD_BYTES, BenchmarkCluster
-from tests.wire.service import InMemoryExtender
+from benchmarks.cluster_objects import (
+    FULL_NODE_FREE_UNITS,
+    MAX_ASKED_UNITS,
+    NODE_BYTES,
+    PAGE_SIZE,
+    POD_BYTES,
+    BenchmarkCluster,
+)
+from benchmarks.percentiles import compute_percentile
+from tests.support.in_memory_extender import InMemoryExtender
 
 CLUSTER = BenchmarkCluster(nodes=50, pods=200, others=300, pending=2, seed=3)
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import scheduler_rate, storm
+from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.live_cluster import run_control_plane
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 from benchmarks.scheduler_rate import NOT_SERVED
 from benchmarks.table import EXPECTED_KEYS
 from tests.benchmarks.test_groups import DOCS, documented_as
-from tests.e2e.cluster import ControlPlane
+from tests.support.control_plane.cluster import ControlPlane
 
 pytestmark = pytest.mark.e2e
 GROUPS = {"scheduler": scheduler_rate.measure_rows_on, "storm": storm.measure_rows_on}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import MODULES, build_parser, main
+from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
-from benchmarks.rows import BenchmarkRow
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT, find_complaints, list_expected_keys, render
 
 A_ROW = BenchmarkRow("a", "an answer, p50", "python -m benchmarks a", 1.0, "ms", 2.0, 3.0)

@@ -9,8 +9,8 @@ from itertools import combinations
 import pytest
 from hypothesis import example, given, settings
 
-from tests.builders import UNIT_MIB, snapshot_node
-from tests.cards.strategies import node_strategy, request_strategy
+from tests.support.builders import UNIT_MIB, snapshot_node
+from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle, find_fitting_cards
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
 from vrampack.cards.request import CardRequest

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import container_specs, pod_request, snapshot_node
+from tests.support.builders import container_specs, pod_request, snapshot_node
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.grants import Grant, read_grant, read_pod_limits
 from vrampack.cards.node import DeviceNaming

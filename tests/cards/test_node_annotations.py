@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import UNIT_MIB, card_facts
+from tests.support.builders import UNIT_MIB, card_facts
 from vrampack.cards.node import CardFacts, NodeFacts, Share, build_node
 from vrampack.cards.node_annotations import NodeReading, read_node
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import container_specs, pod_request, snapshot_node
+from tests.support.builders import container_specs, pod_request, snapshot_node
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node
 from vrampack.cards.records import Record, read_record, write_fraction_annotations, write_record

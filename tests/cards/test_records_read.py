@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import pod_request
+from tests.support.builders import pod_request
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record, UnreadableRecord, read_record
 

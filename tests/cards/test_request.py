@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import container_specs, pod_request
+from tests.support.builders import container_specs, pod_request
 from vrampack.cards.request import CardRequest, ContainerKind, ContainerSpec, PodRequest, read_pod_request
 
 PATIENT = settings(deadline=None)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.agent.process import run_agent
 from tests.fakes.nvml.profiles import PROFILES
+from tests.support.agent_process import run_agent
 from vrampack.cli import agent
 
 V100 = PROFILES["v100"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.cli.certificates.main import SECRET_KEYS, renew_certificate
-from vrampack.cli.certificates.pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.kube.client import Api
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import ObjectMeta, SecretObject

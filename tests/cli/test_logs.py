@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from vrampack.cli.logs import JsonFormatter
+from vrampack.cli.logging_setup import JsonFormatter
 
 
 def a_record(message: str, *values: object, failed: bool = False) -> logging.LogRecord:

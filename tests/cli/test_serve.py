@@ -13,25 +13,25 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.service import run_extender_process
 from tests.fakes.proxy import FaultProxy
-from tests.wire import recordings
+from tests.support import recorded_requests
+from tests.support.extender_process import run_extender_process
 from vrampack.cli.version import VERSION
 from vrampack.simulator.apiserver import ApiServer
 
 PREFIX = "/gpushare-scheduler"
 HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
-BIND = json.loads(recordings.read_recording("bind.ncc-true_ignoredByScheduler-true.json"))
-FILTER = json.loads(recordings.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
+BIND = json.loads(recorded_requests.read_recording("bind.ncc-true_ignoredByScheduler-true.json"))
+FILTER = json.loads(recorded_requests.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     """The recorded nodes, 11 units held on gpu-node-0, and the pod of the recorded filter and bind calls, unbound."""
     async with ApiServer() as server:
-        for node in recordings.recorded_nodes():
+        for node in recorded_requests.recorded_nodes():
             server.restore({"kind": "Node", **node})
-        filler = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
+        filler = next(pod for pod in recorded_requests.recorded_pods() if pod["metadata"]["name"] == "filler-0")
         for pod in (filler, FILTER["Pod"]):
             server.restore({"kind": "Pod", **pod})
         yield server

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.service import run_embedded_extender
-from tests.wire import recordings
+from tests.support import recorded_requests
+from tests.support.extender_process import run_embedded_extender
 from vrampack.cli.main import main
 
 PREFIX = "/gpushare-scheduler"
-FILTER = json.loads(recordings.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
+FILTER = json.loads(recorded_requests.read_recording("filter.ncc-true_ignoredByScheduler-true.json"))
 
 
 def as_kubectl_writes(folder: Path) -> Path:
     """The recorded nodes, and the pod that holds 11 units of gpu-node-0."""
-    filler = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
-    items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recordings.recorded_nodes()]
+    filler = next(pod for pod in recorded_requests.recorded_pods() if pod["metadata"]["name"] == "filler-0")
+    items = [{"apiVersion": "v1", "kind": "Node", **node} for node in recorded_requests.recorded_nodes()]
     items.append({"apiVersion": "v1", "kind": "Pod", **filler})
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))

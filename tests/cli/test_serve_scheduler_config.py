@@ -9,8 +9,8 @@ import pytest
 
 from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
-from tests.cli.service import ExtenderProcess, run_extender_process
-from tests.manifests.kustomization import MANIFESTS
+from tests.support.extender_process import ExtenderProcess, run_extender_process
+from tests.support.manifests import MANIFESTS
 from vrampack.config.errors import SettingsError
 from vrampack.simulator.apiserver import ApiServer
 

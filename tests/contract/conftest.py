@@ -19,9 +19,9 @@ import aiohttp
 import pytest
 
 from tests.contract.server import ContractServer
-from tests.e2e.cluster import ControlPlane
+from tests.support.control_plane.cluster import ControlPlane
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.workloads import WorkloadController
+from vrampack.simulator.workload_controller import WorkloadController
 
 REAL = "real"
 

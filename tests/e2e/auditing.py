@@ -12,9 +12,9 @@ from tests.auditor.api import AuditorApi
 from tests.auditor.ledgers import stale_places, wrong_ledger
 from tests.auditor.terms import Terms, Violation
 from tests.auditor.watch import LiveWatch
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import get_inspect
+from tests.support.control_plane.cluster import ControlPlane
 
 QUIET_SECONDS = 5
 """Within so much of quiet the ledger must equal a recount (I3)."""

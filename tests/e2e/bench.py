@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.processes import LOOPBACK
 from tests.e2e.verb_calls import count_pending_pods, post_bind, post_verb, read_ledger_states
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import LOOPBACK
 
 Pod = dict[str, Any]  # Any: a pod as the API server holds it, asserted where it is read
 NODES = ("gpu-0", "gpu-1")

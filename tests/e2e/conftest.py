@@ -15,10 +15,10 @@ import pytest
 
 from tests.e2e import in_cluster
 from tests.e2e.auditing import audit_cluster
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import EXTENDER_PORT, URL_PREFIX, ExtenderProgram
-from tests.e2e.processes import ManagedProcess, choose_free_ports
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.processes import ManagedProcess, choose_free_ports
 
 HERE = Path(__file__).parent
 

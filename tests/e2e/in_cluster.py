@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.processes import LOOPBACK, ManagedProcess, choose_free_ports
-from tests.e2e.refusals import ACCOUNT, NAMESPACE
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.access_denials import ACCOUNT, NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
 
 Address = tuple[str, int]
 

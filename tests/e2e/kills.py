@@ -17,8 +17,8 @@ from signal import SIGKILL
 
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.stream import PodStream
-from tests.e2e.waiting import wait_until
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.polling import wait_until
 
 BINDING = r"/pods/[^/]+/binding$"
 LIST = r"^/api/v1/(pods|nodes)\?limit="

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.refusals import KUBE_SCHEDULER
-from tests.manifests.kustomization import MANIFESTS, Json, load_rendered
+from tests.support.control_plane.access_denials import KUBE_SCHEDULER
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifests import MANIFESTS, Json, load_rendered
 
 ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 PATCH = ON_THE_HOST / "patches" / "kube-scheduler+json.yaml"

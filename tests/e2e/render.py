@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.e2e import binaries
-from tests.manifests.kustomization import MANIFESTS, SHAPES
+from tests.support.control_plane import binaries
+from tests.support.manifests import MANIFESTS, SHAPES
 
 RENDERED = MANIFESTS / "rendered"
 

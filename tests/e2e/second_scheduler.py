@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from tests.e2e.admission_pods import admission_pod
-from tests.e2e.admission_policies import SECOND_SCHEDULER, apply_policies, delete_policies
-from tests.e2e.cluster import ControlPlane
+from tests.support.admission.pods import admission_pod
+from tests.support.admission.policies import SECOND_SCHEDULER, apply_policies, delete_policies
+from tests.support.control_plane.cluster import ControlPlane
 
 
 @contextmanager

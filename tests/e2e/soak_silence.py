@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.bench import BindBench, bind_bench, restart_extender
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
 
 SILENCE_SECONDS = 75
 TRIED_AGAIN_SECONDS = SILENCE_SECONDS + 15

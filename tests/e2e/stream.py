@@ -10,8 +10,8 @@ import itertools
 from random import Random
 from typing import Any
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
 
 NODES, CARDS = 4, 4
 MOST_UNITS = 100

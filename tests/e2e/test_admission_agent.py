@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.e2e.admission_bench import CARDS, MERGE, SYSTEM, ensure_object
-from tests.e2e.admission_pods import admission_container, admission_pod
-from tests.e2e.admission_policies import (
+from tests.support.admission.bench import CARDS, MERGE, SYSTEM, ensure_object
+from tests.support.admission.pods import admission_container, admission_pod
+from tests.support.admission.policies import (
     SHIPPED,
     Edit,
     with_text,
@@ -24,7 +24,7 @@ from tests.e2e.admission_policies import (
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import ControlPlane, Json
+from tests.support.control_plane.cluster import ControlPlane, Json
 
 AGENT, POLICY = "vrampack-agent", "vrampack-agent"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench, webhook
-from tests.e2e.admission_attacks import (
+from tests.e2e import webhook
+from tests.support.admission.attacks import (
     ALLOCATION,
     Attack,
     asks_bytes,
@@ -27,8 +27,8 @@ from tests.e2e.admission_attacks import (
     wait_for_injection,
     written_by_hand_with,
 )
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import (
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
     GUARDED,
     MEMORY,
     MIRROR,
@@ -44,8 +44,8 @@ from tests.e2e.admission_pods import (
     pod_with_asking_init_container,
     unguarded_entries,
 )
-from tests.e2e.admission_policies import sidecar_injector, with_installed_policies
-from tests.e2e.cluster import ControlPlane, Json
+from tests.support.admission.policies import sidecar_injector, with_installed_policies
+from tests.support.control_plane.cluster import ControlPlane, Json
 
 NAMES = (*GUARDED, "ALIYUN_COM_GPU_MEM_CONTAINER", "ALIYUN_COM_GPU_MEM_DEV", "ALIYUN_COM_GPU_ANYTHING")
 
@@ -97,7 +97,7 @@ def form(
 
 @pytest.fixture
 def bench(cluster: ControlPlane, form: webhook.WebhookForm) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

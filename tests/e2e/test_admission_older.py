@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import admission_bench, test_admission_requests, webhook
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import (
+from tests.e2e import test_admission_requests, webhook
+from tests.e2e.test_admission_environment import HOSTILE
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
     admission_container,
     admission_pod,
     container_of,
     expected_environment,
     has_exact_environment,
 )
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.test_admission_environment import HOSTILE
+from tests.support.control_plane.cluster import ControlPlane
 
 OLDEST = "1.33"
 NEED_A_MUTATING_POLICY = ("a sidecar that sees everything", "an ephemeral container stripped by another plugin")
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

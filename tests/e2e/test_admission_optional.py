@@ -7,11 +7,10 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_attacks import Attack, debugs_with_cards_unasked, sees_cards_unasked
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import admission_container, admission_pod, env_entry, has_exact_environment
-from tests.e2e.admission_policies import (
+from tests.support.admission.attacks import Attack, debugs_with_cards_unasked, sees_cards_unasked
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import admission_container, admission_pod, env_entry, has_exact_environment
+from tests.support.admission.policies import (
     OPTIONAL,
     Edit,
     apply_policies,
@@ -21,9 +20,9 @@ from tests.e2e.admission_policies import (
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.refusals import NAMESPACE
-from tests.manifests.kustomization import find_pod_template, find_workload
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifests import find_pod_template, find_workload
 
 POLICY = "vrampack-visible-devices"
 EVERY_CARD = admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")]))
@@ -56,7 +55,7 @@ def _installed(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def bench(cluster: ControlPlane, _installed: None) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

@@ -7,8 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_attacks import (
+from tests.support.admission.attacks import (
     ALLOCATION,
     Attack,
     added_by,
@@ -21,10 +20,17 @@ from tests.e2e.admission_attacks import (
     relabelled_by,
     removed_by,
 )
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import FROZEN_LABELS, GPUSHARE_V3, PROTECTED, RECORDS, admission_container, admission_pod
-from tests.e2e.admission_policies import SHIPPED, with_variable, with_weakened_policies
-from tests.e2e.cluster import ControlPlane
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
+    FROZEN_LABELS,
+    GPUSHARE_V3,
+    PROTECTED,
+    RECORDS,
+    admission_container,
+    admission_pod,
+)
+from tests.support.admission.policies import SHIPPED, with_variable, with_weakened_policies
+from tests.support.control_plane.cluster import ControlPlane
 
 COUNT, PLACEMENT = FROZEN_LABELS
 
@@ -62,7 +68,7 @@ RELABELLINGS: dict[str, Attack] = {
 
 @pytest.fixture
 def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

@@ -7,17 +7,16 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import admission_container, admission_pod
-from tests.e2e.cluster import ControlPlane, Json
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import admission_container, admission_pod
+from tests.support.control_plane.cluster import ControlPlane, Json
 
 MEMORY, CORES = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
 
 
 @pytest.fixture
 def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

@@ -7,17 +7,16 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_attacks import (
+from tests.support.admission.attacks import (
     Attack,
     default_scheduler,
     names_its_node,
     names_its_node_for_an_init_container,
     other_scheduler,
 )
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import admission_container, admission_pod, has_exact_environment
-from tests.e2e.admission_policies import (
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import admission_container, admission_pod, has_exact_environment
+from tests.support.admission.policies import (
     SECOND_SCHEDULER,
     Edit,
     with_text,
@@ -28,7 +27,7 @@ from tests.e2e.admission_policies import (
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import ControlPlane, Json
+from tests.support.control_plane.cluster import ControlPlane, Json
 
 SET, GUARD = "vrampack-scheduler-set", "vrampack-scheduler-guard"
 ATTACKS: dict[str, Attack] = {
@@ -55,7 +54,7 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 @pytest.fixture
 def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.admission_pods import admission_container, admission_pod, env_entry
-from tests.e2e.admission_policies import (
+from tests.e2e.second_scheduler import without_second_scheduler
+from tests.support.admission.pods import admission_container, admission_pod, env_entry
+from tests.support.admission.policies import (
     OPTIONAL,
     SECOND_SCHEDULER,
     SHIPPED,
@@ -17,9 +18,8 @@ from tests.e2e.admission_policies import (
     delete_policies,
     load_policies,
 )
-from tests.e2e.cluster import ControlPlane, Json
-from tests.e2e.second_scheduler import without_second_scheduler
-from tests.manifests.kustomization import load_objects
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifests import load_objects
 
 FOLDERS = (SHIPPED, SECOND_SCHEDULER, OPTIONAL)
 GROUP = "/apis/admissionregistration.k8s.io/v1"

@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_attacks import (
+from tests.e2e.second_scheduler import without_second_scheduler
+from tests.support.admission.attacks import (
     Attack,
     added_by,
     added_once_bound_by,
@@ -35,8 +35,8 @@ from tests.e2e.admission_attacks import (
     sibling_with_variable,
     written_by_hand_with,
 )
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import (
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
     FROZEN_LABELS,
     GPUSHARE_V3,
     GUARDED,
@@ -47,7 +47,7 @@ from tests.e2e.admission_pods import (
     has_exact_environment,
     pod_with_asking_init_container,
 )
-from tests.e2e.admission_policies import (
+from tests.support.admission.policies import (
     SHIPPED,
     Edit,
     with_text,
@@ -59,8 +59,7 @@ from tests.e2e.admission_policies import (
     without_showing,
     without_validation,
 )
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.second_scheduler import without_second_scheduler
+from tests.support.control_plane.cluster import ControlPlane
 
 RECORDS, INJECT, EPHEMERAL, GUARD, REQUESTS = (
     "vrampack-records",
@@ -256,7 +255,7 @@ WEAKENINGS: dict[str, tuple[dict[str, Edit], Attack]] = {
 
 @pytest.fixture
 def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

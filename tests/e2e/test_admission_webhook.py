@@ -11,9 +11,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from tests.e2e import admission_bench
-from tests.e2e.admission_bench import AdmissionBench
-from tests.e2e.admission_pods import (
+from tests.e2e.webhook import CONFIGURATION, PORT, WebhookInstallForm, with_installed_form
+from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.pods import (
     VOID,
     admission_container,
     admission_pod,
@@ -21,13 +21,12 @@ from tests.e2e.admission_pods import (
     has_exact_environment,
     pod_with_asking_init_container,
 )
-from tests.e2e.cluster import ControlPlane, Json
-from tests.e2e.processes import LOOPBACK
-from tests.e2e.refusals import NAMESPACE
-from tests.e2e.webhook import CONFIGURATION, PORT, WebhookInstallForm, with_installed_form
-from tests.manifests.kustomization import MANIFESTS
-from tests.wire.listener import open_connection
-from vrampack.cli.certificates.pairs import ServingCertificate, renew_if_due
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifests import MANIFESTS
+from tests.support.processes import LOOPBACK
+from tests.support.verb_listener import open_connection
+from vrampack.cli.certificates.key_pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
 OTHERS = {
@@ -46,7 +45,7 @@ def webhook(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def bench(cluster: ControlPlane, webhook: WebhookInstallForm) -> Iterator[AdmissionBench]:
-    with admission_bench.open_admission_bench(cluster) as made:
+    with open_admission_bench(cluster) as made:
         yield made
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
-from tests.e2e.processes import LOOPBACK
 from tests.e2e.verb_calls import count_pending_pods, get_inspect, post_bind, read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.processes import LOOPBACK
 
 BINDING = r"^/api/v1/namespaces/default/pods/[^/]+/binding$"
 POD = r"^/api/v1/namespaces/default/pods/[^/?]+$"

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.auditing import audit_cluster
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, pod_manifest
-from tests.e2e.processes import LOOPBACK, REPOSITORY, ManagedProcess
-from tests.e2e.refusals import ACCOUNT, NAMESPACE
-from tests.e2e.waiting import wait_until
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.access_denials import ACCOUNT, NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, pod_manifest
+from tests.support.polling import wait_until
+from tests.support.processes import LOOPBACK, REPOSITORY, ManagedProcess
 
 STARTS_AND_HANGS = """\
 import pathlib, signal, sys
-from tests.e2e.processes import Process
+from tests.support.processes import Process
 program = Process("program", ["sleep", "600"], directory=pathlib.Path(sys.argv[1]))
 program.start()
 print(program.pid, flush=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
 
 PODS_AT_ONCE, NODES, CARDS, UNITS_OF_A_CARD, UNITS = 1000, 200, 8, 16, 4
 FULL_CARDS = PODS_AT_ONCE * UNITS // UNITS_OF_A_CARD

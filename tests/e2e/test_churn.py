@@ -21,11 +21,11 @@ import pytest
 
 from tests.auditor.places import find_placeable_pods
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.processes import ManagedProcess
 from tests.e2e.verb_calls import read_metric
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import ManagedProcess
 
 SECONDS = float(os.environ.get("VRAMPACK_CHURN_SECONDS", "20"))
 NODES, CARDS, UNITS = 20, 8, 15

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.e2e.bench import BINDING, BindBench, bind_bench, read_cards_of
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import cards_annotation, published_card
 from tests.e2e.verb_calls import get_inspect, read_ledger_states
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import cards_annotation, published_card
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Protocol
 import pytest
 import yaml
 
-from tests.cli.demo.running import demo_kept_running
-from tests.e2e.binaries import locate_programs
-from tests.e2e.waiting import wait_until
+from tests.support.control_plane.binaries import locate_programs
+from tests.support.demo_process import demo_kept_running
+from tests.support.polling import wait_until
 
 POD = {
     "apiVersion": "v1",

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.processes import REPOSITORY
 from tests.e2e.verb_calls import read_ledger_states
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import REPOSITORY
 
 Start = Callable[..., Any]
 ROLES = "/apis/rbac.authorization.k8s.io/v1"

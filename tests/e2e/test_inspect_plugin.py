@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.processes import REPOSITORY, ManagedProcess
-from vrampack.cli import plugin
-from vrampack.cli.inspect import kubectl
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import REPOSITORY, ManagedProcess
+from vrampack.cli import kubectl_plugin
+from vrampack.cli.inspect import kubectl_reader
 
 NODE = "cn-hangzhou.192.168.2.167"
 GOLDEN = REPOSITORY / "tests" / "cli" / "inspect" / "golden"
@@ -44,7 +44,7 @@ def inspector(cluster: ControlPlane) -> Iterator[Path]:
 @pytest.fixture
 def inspect(cluster: ControlPlane, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `kubectl inspect cgpu` with the built plugin on PATH."""
-    plugin.build_plugin(tmp_path / "bin" / "kubectl-inspect-cgpu")
+    kubectl_plugin.build_plugin(tmp_path / "bin" / "kubectl-inspect-cgpu")
     folders = (tmp_path / "bin", cluster.binaries["kubectl"].parent, Path(sys.executable).parent)
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -127,9 +127,9 @@ def test_pages_and_selectors_of_the_real_server_lose_nothing(
     cluster.request_ok("POST", PODS, a_plain_pod("waiting", node=None))
     finished = {"status": {"phase": "Succeeded"}}
     cluster.request_ok("PATCH", f"{PODS}/p3/status", finished, content_type=MERGE)
-    monkeypatch.setattr(kubectl, "PAGE_SIZE", 2)
+    monkeypatch.setattr(kubectl_reader, "PAGE_SIZE", 2)
     monkeypatch.setenv("HOME", str(cluster.directory))
-    reader = kubectl.KubectlReader([f"--kubeconfig={inspector}"], str(cluster.binaries["kubectl"]))
+    reader = kubectl_reader.KubectlReader([f"--kubeconfig={inspector}"], str(cluster.binaries["kubectl"]))
     pages = [json.loads(page)["items"] for page in reader.read_pages("pods")]
     names = [pod["metadata"]["name"] for page in pages for pod in page]
     assert sorted(names) == ["p0", "p1", "p2", "p4", "p5", "p6", "p7"]

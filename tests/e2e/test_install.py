@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.cluster import WORKLOADS, ControlPlane, Json
-from tests.e2e.objects import PODS, pod_manifest
-from tests.e2e.processes import ManagedProcess
-from tests.e2e.refusals import NAMESPACE
 from tests.e2e.render import render_manifests
-from tests.manifests.kustomization import MANIFESTS, find_pod_template, find_workload, load_rendered
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import WORKLOADS, ControlPlane, Json
+from tests.support.manifest_builders import PODS, pod_manifest
+from tests.support.manifests import MANIFESTS, find_pod_template, find_workload, load_rendered
+from tests.support.processes import ManagedProcess
 
 SHAPE = MANIFESTS / "second-scheduler"
 DOCS = MANIFESTS.parent / "docs"

@@ -15,12 +15,12 @@ from random import Random
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_recounted
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.kills import KILLS, KillScene, kill_and_start
-from tests.e2e.processes import LOOPBACK, ManagedProcess
 from tests.e2e.stream import PodStream
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.processes import LOOPBACK, ManagedProcess
 
 DEATHS = int(os.environ.get("VRAMPACK_KILLS", "12"))
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e import kubeadm
-from tests.e2e.cluster import ControlPlane, Json
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
-from tests.e2e.processes import ManagedProcess
-from tests.e2e.refusals import NAMESPACE
 from tests.e2e.verb_calls import read_metric
-from tests.manifests.kustomization import MANIFESTS
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.manifests import MANIFESTS
+from tests.support.processes import ManagedProcess
 
 
 @pytest.fixture(autouse=True, scope="module")

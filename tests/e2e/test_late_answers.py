@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e.bench import BINDING, BindBench, bind_bench
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS
-from tests.e2e.processes import ManagedProcess
 from tests.e2e.verb_calls import read_ledger_states
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS
+from tests.support.processes import ManagedProcess
 
 
 @pytest.fixture

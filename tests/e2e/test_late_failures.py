@@ -14,11 +14,11 @@ from http import HTTPStatus
 import pytest
 
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.processes import LOOPBACK, ManagedProcess
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import LOOPBACK, ManagedProcess
 
 COUNT = 100
 UNITS, CARDS = 4, 8

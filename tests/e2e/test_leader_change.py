@@ -19,13 +19,13 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, audit_cluster, wait_until_recounted
-from tests.e2e.cluster import ControlPlane
+from tests.e2e.extender_pairs import start_two_extenders
 from tests.e2e.in_cluster import EXTENDER_PORT, SCHEDULER, ExtenderProgram, installed_configuration
-from tests.e2e.pairs import start_two_extenders
-from tests.e2e.processes import LOOPBACK, ManagedProcess
-from tests.e2e.refusals import NAMESPACE
 from tests.e2e.stream import PodStream
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.processes import LOOPBACK, ManagedProcess
 
 CHANGES = int(os.environ.get("VRAMPACK_LEADER_CHANGES", "2"))
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vrampack-scheduler"

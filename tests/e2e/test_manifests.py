@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.render import RENDERED, render_manifests
-from tests.manifests.kustomization import MANIFESTS, SHAPES
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifests import MANIFESTS, SHAPES
 
 FOLDERS = ("second-scheduler", "examples", "admission", "admission/second-scheduler", "admission/optional")
 """Without the other shape, which wants another namespace than the one that is there; `test_kubeadm.py` applies it."""

@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.auditing import assert_never_oversold, wait_until_recounted
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
-from tests.e2e.processes import LOOPBACK
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.processes import LOOPBACK
 
 TRIALS = int(os.environ.get("VRAMPACK_NOMINEE_TRIALS", "20"))
 """200 for a figure that means something (6 minutes)."""

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.bench import NODES, BindBench, Pod, read_cards_of, restart_extender
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.processes import ManagedProcess
 from tests.e2e.verb_calls import read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.processes import ManagedProcess
 
 ANSWER_SECONDS = 4
 """A bind has 3 s, the scheduler waits 5."""

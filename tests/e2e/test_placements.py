@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, RESOURCE, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.e2e.verb_calls import post_bind, read_ledger_states
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import (
+    PODS,
+    RESOURCE,
+    cards_annotation,
+    pod_manifest,
+    published_card,
+    read_allocation_record,
+)
 
 Start = Callable[..., Any]
 

@@ -7,11 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.metrics import PREEMPT_RESULTS
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, RESOURCE, cards_annotation, pod_manifest, published_card, read_allocation_record
 from tests.e2e.test_placements import bound, places, refusal, run
 from tests.e2e.verb_calls import read_metric
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import (
+    PODS,
+    RESOURCE,
+    cards_annotation,
+    pod_manifest,
+    published_card,
+    read_allocation_record,
+)
 
 Start = Callable[..., Any]
 PRIORITIES = {"low": 1, "middle": 10, "high": 1000, "patient": 1000}

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane
-from tests.e2e.objects import PODS
-from tests.e2e.processes import ManagedProcess
 from tests.fakes.scripted_extender import ScriptedExtender
-from tests.simulator.scheduler_player import ScenarioPlayer
-from tests.simulator.scheduler_recorded import read_recording_of, without_ports, write_recording_of
-from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS
+from tests.support.processes import ManagedProcess
+from tests.support.scheduler_recordings.player import ScenarioPlayer
+from tests.support.scheduler_recordings.recordings import read_recording_of, without_ports, write_recording_of
+from tests.support.scheduler_recordings.scenarios import CONFIGURATION, SCENARIOS
 
 RECORD = "VRAMPACK_RECORD_SCHEDULER"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"

@@ -18,13 +18,13 @@ import pytest
 from tests.auditor.audit import audit_objects
 from tests.auditor.terms import Violation
 from tests.e2e.auditing import wait_until_recounted
-from tests.e2e.cluster import ControlPlane
+from tests.e2e.extender_pairs import start_two_extenders
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, cards_annotation, pod_manifest, published_card
-from tests.e2e.pairs import start_two_extenders
-from tests.e2e.processes import LOOPBACK
 from tests.e2e.verb_calls import count_pending_pods, post_bind, read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.processes import LOOPBACK
 
 FLAGGED_SECONDS = 5
 PODS_AT_ONCE = 64

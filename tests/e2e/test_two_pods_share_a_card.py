@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.processes import ManagedProcess
-from tests.manifests.kustomization import MANIFESTS, load_objects
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifests import MANIFESTS, load_objects
+from tests.support.processes import ManagedProcess
 
 PODS = "/api/v1/namespaces/default/pods"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.e2e.bench import BINDING, LIST, NODES, BindBench, bind_bench
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import EXTENDER, ExtenderProgram, installed_configuration
 from tests.e2e.verb_calls import read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
 
 STALE_SECONDS = 5
 """Instead of the shipped 120: long enough to prepare a test in, and longer than anything else in it."""

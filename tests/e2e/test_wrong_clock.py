@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.bench import NODES, bind_bench
-from tests.e2e.cluster import ControlPlane
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.objects import PODS, pod_manifest, read_allocation_record
 from tests.e2e.verb_calls import post_verb, read_ledger_states
 from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, pod_manifest, read_allocation_record
 
 OTHER_CLOCK = """\
 import sys, time

@@ -20,20 +20,20 @@ from typing import Protocol
 import yaml
 
 from tests.e2e import in_cluster
-from tests.e2e.admission_pods import admission_pod
-from tests.e2e.admission_policies import (
+from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.render import render_manifests
+from tests.support.admission.pods import admission_pod
+from tests.support.admission.policies import (
     SECOND_SCHEDULER,
     SHIPPED,
     Edit,
     with_validation_switched_off,
     with_weakened_policies,
 )
-from tests.e2e.cluster import ControlPlane, Json
-from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.processes import LOOPBACK, REPOSITORY, choose_free_ports
-from tests.e2e.refusals import NAMESPACE
-from tests.e2e.render import render_manifests
-from tests.manifests.kustomization import MANIFESTS, load_rendered
+from tests.support.control_plane.access_denials import NAMESPACE
+from tests.support.control_plane.cluster import ControlPlane, Json
+from tests.support.manifests import MANIFESTS, load_rendered
+from tests.support.processes import LOOPBACK, REPOSITORY, choose_free_ports
 
 SHAPE = MANIFESTS / "webhook" / "second-scheduler"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vrampack-environment"

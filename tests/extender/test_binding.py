@@ -18,19 +18,19 @@ import pytest
 import pytest_asyncio
 from kubernetes.aio.client import Configuration
 
-from extender.binding import Binder
 from extender.events import ExtenderEventRecorder
-from extender.evictions import PendingPreemptions
-from extender.ledger import Ledger
 from extender.metrics import ExtenderMetrics
-from extender.nominations import Nominator
-from extender.promises import SoftReservations
+from extender.scheduling.binding import Binder
 from extender.settings import ExtenderConfiguration
-from extender.wire import BindingArgs
-from policies.engine import Engine
-from tests.builders import UNIT_MIB, card_facts
-from tests.e2e.objects import cards_annotation, pod_manifest, published_card, read_allocation_record
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.soft_reservations import SoftReservations
+from extender.wire.codec import BindingArgs
+from policies.engine.engine import Engine
 from tests.fakes.proxy import FaultProxy
+from tests.support.builders import UNIT_MIB, card_facts
+from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card, read_allocation_record
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api

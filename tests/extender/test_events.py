@@ -9,8 +9,8 @@ import pytest
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
-from tests.builders import ledger_pod
 from tests.fakes.api import FakeKubeApi
+from tests.support.builders import ledger_pod
 from vrampack.kube.errors import NoAnswerError
 
 

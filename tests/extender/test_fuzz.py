@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.api import FakeKubeApi
-from tests.wire import recordings
-from tests.wire.service import AsgiReply, InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import AsgiReply, InMemoryExtender
 
 VERBS = ("filter", "prioritize", "bind")
 BODIES_PER_VERB = 3000
@@ -53,7 +53,7 @@ SPLICES = (
 
 
 def an_extender() -> InMemoryExtender:
-    return InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods(), api=FakeKubeApi())
+    return InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods(), api=FakeKubeApi())
 
 
 def check(verb: str, reply: AsgiReply) -> None:
@@ -131,7 +131,7 @@ async def test_damaged_recordings(verb: str) -> None:
     rng = Random(verb)
     extender = an_extender()
     before = extender.state()
-    bodies = [recordings.read_recording(name) for name in recordings.recording_names(verb)]
+    bodies = [recorded_requests.read_recording(name) for name in recorded_requests.recording_names(verb)]
     for _ in range(BODIES_PER_VERB):
         body = damaged(rng.choice(bodies), rng)
         try:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from extender.ledger import REMOVED_NODES_KEPT, Ledger
-from extender.notices import LedgerProblem
-from tests.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
+from extender.state.ledger import REMOVED_NODES_KEPT, Ledger
+from extender.state.ledger_problems import LedgerProblem
+from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod

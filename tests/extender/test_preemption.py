@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.api import Object
-from tests.wire import recordings
-from tests.wire.service import InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import InMemoryExtender
 
 PRIORITY = 10
 Proposal = Mapping[str, Sequence[str] | None]
@@ -177,4 +177,4 @@ def counted(extender: InMemoryExtender) -> dict[str, float]:
 
 
 def test_the_recordings_have_both_forms() -> None:
-    assert len(recordings.recording_names("preempt")) == 2
+    assert len(recorded_requests.recording_names("preempt")) == 2

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.door import MAX_BODY_BYTES
-from extender.routes import build_health_app
-from tests.wire import recordings
-from tests.wire.service import PREFIX, InMemoryExtender, call_asgi
+from extender.http.routes import build_health_app
+from extender.http.timed_verbs import MAX_BODY_BYTES
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import PREFIX, InMemoryExtender, call_asgi
 
-FILTER = recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json")
-BIND = recordings.read_recording("bind.ncc-true_ignoredByScheduler-true.json")
+FILTER = recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json")
+BIND = recorded_requests.read_recording("bind.ncc-true_ignoredByScheduler-true.json")
 
 
 @pytest.fixture
 def extender() -> InMemoryExtender:
     """The recorded cluster."""
-    return InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
+    return InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
 
 
 async def test_verbs_say_that_the_lists_are_not_complete(extender: InMemoryExtender) -> None:
@@ -100,7 +100,7 @@ async def test_a_caller_that_hangs_up_is_no_error_of_ours(
 
 async def test_a_running_pod_that_is_resized_in_place_passes_where_it_runs(extender: InMemoryExtender) -> None:
     """`filler-0` holds 11 of 15 units on gpu-node-0: they must not be asked for a second time."""
-    running = next(pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] == "filler-0")
+    running = next(pod for pod in recorded_requests.recorded_pods() if pod["metadata"]["name"] == "filler-0")
     body = {"Pod": running, "Nodes": None, "NodeNames": ["gpu-node-1", "gpu-node-0"]}
     reply = await extender.post_verb("filter", json.dumps(body).encode())
     assert reply.json()["NodeNames"] == ["gpu-node-0"]
@@ -138,7 +138,7 @@ async def test_metrics_parse_and_carry_no_pod_and_no_card(extender: InMemoryExte
     assert counted["no card with enough free memory"] == 1
 
 
-VICTIM = recordings.recorded_pods()[0]["metadata"]["uid"]
+VICTIM = recorded_requests.recorded_pods()[0]["metadata"]["uid"]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_no_bind_frees_or_moves_what_another_pod_holds(
     is_known_to_the_api: bool,  # noqa: FBT001 - a table
 ) -> None:
     """A call that names somebody else's uid, or a pod that is not there, changes nothing."""
-    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
     if not is_known_to_the_api:
         extender.memory.pods.clear()
     before = extender.state()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.scheduler_config import Finding, check_scheduler_config
+from extender.checks.scheduler_config import Finding, check_scheduler_config
 from extender.settings import ExtenderConfiguration
 from tests.manifests.test_scheduler_configuration import SCHEDULERS, configuration
 from vrampack.config.errors import SettingsError

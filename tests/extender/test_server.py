@@ -13,22 +13,22 @@ from contextlib import ExitStack
 import pytest
 from fastapi import FastAPI
 
-from extender.door import MAX_BODY_BYTES
-from extender.server import MAX_HEAD_BYTES, open_listener
-from extender.straight import build_protocol
-from tests.wire import recordings
-from tests.wire.listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
-from tests.wire.service import PREFIX, InMemoryExtender
+from extender.http.protocol import build_protocol
+from extender.http.server import MAX_HEAD_BYTES, open_listener
+from extender.http.timed_verbs import MAX_BODY_BYTES
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import PREFIX, InMemoryExtender
+from tests.support.verb_listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
 
 DEADLINE_SECONDS = 0.3
-FILTER = build_request(f"{PREFIX}/filter", recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
+FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
 SLOW_LORISES = 100
 
 
 @pytest.fixture(scope="module", params=["straight", "by way of ASGI"])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
-    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
     protocol = build_protocol(extender.app.verbs) if request.param == "straight" else None
     with run_listener(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
@@ -36,7 +36,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
 
 def test_a_request_byte_for_byte_as_recorded(address: Address) -> None:
     with open_connection(address) as client:
-        client.sendall((recordings.FOLDER / "raw-http-request.filter.bin").read_bytes())
+        client.sendall((recorded_requests.FOLDER / "raw-http-request.filter.bin").read_bytes())
         status, body = read_reply(client)
     assert status == 200
     assert b'"FailedNodes":{"gpu-node-' in body

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from extender.server import build_mutual_tls_context
+from extender.http.server import build_mutual_tls_context
 from extender.settings import TlsSettings
-from tests.e2e.certificates import CertificateAuthority, KeyPair
-from tests.wire import recordings
-from tests.wire.listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
-from tests.wire.service import PREFIX, InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.certificates import CertificateAuthority, KeyPair
+from tests.support.in_memory_extender import PREFIX, InMemoryExtender
+from tests.support.verb_listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
 
 DEADLINE_SECONDS = 0.3
-FILTER = build_request(f"{PREFIX}/filter", recordings.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
+FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def tls(authority: CertificateAuthority) -> TlsSettings:
 @pytest.fixture(scope="module")
 def address(tls: TlsSettings) -> Iterator[Address]:
     """The recorded cluster behind mutual TLS."""
-    app = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods()).app
+    app = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods()).app
     with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
         yield at
 

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from extender.events import EventReason, ExtenderEventRecorder
-from extender.ledger import Ledger
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.sync import Freshness, NodeSink, PodSink, ProblemReporter
-from tests.builders import UNIT_MIB
-from tests.e2e.objects import cards_annotation, pod_manifest, published_card
+from extender.state.ledger import Ledger
+from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.fakes.api import FakeKubeApi
+from tests.support.builders import UNIT_MIB
+from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card
 from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.reflector import ObjectReference
 

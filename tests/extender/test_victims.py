@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from extender import victims
-from extender.victims import find_added_victims, get_victim_order
-from tests.builders import ledger_pod, pod_request, snapshot_node
+from extender.preemption import victims
+from extender.preemption.victims import find_added_victims, get_victim_order
+from tests.support.builders import ledger_pod, pod_request, snapshot_node
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.holding import Hold, HoldState
 from vrampack.cards.node import Node

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.wire import BindingArgs, MalformedCallError, read_binding_args
-from extender.wire_args import ArgsReader
+from extender.wire.args import ArgsReader
+from extender.wire.codec import BindingArgs, MalformedCallError, read_binding_args
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest, PodRequest
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.certificates import CertificateAuthority
 from tests.fakes.caller import LOST, RawHttpClient
 from tests.fakes.exchanges import Exchange
 from tests.fakes.proxy import FaultProxy
 from tests.fakes.upstream import FakeUpstream, http_reply
+from tests.support.certificates import CertificateAuthority
 
 BIND = "/api/v1/namespaces/ml/pods/a/binding"
 ENDS = {

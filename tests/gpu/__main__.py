@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.e2e.processes import REPOSITORY
 from tests.gpu.machine import GpuMachine, RealCard, first_card, interception
 from tests.gpu.points import LIMIT_MIB, POINTS, ObservedRow
+from tests.support.processes import REPOSITORY
 
 RESULTS = REPOSITORY / "docs" / "gpu-results"
 WORDS = {True: "pass", False: "FAIL", None: "not tried"}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests.e2e.processes import REPOSITORY
 from tests.fakes.driver.build import build_fake_driver
+from tests.support.processes import REPOSITORY
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
 from vrampack.agent.limits.preload.files import HOST_FOLDER, LIBRARY

@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 
-from tests.e2e.processes import REPOSITORY
 from tests.gpu.points import BY_HAND, POINTS
+from tests.support.processes import REPOSITORY
 
 ROW = re.compile(r"\bD\d+\b")
 

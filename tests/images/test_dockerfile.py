@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from images import trim
+from images import environment_trim
 from vrampack.agent.limits.preload.files import SHIPPED_LIBRARY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ SITE = Path(yaml.__file__).parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
-TOOLS = ["images/strip.py", "images/trim.py"]
+TOOLS = ["images/elf_symbols.py", "images/environment_trim.py"]
 LIBRARY = "build/libvrampack.so"
 
 
@@ -71,7 +71,7 @@ def test_the_final_stage_takes_one_folder() -> None:
 def test_the_builder_takes_what_the_program_is_made_of() -> None:
     copied = [source for name, text in stages()[1] if name == "COPY" for source in text.split()[:-1]]
     assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
-    assert list(trim.OWN_PACKAGES) == ROOMS
+    assert list(environment_trim.OWN_PACKAGES) == ROOMS
 
 
 def test_the_builder_is_shown_nothing_else() -> None:
@@ -87,9 +87,9 @@ def test_the_library_lies_where_the_agent_looks_for_it() -> None:
     assert copied == f"{LIBRARY} {SHIPPED_LIBRARY}"
 
 
-@pytest.mark.parametrize("pattern", trim.REMOVED_PATTERNS)
+@pytest.mark.parametrize("pattern", environment_trim.REMOVED_PATTERNS)
 def test_what_is_removed_is_there(pattern: str) -> None:
-    assert trim.find_removed_paths(SITE, pattern)
+    assert environment_trim.find_removed_paths(SITE, pattern)
 
 
 def test_what_is_removed_is_never_loaded() -> None:
@@ -97,7 +97,11 @@ def test_what_is_removed_is_never_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, cwd=REPOSITORY)
     loaded = {Path(line) for line in done.stdout.splitlines()}
     assert SITE / "kubernetes/aio/client/api_client.py" in loaded
-    removed = [path for pattern in trim.REMOVED_PATTERNS for path in trim.find_removed_paths(SITE, pattern)]
+    removed = [
+        path
+        for pattern in environment_trim.REMOVED_PATTERNS
+        for path in environment_trim.find_removed_paths(SITE, pattern)
+    ]
     below = {each for path in removed if path.is_dir() for each in path.rglob("*.py")}
     assert loaded & (below | set(removed)) == set()
 

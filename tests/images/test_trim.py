@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import uvloop.loop
 
-from images.strip import strip_symbols
-from images.trim import find_removed_paths, follow_imports
+from images.elf_symbols import strip_symbols
+from images.environment_trim import find_removed_paths, follow_imports
 
 
 def test_a_pattern_without_a_file_stops_the_build(tmp_path: Path) -> None:

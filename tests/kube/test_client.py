@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.proxy import FaultProxy
 from tests.fakes.upstream import FakeUpstream
-from tests.kube.calls import RecordedApiCalls, open_api
+from tests.support.recorded_api_calls import RecordedApiCalls, open_api
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.apiserver import ApiServer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.upstream import FakeUpstream, http_reply
-from tests.kube.calls import RecordedApiCalls, open_api
+from tests.support.recorded_api_calls import RecordedApiCalls, open_api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 SOON = 5.0

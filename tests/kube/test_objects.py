@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import UNIT_MIB
+from tests.support.builders import UNIT_MIB
 from vrampack.cards.node import CardFacts
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fakes.upstream import FakeUpstream, http_reply
-from tests.kube.calls import open_api
 from tests.kube.sinks import RecordingSink, run_reflector
+from tests.support.recorded_api_calls import open_api
 from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.build import FLAGS
+from tests.support.build_cache import build_once, fingerprint_of
 
 SOURCES = Path(__file__).parent / "guest"
 BUILT = Path(__file__).parents[2] / "build"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.built import fingerprint_of
+from tests.support.build_cache import fingerprint_of
 
 UNUSED_SECONDS = 14 * 24 * 3600
 """Two checkouts may want different ones in turn: what one of them used this fortnight stays."""

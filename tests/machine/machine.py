@@ -22,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.e2e.waiting import wait_until
 from tests.machine import qemu
 from tests.machine.archive import Content, write_archive
 from tests.machine.building import build_init
@@ -31,6 +30,7 @@ from tests.machine.line import ClosedError, SerialLine
 from tests.machine.log import find_kernel_complaints
 from tests.machine.program import SPAWN, GuestOutput, GuestProgram, GuestStart
 from tests.shim.preload.container import TIMEOUT_SECONDS, ProgramResult
+from tests.support.polling import wait_until
 
 READY, OFF = "R", "Q"
 CALL = "/bin/call"

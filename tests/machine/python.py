@@ -1,6 +1,6 @@
 """Our Python in a machine: the interpreter, and of the libraries what the programs of a test import.
 
-    files = python_files(["vrampack.cli.agent", "vrampack.agent.standalone"])
+    files = python_files(["vrampack.cli.agent", "vrampack.agent.host.agent"])
     with Machine(kernel, files=files, memory_mib=1024) as machine:
         machine.run(PYTHON, "-m", "vrampack.cli", "agent", "--standalone", start=Start(env=ENVIRONMENT))
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.machine.conftest import MISTAKES
 from tests.machine.debug import NAME as DEBUG
 from tests.machine.kernels import Kernel, prepare_kernel
 from tests.machine.machine import MachineError, VirtualMachine
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.manifests.kustomization import SHAPES, Json, find_containers, find_pod_template, find_workload, load_rendered
+from tests.support.manifests import SHAPES, Json, find_containers, find_pod_template, find_workload, load_rendered
 from vrampack.cli.version import VERSION
 
 FOLDERS = {

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration
-from tests.e2e.binaries import read_pinned_version
-from tests.manifests.kustomization import (
+from tests.support.control_plane.binaries import read_pinned_version
+from tests.support.manifests import (
     MANIFESTS,
     SHAPES,
     Json,
@@ -20,7 +20,7 @@ from tests.manifests.kustomization import (
     load_objects,
     load_rendered,
 )
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cli.version import VERSION
 from vrampack.config.addresses import is_loopback, parse_address
 
@@ -191,4 +191,4 @@ def test_the_first_example_is_two_pods_that_share_a_card() -> None:
     (container,) = find_containers(example)
     assert (example["metadata"]["name"], example["spec"]["replicas"]) == ("app-3g-v1", 2)
     assert example["spec"]["podManagementPolicy"] == "Parallel"
-    assert container["resources"]["limits"][keys.MEMORY_RESOURCE] == 4
+    assert container["resources"]["limits"][well_known.MEMORY_RESOURCE] == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.manifests.kustomization import FILE, MANIFESTS, SHAPES, Json, load_rendered, load_shape, named_files
+from tests.support.manifests import FILE, MANIFESTS, SHAPES, Json, load_rendered, load_shape, named_files
 
 ON_THE_HOST = {
     MANIFESTS / "kubeadm" / "control-plane" / "scheduler.yaml",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.manifests.kustomization import SHAPES, Json, find_pod_template, load_rendered
+from tests.support.manifests import SHAPES, Json, find_pod_template, load_rendered
 
 READ = ["get", "list", "watch"]
 EXTENDER = "vrampack-system/vrampack-extender"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration
-from tests.manifests.kustomization import MANIFESTS, Json, load_documents, load_rendered
+from tests.support.manifests import MANIFESTS, Json, load_documents, load_rendered
 
 ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 SCHEDULERS = ("second-scheduler", "kubeadm")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
-from tests.manifests.kustomization import MANIFESTS, Json, load_documents, load_rendered, read_kustomization
-from vrampack.cards.keys import MEMORY_RESOURCE
+from tests.support.manifests import MANIFESTS, Json, load_documents, load_rendered, read_kustomization
+from vrampack.cards.well_known import MEMORY_RESOURCE
 from vrampack.cli.certificates import main as certificates
 from vrampack.cli.version import VERSION
 from vrampack.config.addresses import parse_address

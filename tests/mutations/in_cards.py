@@ -124,7 +124,7 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "the container is shown a card by its index, not by its uuid": Mutation(
         "vrampack/cards/records.py",
-        'return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid',
+        'return f"{well_known.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid',
         "return str(index)",
         f"{RECORDS}::test_one_card",
     ),

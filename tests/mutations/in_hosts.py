@@ -12,28 +12,28 @@ HOST = "tests/agent/limits/test_host_limits.py"
 
 HOSTS: Mapping[str, Mutation] = {
     "a container may have more than a card": Mutation(
-        "vrampack/agent/limits/variables.py", "if units > card_units:", "if False:", f"{VARIABLES}[more than there is]"
+        "vrampack/agent/host/environment.py", "if units > card_units:", "if False:", f"{VARIABLES}[more than there is]"
     ),
     "a host's card is given twice": Mutation(
-        "vrampack/agent/limits/tenants.py",
+        "vrampack/agent/host/containers.py",
         "if self._may_overcommit or asked <= left or not asked:",
         "if True:",
         f"{TENANTS}::test_a_card_is_given_up_to_its_memory",
     ),
     "what ended on a host is held for ever": Mutation(
-        "vrampack/agent/limits/tenants.py",
+        "vrampack/agent/host/containers.py",
         "gone = tuple(each for each in self.list_containers() if not self._is_alive(each))",
         "gone: tuple[HostContainer, ...] = ()",
         f"{TENANTS}::test_what_ended_is_given_again",
     ),
     "a pod's environment is believed on a host": Mutation(
-        "vrampack/agent/limits/hostlimits.py",
+        "vrampack/agent/host/limits.py",
         "_check_is_host_container(question)",
         "pass",
         f"{HOST}::test_whose_environment_is_not_to_be_believed_does_not_start",
     ),
     "a host's agent begins with an empty book": Mutation(
-        "vrampack/agent/standalone.py",
+        "vrampack/agent/host/agent.py",
         "self._host_containers.restore_running()",
         "pass",
         "tests/agent/test_standalone.py::test_the_next_agent_holds_who_runs_to_what_it_has",

@@ -23,13 +23,13 @@ from tests.mutations.breaks import Mutation, join_mutations
 from tests.mutations.in_agent import AGENT
 from tests.mutations.in_binding import BINDINGS
 from tests.mutations.in_cards import CARDS
-from tests.mutations.in_doors import DOORS
 from tests.mutations.in_hosts import HOSTS
+from tests.mutations.in_http import DOORS
 from tests.mutations.in_kmod import KMOD
 from tests.mutations.in_ledger import LEDGERS
 from tests.mutations.in_preload import PRELOAD
+from tests.mutations.in_requeue import WAITING
 from tests.mutations.in_verbs import VERBS
-from tests.mutations.in_waiting import WAITING
 
 ROOT = Path(__file__).parents[2]
 COPIED = [

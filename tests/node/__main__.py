@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.e2e import binaries
-from tests.e2e.processes import REPOSITORY
-from tests.e2e.waiting import wait_until
 from tests.node import images
 from tests.node.machine import HostState, processes_in
-from tests.node.surroundings import BUILD, LOGS, VARIABLE, NodeSite
+from tests.node.node_site import BUILD, LOGS, VARIABLE, NodeSite
+from tests.support.control_plane import binaries
+from tests.support.polling import wait_until
+from tests.support.processes import REPOSITORY
 
 INSIDE = Path(__file__).with_name("inside.sh")
 NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")

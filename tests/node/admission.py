@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.manifests.kustomization import MANIFESTS
 from tests.node.node import Json, LiveNode
 from tests.node.pods import a_pod
+from tests.support.manifests import MANIFESTS
 
 ENVIRONMENT = [MANIFESTS / "admission" / f"environment-{name}.yaml" for name in ("inject", "guard")]
 SCHEDULERS = [MANIFESTS / "admission" / "second-scheduler" / f"scheduler-{name}.yaml" for name in ("set", "guard")]

@@ -15,7 +15,7 @@ from tests.fakes.nvml.profiles import PROFILES
 from tests.node.containerd import DriverMounts
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
-from tests.node.surroundings import NodeSite
+from tests.node.node_site import NodeSite
 
 HERE = Path(__file__).parent
 SHAPE = "second-scheduler"

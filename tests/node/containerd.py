@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.processes import ManagedProcess
 from tests.node.controlplane import POD_RANGE
 from tests.node.images import PAUSE_NAME
+from tests.support.processes import ManagedProcess
 
 SOCKET = Path("/run/containerd/containerd.sock")
 NAMESPACE = "k8s.io"

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 
-from tests.e2e.waiting import wait_until
 from tests.node.machine import hierarchies
+from tests.support.polling import wait_until
 
 SHIM = "containerd-shim-runc-v2"
 OF_THE_RUNTIME = (Path("/run/containerd"), Path("/run/netns"))

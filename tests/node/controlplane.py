@@ -11,8 +11,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.certificates import CertificateAuthority
-from tests.e2e.processes import LOOPBACK, ManagedProcess
+from tests.support.certificates import CertificateAuthority
+from tests.support.processes import LOOPBACK, ManagedProcess
 
 NODE_NAME = "node"
 NODE_ADDRESS = "10.99.0.1"

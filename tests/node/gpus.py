@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
-from tests.node.agreement import read_published_cards
+from tests.node.card_agreement import read_published_cards
 from tests.node.controlplane import NODE_NAME
 from tests.node.node import NAMESPACE, LiveNode
 from tests.node.pods import RESOURCE
-from vrampack.cards import keys
+from vrampack.cards import well_known
 
 UNIT_MIB = 1024
 
@@ -59,5 +59,5 @@ def read_allocatable(node: LiveNode) -> int:
 def read_card_health(node: LiveNode) -> dict[str, bool]:
     """By uuid, as the node's own annotation says it."""
     annotations = node.get("node", NODE_NAME)["metadata"]["annotations"]
-    published = json.loads(annotations.get(keys.NODE_CARDS, '{"cards":[]}'))["cards"]
+    published = json.loads(annotations.get(well_known.NODE_CARDS, '{"cards":[]}'))["cards"]
     return {card["uuid"]: card["healthy"] for card in published}

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from images import trim
-from tests.e2e import binaries
-from tests.e2e.processes import REPOSITORY
+from images import environment_trim
 from tests.fakes.driver.build import build_fake_driver
-from tests.manifests.kustomization import MANIFESTS, find_containers, load_objects
 from tests.node.archives import Content, write
+from tests.support.control_plane import binaries
+from tests.support.manifests import MANIFESTS, find_containers, load_objects
+from tests.support.processes import REPOSITORY
 from vrampack.cli.version import VERSION
 
 PAUSE_NAME = "registry.k8s.io/pause:3.10"
@@ -70,7 +70,7 @@ def _build(stamp: Path) -> None:
 def _sources() -> str:
     """A hash of what the Dockerfile copies, and the file that was made of it."""
     digest = hashlib.sha256()
-    roots = [REPOSITORY / name for name in (*SOURCES, *trim.OWN_PACKAGES)]
+    roots = [REPOSITORY / name for name in (*SOURCES, *environment_trim.OWN_PACKAGES)]
     files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
     for path in files:
         if path.is_file() and "__pycache__" not in path.parts:

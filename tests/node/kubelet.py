@@ -6,10 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.e2e.processes import ManagedProcess
 from tests.node.containerd import SOCKET
 from tests.node.controlplane import NODE_ADDRESS, NODE_NAME, NodeControlPlane
 from tests.node.machine import hierarchies
+from tests.support.processes import ManagedProcess
 
 ROOT = Path("/var/lib/kubelet")
 DEVICE_PLUGINS = ROOT / "device-plugins"

@@ -21,16 +21,16 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from tests.e2e.processes import ManagedProcess
-from tests.e2e.waiting import wait_until
-from tests.manifests.kustomization import MANIFESTS
 from tests.node import containers, kubelet
 from tests.node.containerd import DriverMounts, containerd, is_containerd_up, load_images
 from tests.node.controlplane import API_URL, NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS, NodeControlPlane
 from tests.node.images import BUILT_NAME, SHIPPED_NAME
 from tests.node.machine import remove_cgroup
-from tests.node.surroundings import LOGS, NodeSite
-from vrampack.cli import plugin
+from tests.node.node_site import LOGS, NodeSite
+from tests.support.manifests import MANIFESTS
+from tests.support.polling import wait_until
+from tests.support.processes import ManagedProcess
+from vrampack.cli import kubectl_plugin
 
 Json: TypeAlias = Any
 """Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
@@ -57,7 +57,7 @@ class LiveNode:
         self._control_plane: list[ManagedProcess] = []
         plugins = self.cluster.directory / "plugins"
         plugins.mkdir()
-        plugin.main([str(plugins / "kubectl-inspect-cgpu")])
+        kubectl_plugin.main([str(plugins / "kubectl-inspect-cgpu")])
 
     @classmethod
     def boot(cls, around: NodeSite, driver: DriverMounts) -> Self:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import grpc
 
 from tests.node.kubelet import POD_RESOURCES
-from vrampack.agent.kubelet.podresources_pb2 import ListPodResourcesRequest
-from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from vrampack.agent.kubelet.generated.podresources_pb2 import ListPodResourcesRequest
+from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerStub
 
 TIMEOUT_SECONDS = 10
 

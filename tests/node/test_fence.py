@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
-from tests.node.agreement import (
+from tests.node.card_agreement import (
     assert_environment_matches,
     inspect_holdings,
     list_container_starts,

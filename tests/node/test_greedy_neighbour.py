@@ -15,14 +15,14 @@ import pytest
 from tests.fakes.driver.build import build_fake_driver
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.nvml.machine import FakeNvmlMachine
-from tests.node.agreement import list_container_starts
+from tests.node.card_agreement import list_container_starts
 from tests.node.controlplane import NODE_NAME
 from tests.node.images import CUDA_NAME
 from tests.node.metrics import sum_metric
 from tests.node.node import NAMESPACE, LiveNode
+from tests.node.node_site import NodeSite
 from tests.node.pods import a_set
-from tests.node.surroundings import NodeSite
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
 
 AGENT = "vrampack-agent"
 APP = "app-3g-v1"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import V100_16130_MIB, StubGpu, stub_gpus
-from tests.node.agreement import inspect_holdings, list_container_starts, read_published_cards
+from tests.node.card_agreement import inspect_holdings, list_container_starts, read_published_cards
 from tests.node.controlplane import NODE_NAME
 from tests.node.gpus import read_allocatable, read_card_health, with_gpus
 from tests.node.metrics import sum_metric

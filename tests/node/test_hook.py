@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import REPOSITORY
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
+from tests.node.node_site import NodeSite
 from tests.node.pods import a_pod
-from tests.node.surroundings import NodeSite
+from tests.support.processes import REPOSITORY
 
 SOCKET = Path("/run/vrampack/hook.sock")
 

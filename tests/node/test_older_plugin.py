@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.admission import ENVIRONMENT, SCHEDULERS, before_policies
-from tests.node.agreement import inspect_holdings, list_container_starts
+from tests.node.card_agreement import inspect_holdings, list_container_starts
 from tests.node.conftest import GPU_LABEL
 from tests.node.gpus import read_allocatable, wait_until_offered
 from tests.node.metrics import sum_metric

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
-from tests.node.agreement import (
+from tests.node.card_agreement import (
     assert_environment_matches,
     inspect_holdings,
     list_container_starts,

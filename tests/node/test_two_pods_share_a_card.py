@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
-from tests.manifests.kustomization import MANIFESTS
-from tests.node.agreement import (
+from tests.node.card_agreement import (
     assert_environment_matches,
     inspect_holdings,
     list_kubelet_holdings,
     read_published_cards,
 )
 from tests.node.node import LiveNode
+from tests.support.manifests import MANIFESTS
 
 EXAMPLE = MANIFESTS / "examples" / "statefulset.yaml"
 APP = "app-3g-v1"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.node.admission import TOLD, dry_run_create
-from tests.node.agreement import assert_environment_matches, inspect_holdings, list_kubelet_holdings
+from tests.node.card_agreement import assert_environment_matches, inspect_holdings, list_kubelet_holdings
 from tests.node.conftest import SHAPE
 from tests.node.node import NAMESPACE, LiveNode, has_ready_condition
 from tests.node.pods import a_pod

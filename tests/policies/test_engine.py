@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from policies.engine import CACHED_TABLES, Engine
-from policies.judging import NODE_SCORERS, POLICIES, Evaluation, evaluate_node, sort_by_score
+from policies.engine.engine import CACHED_TABLES, Engine
+from policies.evaluate import NODE_SCORERS, POLICIES, Evaluation, evaluate_node, sort_by_score
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName, PolicyTuning
-from tests.builders import pod_request, snapshot_node
-from tests.cards.strategies import node_strategy, request_strategy
+from tests.support.builders import pod_request, snapshot_node
+from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.outline import find_equivalence_class, is_plain_request, summarize_node
+from vrampack.cards.node_summary import find_equivalence_class, is_plain_request, summarize_node
 from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 PATIENT = settings(deadline=None)

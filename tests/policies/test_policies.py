@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.judging import POLICIES, evaluate_node, sort_by_score
+from policies.evaluate import POLICIES, evaluate_node, sort_by_score
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName
-from tests.builders import snapshot_node
-from tests.cards.strategies import node_strategy, request_strategy
+from tests.support.builders import snapshot_node
+from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from tests.shim.cgroup_folders import MOUNT, remove_tree
+from tests.support.cgroup_folders import MOUNT, remove_tree
 
 FIRST_PROCESS = """
 #include <fcntl.h>

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.cgroup_folders import CgroupFolder, list_hierarchies
-from tests.shim.preload.two_minutes import LongWait, start_long_wait
+from tests.shim.preload.long_wait import LongWait, start_long_wait
+from tests.support.cgroup_folders import CgroupFolder, list_hierarchies
 
 SOURCES = Path(__file__).parents[2] / "shim" / "hook"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests.shim.bundles import NAMESPACES, V2
-from tests.shim.cgroup_folders import remove_tree
+from tests.support.cgroup_folders import remove_tree
 
 SECONDS = 20
 FROZEN = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'

@@ -11,7 +11,7 @@ import pytest
 
 from tests.shim.conftest import SOURCES
 from tests.shim.probing import run_probe
-from vrampack.agent.limits.variables import VARIABLES
+from vrampack.agent.host.environment import VARIABLES
 
 pytestmark = pytest.mark.shim
 

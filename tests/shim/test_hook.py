@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.cgroup_folders import CgroupFolder
 from tests.shim.test_config import CONTAINERD, a_config
+from tests.support.cgroup_folders import CgroupFolder
 
 pytestmark = pytest.mark.shim
 

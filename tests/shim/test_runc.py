@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.shim.bundles import OciBundle, modes
-from tests.shim.cgroup_folders import MOUNT
+from tests.support.cgroup_folders import MOUNT
 from vrampack.agent.limits.cgroups import CgroupTree, find_process_owner
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import HookServer
-from vrampack.agent.limits.measure import MeasuredCard, UsageMeter
-from vrampack.agent.limits.native import NativeByHook
-from vrampack.agent.limits.podlimits import PodLimits
+from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.native.backend import NativeByHook
+from vrampack.agent.limits.pod_limits import PodLimits
+from vrampack.agent.limits.usage_meter import MeasuredCard, UsageMeter
 
 pytestmark = pytest.mark.shim
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.drivers import ScriptedDriver, scripted_gpu
 from tests.shim.bundles import modes
-from tests.shim.cgroup_folders import MOUNT
 from tests.shim.conftest import SOURCES
 from tests.shim.containerd import a_containerd, root_of
 from tests.shim.hostbundles import FROZEN, LAYERED, HostBundleContainer, container_removed
+from tests.support.cgroup_folders import MOUNT
+from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
+from vrampack.agent.host.agent import HostPaths, StandaloneAgent
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.limits.preload.wire import (
@@ -35,7 +36,6 @@ from vrampack.agent.limits.preload.wire import (
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import Gpu, GpuInventory
 from vrampack.agent.settings import AgentConfiguration, AgentListen
-from vrampack.agent.standalone import HostPaths, StandaloneAgent
 
 pytestmark = pytest.mark.shim
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.agent.nvml import stub_folder
-from tests.cli.service import free_ports
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
+from tests.support.extender_process import free_ports
+from tests.support.nvml_stub import stub_folder
 
 pytestmark = pytest.mark.shim
 

@@ -14,10 +14,10 @@ from vrampack.kube.client import Api, Resource
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import PodObject
 from vrampack.simulator.errors import StatusError, expired
-from vrampack.simulator.kinds import KINDS_BY_PLURAL, POD
-from vrampack.simulator.merge import apply_merge_patch
-from vrampack.simulator.paging import ContinueToken
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.pagination import ContinueToken
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD
 
 PAGE = 3
 """Objects per page: a list of ten pods is a list in four pages, with changes between them."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from extender.binding import BOUND_OUTCOME, Binder, BindOutcome
-from extender.ledger import Ledger, RelistBaseline, Reservation
-from extender.sync import Freshness, PodSink
-from policies.engine import Engine
+from extender.scheduling.binding import BOUND_OUTCOME, Binder, BindOutcome
+from extender.state.ledger import Ledger, RelistBaseline, Reservation
+from extender.state.sync import Freshness, PodSink
+from policies.engine.engine import Engine
 from tests.simulation.api import SimulatedApi
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod

@@ -13,22 +13,22 @@ from typing import Any
 
 import msgspec
 
-from extender.ledger import Ledger
+from extender.state.ledger import Ledger
 from tests.auditor import audit
 from tests.auditor import pods as audited
 from tests.auditor.binds import BindAnswer, BindCall, read_binds, wrong_answers
 from tests.auditor.cards import NodeCards, read_node
 from tests.auditor.holdings import find_oversold_cards
 from tests.auditor.terms import Terms, Violation
-from tests.builders import UNIT_MIB
 from tests.simulation.network import encode
 from tests.simulation.objects import LEGACY, allocation_of
 from tests.simulation.process import RESOURCE, SimulatedExtender
 from tests.simulation.world import Bind, SimulationWorld
+from tests.support.builders import UNIT_MIB
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
-from vrampack.simulator.kinds import Object
+from vrampack.simulator.resource_kinds import Object
 
 TERMS = Terms()
 READ = {"resource": RESOURCE, "count_resource": "aliyun.com/gpu-count"}

@@ -18,8 +18,8 @@ from tests.simulation.loop import SimulatedLoop
 from vrampack.kube.client import Resource
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import KINDS_BY_PLURAL
-from vrampack.simulator.store import ObjectStore, StoreChange
+from vrampack.simulator.object_store import ObjectStore, StoreChange
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL
 
 encode = msgspec.json.encode
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tests.e2e.objects import RESOURCE, cards_annotation, published_card
-from vrampack.simulator.kinds import Object
+from tests.support.manifest_builders import RESOURCE, cards_annotation, published_card
+from vrampack.simulator.resource_kinds import Object
 
 MEMORY_MIB = {8: 8500, 15: 16130, 16: 16500}
 NODES: Mapping[str, Sequence[int]] = {"n0": (15,), "n1": (16, 8), "n2": (15, 15)}

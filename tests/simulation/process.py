@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from extender.components import build_components
 from extender.events import ExtenderEventRecorder
-from extender.ledger import Ledger
 from extender.metrics import ExtenderMetrics
-from extender.parts import build_components
 from extender.settings import ExtenderConfiguration
-from extender.sync import DriftCheck, Freshness, ProblemReporter, build_reflectors
-from tests.builders import UNIT_MIB
+from extender.state.ledger import Ledger
+from extender.state.sync import DriftCheck, Freshness, ProblemReporter, build_reflectors
 from tests.simulation.api import Network, SimulatedApi
 from tests.simulation.loop import SimulatedLoop
-from vrampack.simulator.store import ObjectStore
+from tests.support.builders import UNIT_MIB
+from vrampack.simulator.object_store import ObjectStore
 
 RESOURCE = "aliyun.com/gpu-mem"
 

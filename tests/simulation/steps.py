@@ -15,8 +15,8 @@ from tests.simulation.network import NetworkCall, SimulatedStream
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
 from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
-from vrampack.simulator.kinds import NODE, POD, Object
-from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 MOST_PODS = 12
 WAITS = (0.05, 0.3, 1.0, 1.1, 2.0, 3.1)

@@ -75,7 +75,7 @@ def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> Non
 
 def test_a_failing_run_is_made_short(around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred steps those remain without which nothing fails."""
-    monkeypatch.setattr("extender.sync.PodSink.on_deleted", lambda *_: None)
+    monkeypatch.setattr("extender.state.sync.PodSink.on_deleted", lambda *_: None)
     seed = next(seed for seed in range(20) if run_case(a_case(seed), around).failure)
     case = a_case(seed)
     first = run_case(case, around)
@@ -88,7 +88,7 @@ def test_a_failing_run_is_made_short(around: SimulationSettings, monkeypatch: py
 def test_a_report_names_the_seed_the_promise_and_the_steps(
     around: SimulationSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.sync.PodSink.on_deleted", lambda *_: None)
+    monkeypatch.setattr("extender.state.sync.PodSink.on_deleted", lambda *_: None)
     deletion = Step("delete", target="p1", how=1)
     text = report_failure(0, SimulationCase("honest", [*ONE_POD, deletion]), around)
     assert text.startswith("seed 0 (honest): I3: e0 has")

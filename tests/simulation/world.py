@@ -22,14 +22,14 @@ import pytest
 
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.verbs import VerbResponse
+from extender.wire.codec import VerbResponse
 from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
 from tests.simulation.process import SimulatedExtender
 from vrampack.kube import reflector
-from vrampack.simulator.kinds import NODE, POD, Object
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 NAMESPACE = "default"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

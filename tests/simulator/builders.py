@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime
 
-from vrampack.simulator.kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Object, ResourceKind
-from vrampack.simulator.merge import apply_merge_patch
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import DEPLOYMENT, NODE, POD, STATEFUL_SET, Object, ResourceKind
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 

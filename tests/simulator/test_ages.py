@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from vrampack.simulator.ages import format_age
+from vrampack.simulator.human_duration import format_age
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400

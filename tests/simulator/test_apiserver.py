@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from vrampack.simulator import apps
+from vrampack.simulator import workload_strategy
 from vrampack.simulator.apiserver import ApiServer
 
 STALL_SECONDS = 0.1
@@ -285,4 +285,4 @@ def test_a_scale_tells_the_whole_selector() -> None:
     """One that selects by expressions alone does not select everything."""
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["b", "a"]}]}
     item = {"metadata": {"name": "w"}, "spec": {"replicas": 1, "selector": selector}, "status": {}}
-    assert apps.build_scale(item)["status"]["selector"] == "app in (a,b)"
+    assert workload_strategy.build_scale(item)["status"]["selector"] == "app in (a,b)"

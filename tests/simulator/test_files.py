@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.simulator.files import ObjectFileError, read_objects
+from vrampack.simulator.object_files import ObjectFileError, read_objects
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n, creationTimestamp: 2026-01-02T03:04:05Z}\n"
 POD = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {nodeName: n}\n"

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import binaries
+from tests.support.control_plane import binaries
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubelet import SimulatedKubelet
-from vrampack.simulator.workloads import WorkloadController
+from vrampack.simulator.workload_controller import WorkloadController
 
 pytestmark = pytest.mark.e2e
 

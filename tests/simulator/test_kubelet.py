@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from tests.simulator.builders import a_node, a_store, bind_pod, list_pod_names, list_pods, patch_object
-from vrampack.simulator.kinds import POD, Object
 from vrampack.simulator.kubelet import SimulatedKubelet
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.resource_kinds import POD, Object
 
 ADDRESS = [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}]
 

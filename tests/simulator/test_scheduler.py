@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from extender.wire import read_binding_args
-from extender.wire_args import ArgsReader
+from extender.wire.args import ArgsReader
+from extender.wire.codec import read_binding_args
 from tests.fakes.scripted_extender import ScriptedRule
-from tests.simulator.scheduler_player import wait_until_async
-from tests.simulator.scheduler_scenarios import RESOURCE
-from tests.simulator.scheduler_town import SimulatedSchedulerHarness, simulated_scheduler_harness
+from tests.simulator.scheduler_harness import SimulatedSchedulerHarness, simulated_scheduler_harness
+from tests.support.scheduler_recordings.player import wait_until_async
+from tests.support.scheduler_recordings.scenarios import RESOURCE
 
 WIRE = Path(__file__).parents[1] / "wire" / "recorded"
 NO = {"*": "no card"}

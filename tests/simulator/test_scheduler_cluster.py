@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vrampack.simulator.scheduling.cluster import SchedulerCache
+from vrampack.simulator.scheduling.cache import SchedulerCache
 
 GPU = "example.com/gpu"
 

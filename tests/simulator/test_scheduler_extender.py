@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.upstream import FakeUpstream, http_reply
-from vrampack.simulator.scheduling.extender import ExtenderClient, ExtenderError
+from vrampack.simulator.scheduling.extender_client import ExtenderClient, ExtenderError
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 
 POD = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "spec": {}}

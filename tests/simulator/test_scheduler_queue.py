@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vrampack.simulator.scheduling.queue import QueuedPod, SchedulingQueue
+from vrampack.simulator.scheduling.scheduling_queue import QueuedPod, SchedulingQueue
 
 LONG_AGO, NOW = 0.0, 100.0
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.fakes.scripted_extender import ScriptedExtender
-from tests.simulator.scheduler_player import ScenarioPlayer
-from tests.simulator.scheduler_recorded import read_recording_of, recorded_names, without_ports
-from tests.simulator.scheduler_scenarios import CONFIGURATION, SCENARIOS
+from tests.support.scheduler_recordings.player import ScenarioPlayer
+from tests.support.scheduler_recordings.recordings import read_recording_of, recorded_names, without_ports
+from tests.support.scheduler_recordings.scenarios import CONFIGURATION, SCENARIOS
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.simulator.scheduler_scenarios import CONFIGURATION
+from tests.support.scheduler_recordings.scenarios import CONFIGURATION
 from vrampack.simulator.scheduler import SchedulerSettings
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

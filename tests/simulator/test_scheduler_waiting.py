@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fakes.scripted_extender import ScriptedRule
-from tests.simulator.scheduler_player import wait_until_async
-from tests.simulator.scheduler_town import SimulatedSchedulerHarness, simulated_scheduler_harness
+from tests.simulator.scheduler_harness import SimulatedSchedulerHarness, simulated_scheduler_harness
+from tests.support.scheduler_recordings.player import wait_until_async
 
 NO = {"*": "no card"}
 PARKED = 300.0

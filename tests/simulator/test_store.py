@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrampack.simulator import store as store_module
+from vrampack.simulator import object_store as store_module
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import NODE, POD, Object, ResourceKind
-from vrampack.simulator.merge import apply_merge_patch
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import NODE, POD, Object, ResourceKind
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from aiohttp import web
 
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.columns import COLUMNS_BY_PLURAL
 from vrampack.simulator.discovery import build_api_resource_list
-from vrampack.simulator.kinds import KINDS_BY_PLURAL
+from vrampack.simulator.endpoints import list_endpoints
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL
 from vrampack.simulator.routes import build_application
-from vrampack.simulator.surface import list_endpoints
-from vrampack.simulator.watches import WatchStreams
+from vrampack.simulator.table_columns import COLUMNS_BY_PLURAL
+from vrampack.simulator.watch_streams import WatchStreams
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "embedded-cluster.md"
 ROW = re.compile(r"^\| `(?P<path>/[^`]*)` \| (?P<methods>[A-Z, ]+) \|", re.MULTILINE)

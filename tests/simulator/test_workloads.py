@@ -19,10 +19,10 @@ from tests.simulator.builders import (
     patch_object,
 )
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOAD_KINDS, Object
 from vrampack.simulator.kubelet import SimulatedKubelet
-from vrampack.simulator.store import ObjectStore
-from vrampack.simulator.workloads import WorkloadController
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.resource_kinds import DEPLOYMENT, EVENT, POD, STATEFUL_SET, WORKLOAD_KINDS, Object
+from vrampack.simulator.workload_controller import WorkloadController
 
 STEPS = 100
 """More than any case takes: what has not settled by then never will."""

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tests.support.in_memory_extender import InMemoryExtender
+from tests.support.random_clusters import RandomCluster, random_cluster
 from tests.wire import oracle
-from tests.wire.clusters import RandomCluster, random_cluster
-from tests.wire.service import InMemoryExtender
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from extender import victims as victims_of_a_node
+from extender.preemption import victims as victims_of_a_node
 from tests.fakes.api import Object
+from tests.support.in_memory_extender import InMemoryExtender
+from tests.support.random_clusters import RandomCluster, random_cluster
 from tests.wire import oracle
-from tests.wire.clusters import RandomCluster, random_cluster
 from tests.wire.oracle_annotations import has_record
 from tests.wire.oracle_asks import oracle_request
-from tests.wire.service import InMemoryExtender
 
 PRIORITY = 5
 

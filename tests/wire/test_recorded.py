@@ -8,8 +8,9 @@ import json
 import pytest
 
 from tests.fakes.api import Object
-from tests.wire import oracle, recordings
-from tests.wire.service import InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import InMemoryExtender
+from tests.wire import oracle
 
 LABELLED = {name: index for index, name in enumerate(["filler-0", "binpack-1", "filler-1"])}
 SUBSETS = [frozenset(names) for length in range(4) for names in itertools.combinations(LABELLED, length)]
@@ -17,16 +18,16 @@ SUBSETS = [frozenset(names) for length in range(4) for names in itertools.combin
 
 
 def some_pods(subset: frozenset[str]) -> list[Object]:
-    return [pod for pod in recordings.recorded_pods() if pod["metadata"]["name"] in subset]
+    return [pod for pod in recorded_requests.recorded_pods() if pod["metadata"]["name"] in subset]
 
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
-@pytest.mark.parametrize("name", recordings.recording_names("filter", with_node_names=True))
+@pytest.mark.parametrize("name", recorded_requests.recording_names("filter", with_node_names=True))
 async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
-    body = json.loads(recordings.read_recording(name))
-    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(subset))
-    want = oracle.oracle_filter(recordings.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
-    reply = await extender.post_verb("filter", recordings.read_recording(name))
+    body = json.loads(recorded_requests.read_recording(name))
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), some_pods(subset))
+    want = oracle.oracle_filter(recorded_requests.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
+    reply = await extender.post_verb("filter", recorded_requests.read_recording(name))
     assert reply.status == 200
     assert reply.headers["content-type"] == "application/json"
     assert reply.json() == {
@@ -39,21 +40,21 @@ async def test_filter_is_answered_as_the_oracle_says(name: str, subset: frozense
 
 
 @pytest.mark.parametrize("subset", SUBSETS, ids=lambda subset: "+".join(sorted(subset)) or "no pods")
-@pytest.mark.parametrize("name", recordings.recording_names("prioritize", with_node_names=True))
+@pytest.mark.parametrize("name", recorded_requests.recording_names("prioritize", with_node_names=True))
 async def test_prioritize_is_answered_as_the_oracle_says(name: str, subset: frozenset[str]) -> None:
-    body = json.loads(recordings.read_recording(name))
-    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(subset))
-    want = oracle.oracle_scores(recordings.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
-    reply = await extender.post_verb("prioritize", recordings.read_recording(name))
+    body = json.loads(recorded_requests.read_recording(name))
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), some_pods(subset))
+    want = oracle.oracle_scores(recorded_requests.recorded_nodes(), some_pods(subset), body["Pod"], body["NodeNames"])
+    reply = await extender.post_verb("prioritize", recorded_requests.read_recording(name))
     assert reply.status == 200
     assert reply.json() == [{"Host": host, "Score": score} for host, score in want.items()]
 
 
 def test_the_recorded_cluster_is_full() -> None:
     """11 + 4 and 15 of 15 units: the oracle itself, by hand."""
-    asking = recordings.recorded_pod("filter.ncc-true.scheduler-1.36.3.json")
+    asking = recorded_requests.recorded_pod("filter.ncc-true.scheduler-1.36.3.json")
     verdicts = oracle.oracle_filter(
-        recordings.recorded_nodes(), recordings.recorded_pods(), asking, ["gpu-node-1", "gpu-node-0"]
+        recorded_requests.recorded_nodes(), recorded_requests.recorded_pods(), asking, ["gpu-node-1", "gpu-node-0"]
     )
     assert verdicts.passed == []
     assert list(verdicts.later.items()) == [
@@ -61,27 +62,27 @@ def test_the_recorded_cluster_is_full() -> None:
         ("gpu-node-0", "no card with enough free memory"),
     ]
     assert oracle.oracle_scores(
-        recordings.recorded_nodes(), some_pods(frozenset({"filler-0"})), asking, ["gpu-node-1", "gpu-node-0"]
+        recorded_requests.recorded_nodes(), some_pods(frozenset({"filler-0"})), asking, ["gpu-node-1", "gpu-node-0"]
     ) == {
         "gpu-node-1": 5,  # 15 free
         "gpu-node-0": 10,  # 15-11 = 4 free: tighter
     }
 
 
-@pytest.mark.parametrize("name", recordings.recording_names("filter", with_node_names=False))
+@pytest.mark.parametrize("name", recorded_requests.recording_names("filter", with_node_names=False))
 async def test_filter_with_whole_nodes_is_told_what_to_set(name: str) -> None:
-    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
-    reply = await extender.post_verb("filter", recordings.read_recording(name))
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
+    reply = await extender.post_verb("filter", recorded_requests.read_recording(name))
     answer = reply.json()
     assert reply.status == 200
     assert "nodeCacheCapable: true" in answer["Error"]
     assert (answer["NodeNames"], answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ([], {}, {})
 
 
-@pytest.mark.parametrize("name", recordings.recording_names("prioritize", with_node_names=False))
+@pytest.mark.parametrize("name", recorded_requests.recording_names("prioritize", with_node_names=False))
 async def test_prioritize_with_whole_nodes_is_a_bad_request(name: str) -> None:
-    reply = await InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods()).post_verb(
-        "prioritize", recordings.read_recording(name)
+    reply = await InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods()).post_verb(
+        "prioritize", recorded_requests.read_recording(name)
     )
     assert reply.status == 400
     assert "nodeCacheCapable: true" in reply.json()["error"]
@@ -92,21 +93,24 @@ async def test_prioritize_with_whole_nodes_is_a_bad_request(name: str) -> None:
     [
         name
         for verb in ("filter", "prioritize")
-        for name in recordings.recording_names(verb)
+        for name in recorded_requests.recording_names(verb)
         if "_ignoredByScheduler" in name
     ],
 )
 async def test_recorded_headers_change_nothing(name: str) -> None:
     verb = name.partition(".")[0]
-    extender = InMemoryExtender(recordings.recorded_nodes(), recordings.recorded_pods())
-    plain = await extender.post_verb(verb, recordings.read_recording(name), headers=())
-    assert await extender.post_verb(verb, recordings.read_recording(name), recordings.read_headers(name)) == plain
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
+    plain = await extender.post_verb(verb, recorded_requests.read_recording(name), headers=())
+    assert (
+        await extender.post_verb(verb, recorded_requests.read_recording(name), recorded_requests.read_headers(name))
+        == plain
+    )
 
 
 async def test_filter_and_prioritize_change_nothing() -> None:
-    extender = InMemoryExtender(recordings.recorded_nodes(), some_pods(frozenset({"filler-0"})))
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), some_pods(frozenset({"filler-0"})))
     before = extender.state()
-    for name in [*recordings.recording_names("filter"), *recordings.recording_names("prioritize")]:
-        await extender.post_verb(name.partition(".")[0], recordings.read_recording(name))
+    for name in [*recorded_requests.recording_names("filter"), *recorded_requests.recording_names("prioritize")]:
+        await extender.post_verb(name.partition(".")[0], recorded_requests.read_recording(name))
     assert extender.state() == before
     assert extender.memory.gets == []

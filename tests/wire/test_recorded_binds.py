@@ -11,18 +11,19 @@ from kubernetes.aio.client import Configuration
 
 from extender.metrics import ExtenderMetrics
 from tests.fakes.api import Object
-from tests.wire import oracle, recordings
-from tests.wire.service import InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import InMemoryExtender
+from tests.wire import oracle
 from vrampack.kube.client import Api
 from vrampack.simulator.apiserver import ApiServer
 
-BINDS = recordings.recording_names("bind")
+BINDS = recorded_requests.recording_names("bind")
 
 
 def pending_pod(bind: str) -> Object:
     """The pod that a recorded bind names, as the filter call before it showed it: not bound."""
-    uid = json.loads(recordings.read_recording(bind))["PodUID"]
-    pods = [recordings.recorded_pod(name) for name in recordings.recording_names("filter")]
+    uid = json.loads(recorded_requests.read_recording(bind))["PodUID"]
+    pods = [recorded_requests.recorded_pod(name) for name in recorded_requests.recording_names("filter")]
     return next(pod for pod in pods if pod["metadata"]["uid"] == uid)
 
 
@@ -30,13 +31,13 @@ def pending_pod(bind: str) -> Object:
 async def running(pods: Sequence[Object]) -> AsyncIterator[tuple[InMemoryExtender, ApiServer]]:
     """An extender over the recorded nodes and these pods, with a real API server behind it."""
     async with ApiServer() as server:
-        for node in recordings.recorded_nodes():
+        for node in recorded_requests.recorded_nodes():
             server.restore({"kind": "Node", **node})
         for pod in pods:
             server.restore({"kind": "Pod", **pod})
         api = Api(Configuration(host=server.url), observe=ExtenderMetrics("test").observe_call)
         try:
-            yield InMemoryExtender(recordings.recorded_nodes(), pods, api=api), server
+            yield InMemoryExtender(recorded_requests.recorded_nodes(), pods, api=api), server
         finally:
             await api.close()
 
@@ -45,10 +46,12 @@ async def running(pods: Sequence[Object]) -> AsyncIterator[tuple[InMemoryExtende
 async def test_bind_takes_the_last_four_units(name: str) -> None:
     """11 of 15 are held by a pod without a record: the oracle says that 4 fit, and they are written down."""
     pod = pending_pod(name)
-    pods = [each for each in recordings.recorded_pods() if each["metadata"]["name"] != "binpack-1"]
-    assert oracle.oracle_filter(recordings.recorded_nodes(), pods, pod, ["gpu-node-0"]).passed == ["gpu-node-0"]
+    pods = [each for each in recorded_requests.recorded_pods() if each["metadata"]["name"] != "binpack-1"]
+    assert oracle.oracle_filter(recorded_requests.recorded_nodes(), pods, pod, ["gpu-node-0"]).passed == ["gpu-node-0"]
     async with running([*pods, pod]) as (extender, server):
-        reply = await extender.post_verb("bind", recordings.read_recording(name), recordings.read_headers(name))
+        reply = await extender.post_verb(
+            "bind", recorded_requests.read_recording(name), recorded_requests.read_headers(name)
+        )
         seen = server.get("pods", "binpack-1")
     assert (reply.status, reply.json()) == (200, {"Error": ""})
     assert seen["spec"]["nodeName"] == "gpu-node-0"
@@ -68,20 +71,22 @@ async def test_bind_takes_the_last_four_units(name: str) -> None:
     assert int(gpushare.pop("ASSUME_TIME")) > 0
     assert gpushare == {"IDX": "0", "POD": "4", "DEV": "15", "ASSIGNED": "false"}
     rebuilt = {**seen, "metadata": {**seen["metadata"]}}
-    assert [card.used for card in oracle.loaded_cards(recordings.recorded_nodes()[1], [*pods, rebuilt])] == [15]
+    assert [card.used for card in oracle.loaded_cards(recorded_requests.recorded_nodes()[1], [*pods, rebuilt])] == [15]
 
 
 @pytest.mark.parametrize("name", BINDS)
 async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
     """Two more pods on the node since filter: nothing is sent, and the text is the one filter would give."""
     pod = pending_pod(name)
-    late = next(each for each in recordings.recorded_pods() if each["metadata"]["name"] == "binpack-1")
+    late = next(each for each in recorded_requests.recorded_pods() if each["metadata"]["name"] == "binpack-1")
     late["metadata"] = {**late["metadata"], "name": "late", "uid": "late"}
-    pods = [each for each in recordings.recorded_pods() if each["metadata"]["name"] == "filler-0"]
-    want = oracle.oracle_filter(recordings.recorded_nodes(), [*pods, late], pod, ["gpu-node-0"]).later["gpu-node-0"]
+    pods = [each for each in recorded_requests.recorded_pods() if each["metadata"]["name"] == "filler-0"]
+    want = oracle.oracle_filter(recorded_requests.recorded_nodes(), [*pods, late], pod, ["gpu-node-0"]).later[
+        "gpu-node-0"
+    ]
     async with running([*pods, late, pod]) as (extender, server):
         before = server.resource_version
-        reply = await extender.post_verb("bind", recordings.read_recording(name))
+        reply = await extender.post_verb("bind", recorded_requests.read_recording(name))
         assert server.resource_version == before
         assert extender.ledger.list_reservations() == []
     assert reply.status == 200
@@ -91,13 +96,13 @@ async def test_bind_is_refused_where_the_card_filled_up(name: str) -> None:
 @pytest.mark.parametrize("name", BINDS)
 async def test_bind_on_the_cluster_as_recorded_is_a_no(name: str) -> None:
     """There, the pod of that name is bound already, without our record, or has another uid by now."""
-    async with running(recordings.recorded_pods()) as (extender, server):
+    async with running(recorded_requests.recorded_pods()) as (extender, server):
         before, state = server.resource_version, extender.state()
-        reply = await extender.post_verb("bind", recordings.read_recording(name))
+        reply = await extender.post_verb("bind", recorded_requests.read_recording(name))
         assert server.resource_version == before
         assert extender.state() == state
-    known = {pod["metadata"]["uid"] for pod in recordings.recorded_pods()}
-    bound = json.loads(recordings.read_recording(name))["PodUID"] in known
+    known = {pod["metadata"]["uid"] for pod in recorded_requests.recorded_pods()}
+    bound = json.loads(recorded_requests.read_recording(name))["PodUID"] in known
     assert reply.status == 200
     assert ("already bound" if bound else "uid") in reply.json()["Error"]
 
@@ -105,11 +110,11 @@ async def test_bind_on_the_cluster_as_recorded_is_a_no(name: str) -> None:
 async def test_a_repeated_bind_is_the_same_yes() -> None:
     """The answer to the first was lost: the pod is bound by us to this node, and that is what was asked for."""
     name = BINDS[0]
-    filler = [each for each in recordings.recorded_pods() if each["metadata"]["name"] == "filler-0"]
+    filler = [each for each in recorded_requests.recorded_pods() if each["metadata"]["name"] == "filler-0"]
     async with running([*filler, pending_pod(name)]) as (extender, server):
-        first = await extender.post_verb("bind", recordings.read_recording(name))
+        first = await extender.post_verb("bind", recorded_requests.read_recording(name))
         version = server.resource_version
         # The watch is slow: the ledger still shows a reservation.
-        second = await extender.post_verb("bind", recordings.read_recording(name))
+        second = await extender.post_verb("bind", recorded_requests.read_recording(name))
         assert server.resource_version == version
     assert (first.json(), second.json()) == ({"Error": ""}, {"Error": ""})

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.api import Object
-from tests.wire import recordings
-from tests.wire.service import InMemoryExtender
+from tests.support import recorded_requests
+from tests.support.in_memory_extender import InMemoryExtender
 
 META = "preempt.ncc-true_ignoredByScheduler-false.json"
 FULL = "preempt.ncc-false_ignoredByScheduler-false.json"
@@ -18,7 +18,7 @@ NOMINATED = "filter.after-preemption-nominated.ncc-true.json"
 
 def proposed(name: str) -> dict[str, list[str]]:
     """Uids by node."""
-    body = json.loads(recordings.read_recording(name))
+    body = json.loads(recorded_requests.read_recording(name))
     if body["NodeNameToMetaVictims"] is not None:
         return {node: [pod["UID"] for pod in each["Pods"]] for node, each in body["NodeNameToMetaVictims"].items()}
     victims = body["NodeNameToVictims"].items()
@@ -35,7 +35,7 @@ def answered(reply: Any) -> dict[str, list[str]]:  # noqa: ANN401 - the answer a
 
 def pods_of(name: str) -> list[Object]:
     """The pods of that time under the uids that this recording names: each was made on a cluster of its own."""
-    pods = recordings.recorded_pods()
+    pods = recorded_requests.recorded_pods()
     uids = [uid for on_node in proposed(name).values() for uid in on_node]
     for pod, uid in zip(pods, uids, strict=True):
         pod["metadata"]["uid"] = uid
@@ -44,9 +44,11 @@ def pods_of(name: str) -> list[Object]:
 
 @pytest.mark.parametrize("name", [META, FULL])
 async def test_victims_that_free_a_card_come_back_as_uids(name: str) -> None:
-    extender = InMemoryExtender(recordings.recorded_nodes(), pods_of(name))
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), pods_of(name))
     before = extender.state()
-    reply = await extender.post_verb("preempt", recordings.read_recording(name), recordings.read_headers(name))
+    reply = await extender.post_verb(
+        "preempt", recorded_requests.read_recording(name), recorded_requests.read_headers(name)
+    )
     assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
     assert answered(reply.json()) == proposed(name)
     assert extender.state() == before
@@ -55,10 +57,10 @@ async def test_victims_that_free_a_card_come_back_as_uids(name: str) -> None:
 @pytest.mark.parametrize("name", [META, FULL])
 async def test_a_proposal_that_does_not_suffice_is_completed_by_what_the_ledger_knows(name: str) -> None:
     """12 of 15 are asked: of 11 + 4 on gpu-node-0 both must go, whichever one is proposed."""
-    body = json.loads(recordings.read_recording(name))
+    body = json.loads(recorded_requests.read_recording(name))
     for victims in (body["NodeNameToMetaVictims"] or body["NodeNameToVictims"]).values():
         del victims["Pods"][1:]
-    reply = await InMemoryExtender(recordings.recorded_nodes(), pods_of(name)).post_verb(
+    reply = await InMemoryExtender(recorded_requests.recorded_nodes(), pods_of(name)).post_verb(
         "preempt", json.dumps(body).encode()
     )
     assert answered(reply.json()) == proposed(name)
@@ -66,12 +68,12 @@ async def test_a_proposal_that_does_not_suffice_is_completed_by_what_the_ledger_
 
 async def test_after_preemption_the_nominated_node_is_answered_yes_or_no() -> None:
     """Filter names that node alone: no while the victim of 15 units is there, also when it is leaving, and then yes."""
-    victim = next(pod for pod in recordings.recorded_pods() if pod["spec"]["nodeName"] == "gpu-node-1")
+    victim = next(pod for pod in recorded_requests.recorded_pods() if pod["spec"]["nodeName"] == "gpu-node-1")
     leaving = {**victim, "metadata": {**victim["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     for pods, passed in (([victim], []), ([leaving], []), ([], ["gpu-node-1"])):
         reply = (
-            await InMemoryExtender(recordings.recorded_nodes(), pods).post_verb(
-                "filter", recordings.read_recording(NOMINATED)
+            await InMemoryExtender(recorded_requests.recorded_nodes(), pods).post_verb(
+                "filter", recorded_requests.read_recording(NOMINATED)
             )
         ).json()
         assert (reply["NodeNames"], reply["FailedAndUnresolvableNodes"]) == (passed, {})

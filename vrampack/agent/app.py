@@ -19,34 +19,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vrampack.agent.board import Advertisement
-from vrampack.agent.devices import find_list_problem
-from vrampack.agent.discovery import CardChange, Discovery, build_discovery_settings
-from vrampack.agent.enforcement import Enforcement, NodePaths
-from vrampack.agent.errors import KubeletError
+from vrampack.agent.admission.fence import ContainerStart, Fence
+from vrampack.agent.admission.ids_mode import CorrectedStart, build_ids_env, correct_by_ids
+from vrampack.agent.admission.prestart import PreStart
+from vrampack.agent.admission.rejected_pods import RejectedPods
+from vrampack.agent.cluster.observed_pods import needs_observation, observe_pods
+from vrampack.agent.cluster.own_node import OwnNode
+from vrampack.agent.cluster.pod_cache import PodCache
+from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
+from vrampack.agent.device_plugin.device_plugin import NO_CARD_ENV, DevicePlugin
+from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
+from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.fence import ContainerStart, Fence
+from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
+from vrampack.agent.kubelet.device_ids import find_list_problem
+from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesClient
+from vrampack.agent.limits.enforcement import Enforcement, NodePaths
 from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.node import OwnNode
 from vrampack.agent.nvml.driver import GpuDriver, Xid
-from vrampack.agent.observed import needs_observation, observe_pods
-from vrampack.agent.overuse import OveruseReporter
-from vrampack.agent.pages import serve_status
-from vrampack.agent.plugin import NO_CARD_ENV, DevicePlugin
-from vrampack.agent.podresources import DeviceAllocation, PodResourcesClient
-from vrampack.agent.pods import PodCache
-from vrampack.agent.refusals import RejectedPods
-from vrampack.agent.registration import KubeletRegistration
-from vrampack.agent.rivals import ConflictingPlugins
 from vrampack.agent.settings import AgentConfiguration
-from vrampack.agent.settling import CorrectedStart, build_ids_env, correct_by_ids
-from vrampack.agent.shim import build_limits_status
-from vrampack.agent.showing import UsageCollector
-from vrampack.agent.shown import LimitsStatus
-from vrampack.agent.starts import PreStart
-from vrampack.agent.steering import PreferredAllocation
-from vrampack.cards import keys
+from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.schema import LimitsStatus
+from vrampack.agent.status.status import build_limits_status
+from vrampack.agent.status.usage_collector import UsageCollector
+from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts, DeviceNaming
 from vrampack.cards.node_annotations import write_cards, write_observed
 from vrampack.cards.records import Record
@@ -263,7 +263,7 @@ class Agent:
         except OSError as error:
             problem = f"enforcement: {error}"
         self._advertisement.block("enforcement", problem)
-        self._own_node.set_desired({("labels", keys.ENFORCEMENT): self._enforcement.mode or None})
+        self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
         return is_over
 
     def _set_limits_problem(self, problem: str) -> None:
@@ -305,7 +305,7 @@ class Agent:
                 injection=self._settings.injection,
                 devices=self._device_naming,
             )
-            self._own_node.set_desired({("annotations", keys.NODE_CARDS): text})
+            self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
 
     async def _publish_observed_pods(self) -> None:
         """Where pods without a readable record are, for the extender."""
@@ -320,7 +320,7 @@ class Agent:
                 await self._count_unfenced_starts()  # what started before the registration may be seen after it
             cards = self._cards()
             pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
-            if not pods and self._own_node.get_current("annotations", keys.NODE_OBSERVED) is None:
+            if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
                 continue
             try:
                 found = observe_pods(pods, await self._pod_resources.list_allocations() if pods else (), cards)
@@ -328,7 +328,9 @@ class Agent:
                 log.warning("pods not observed error=%s", error)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            self._own_node.set_desired({("annotations", keys.NODE_OBSERVED): write_observed(found) if found else None})
+            self._own_node.set_desired(
+                {("annotations", well_known.NODE_OBSERVED): write_observed(found) if found else None}
+            )
 
     def _build_env(self, ids: Iterable[str]) -> Mapping[str, str]:
         """What `Allocate` tells a container."""
@@ -385,7 +387,7 @@ class Agent:
         return uuid in recorded or self._fence.count_held_units()[uuid] > 0
 
     def _has_no_published_cards(self) -> bool:
-        return self._own_node.get_current("annotations", keys.NODE_CARDS) is None
+        return self._own_node.get_current("annotations", well_known.NODE_CARDS) is None
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._advertisement.current.cards

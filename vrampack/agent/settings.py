@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, MAX_UNITS
 from vrampack.config.addresses import OptionalListenAddress, ResourceName
 from vrampack.config.strict import StrictModel, load_configuration
@@ -22,7 +22,7 @@ CardUnits = Annotated[int, Field(ge=1, le=MAX_UNITS)]
 class AgentResources(StrictModel):
     """What the cluster calls the memory of cards."""
 
-    memory: ResourceName = keys.MEMORY_RESOURCE
+    memory: ResourceName = well_known.MEMORY_RESOURCE
     """The resource that is registered with kubelet; the extender's `resources.memory`."""
 
 

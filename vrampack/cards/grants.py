@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.records import RecordError, load_json, read_int
 from vrampack.cards.request import PodRequest
 from vrampack.cards.units import MAX_UNITS
@@ -33,10 +33,15 @@ def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
     shares = _shares(annotations, container)
     grant = Grant({uuid: units for uuid, units, _ in shares}, {uuid: mib for uuid, _, mib in shares if mib is not None})
     if len(grant.units) != len(shares):
-        raise RecordError(f"{keys.ALLOCATION}: containers.{container} names a card twice")
-    _expect(annotations, keys.VISIBLE_DEVICES_PREFIX + container, ",".join(grant.units), strip=f"{keys.CDI_KIND}=")
+        raise RecordError(f"{well_known.ALLOCATION}: containers.{container} names a card twice")
+    _expect(
+        annotations,
+        well_known.VISIBLE_DEVICES_PREFIX + container,
+        ",".join(grant.units),
+        strip=f"{well_known.CDI_KIND}=",
+    )
     if grant.limits_mib:
-        _expect(annotations, keys.LIMIT_MIB_PREFIX + container, str(min(grant.limits_mib.values())))
+        _expect(annotations, well_known.LIMIT_MIB_PREFIX + container, str(min(grant.limits_mib.values())))
     return grant
 
 
@@ -58,15 +63,15 @@ def read_pod_limits(annotations: Mapping[str, str], pod_request: PodRequest) -> 
 
 
 def _shares(annotations: Mapping[str, str], container: str) -> list[tuple[str, int, int | None]]:
-    text = annotations.get(keys.ALLOCATION)
+    text = annotations.get(well_known.ALLOCATION)
     if text is None:
-        raise RecordError(f"{keys.ALLOCATION} is missing")
+        raise RecordError(f"{well_known.ALLOCATION} is missing")
     value = load_json(text)
     containers = value.get("containers") if isinstance(value, dict) else None
     shares = containers.get(container) if isinstance(containers, dict) else None
     if not isinstance(shares, list) or not shares:
-        raise RecordError(f"{keys.ALLOCATION}: containers.{container} is missing")
-    return [_share(share, f"{keys.ALLOCATION}: containers.{container}[{at}]") for at, share in enumerate(shares)]
+        raise RecordError(f"{well_known.ALLOCATION}: containers.{container} is missing")
+    return [_share(share, f"{well_known.ALLOCATION}: containers.{container}[{at}]") for at, share in enumerate(shares)]
 
 
 def _share(value: object, path: str) -> tuple[str, int, int | None]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts, DeviceNaming, InjectionMode, NodeFacts, Share
 from vrampack.cards.records import MAX_INDEX, RecordError, load_json, read_int, read_shares
 from vrampack.cards.units import MAX_UNITS, parse_units
@@ -36,24 +36,26 @@ def read_node(  # noqa: PLR0913 - the six things a Node object says to us
     *,
     unit_mib: int,
     address: str = "",
-    resource: str = keys.MEMORY_RESOURCE,
-    count_resource: str = keys.COUNT_RESOURCE,
+    resource: str = well_known.MEMORY_RESOURCE,
+    count_resource: str = well_known.COUNT_RESOURCE,
 ) -> NodeReading:
     """The node's facts from its annotations, or from `allocatable` where it has none of ours."""
-    text = annotations.get(keys.NODE_CARDS)
+    text = annotations.get(well_known.NODE_CARDS)
     if text is None:
         facts = _legacy_node(name, allocatable, resource, count_resource, unit_mib)
     else:
         try:
             facts = _read_cards(name, text)
         except RecordError as error:
-            facts = NodeFacts(name, problem=f'annotation "{keys.NODE_CARDS}": {error}')
+            facts = NodeFacts(name, problem=f'annotation "{well_known.NODE_CARDS}": {error}')
     problems: tuple[str, ...] = (facts.problem,) if facts.problem else ()
     observed: Mapping[str, tuple[Share, ...]] | None = None
-    if keys.NODE_OBSERVED in annotations:
-        observed, unread = _read_observed(annotations[keys.NODE_OBSERVED])
-        problems += tuple(f'annotation "{keys.NODE_OBSERVED}": {problem}' for problem in unread)
-    cordoned = frozenset(part.strip() for part in annotations.get(keys.CORDONED_CARDS, "").split(",") if part.strip())
+    if well_known.NODE_OBSERVED in annotations:
+        observed, unread = _read_observed(annotations[well_known.NODE_OBSERVED])
+        problems += tuple(f'annotation "{well_known.NODE_OBSERVED}": {problem}' for problem in unread)
+    cordoned = frozenset(
+        part.strip() for part in annotations.get(well_known.CORDONED_CARDS, "").split(",") if part.strip()
+    )
     return NodeReading(replace(facts, cordoned=cordoned, observed=observed, address=address), problems)
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.node import Node, Share
 from vrampack.cards.request import PodRequest
@@ -52,14 +52,14 @@ class RecordError(ValueError):
 
 def write_record(allocation: Allocation, pod_request: PodRequest, node: Node, *, now_ns: int) -> dict[str, str]:
     """Every annotation of the Binding that puts the pod on `node` with this allocation."""
-    record = {keys.ALLOCATION: _allocation_json(allocation)}
+    record = {well_known.ALLOCATION: _allocation_json(allocation)}
     for name, shares in allocation.containers:
-        record[keys.VISIBLE_DEVICES_PREFIX + name] = ",".join(
+        record[well_known.VISIBLE_DEVICES_PREFIX + name] = ",".join(
             _device(share.uuid, share.index, node) for share in shares
         )
         limits = [share.mib for share in shares if share.mib is not None]
         if limits:
-            record[keys.LIMIT_MIB_PREFIX + name] = str(min(limits))
+            record[well_known.LIMIT_MIB_PREFIX + name] = str(min(limits))
     return record | _gpushare_record(allocation, pod_request, node, now_ns)
 
 
@@ -174,22 +174,22 @@ def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: PodReq
 
 
 def _read_gpushare_v1(text: str, annotations: Mapping[str, str], pod_request: PodRequest | None) -> tuple[Share, ...]:
-    index = _card_index(text, keys.GPUSHARE_IDX)
-    size = annotations.get(keys.GPUSHARE_POD)
+    index = _card_index(text, well_known.GPUSHARE_IDX)
+    size = annotations.get(well_known.GPUSHARE_POD)
     if size is None:
         if pod_request is None or not pod_request.card_request.units:
-            raise RecordError(f"{keys.GPUSHARE_POD} is missing and the pod asks nothing")
+            raise RecordError(f"{well_known.GPUSHARE_POD} is missing and the pod asks nothing")
         return (Share(pod_request.card_request.units * pod_request.card_request.count, index=index),)
     if not (size.isascii() and size.isdecimal() and len(size) <= len(str(MAX_UNITS))):
-        raise RecordError(f"{keys.GPUSHARE_POD}: {size[:60]!r} is not a number of units")
-    return (Share(read_int(int(size), keys.GPUSHARE_POD, low=1, high=MAX_UNITS), index=index),)
+        raise RecordError(f"{well_known.GPUSHARE_POD}: {size[:60]!r} is not a number of units")
+    return (Share(read_int(int(size), well_known.GPUSHARE_POD, low=1, high=MAX_UNITS), index=index),)
 
 
 _RECORD_READERS = {
-    keys.ALLOCATION: ("vrampack", _read_ours),
-    keys.GPUSHARE_V3_MEMORY: ("gpushare-v3", _read_gpushare_json),
-    keys.GPUSHARE_ALLOCATION: ("gpushare-v2", _read_gpushare_json),
-    keys.GPUSHARE_IDX: ("gpushare-v1", _read_gpushare_v1),
+    well_known.ALLOCATION: ("vrampack", _read_ours),
+    well_known.GPUSHARE_V3_MEMORY: ("gpushare-v3", _read_gpushare_json),
+    well_known.GPUSHARE_ALLOCATION: ("gpushare-v2", _read_gpushare_json),
+    well_known.GPUSHARE_IDX: ("gpushare-v1", _read_gpushare_v1),
 }
 
 
@@ -216,14 +216,14 @@ def _allocation_json(allocation: Allocation) -> str:
 def _gpushare_record(allocation: Allocation, pod_request: PodRequest, node: Node, now_ns: int) -> dict[str, str]:
     lowest = next(card for card in node.cards if card.index == allocation.cards[0].index)
     record = {
-        keys.GPUSHARE_ALLOCATION: _dump(_gpushare_shares(allocation, pod_request)),
-        keys.GPUSHARE_POD: str(sum(card.units for card in allocation.cards)),
-        keys.GPUSHARE_DEV: str(lowest.units),
-        keys.GPUSHARE_ASSIGNED: "false" if node.legacy else "true",
-        keys.GPUSHARE_ASSUME_TIME: str(now_ns),
+        well_known.GPUSHARE_ALLOCATION: _dump(_gpushare_shares(allocation, pod_request)),
+        well_known.GPUSHARE_POD: str(sum(card.units for card in allocation.cards)),
+        well_known.GPUSHARE_DEV: str(lowest.units),
+        well_known.GPUSHARE_ASSIGNED: "false" if node.legacy else "true",
+        well_known.GPUSHARE_ASSUME_TIME: str(now_ns),
     }
     if len(allocation.cards) == 1:
-        record[keys.GPUSHARE_IDX] = str(lowest.index)
+        record[well_known.GPUSHARE_IDX] = str(lowest.index)
     return record
 
 
@@ -247,7 +247,7 @@ def _gpushare_shares(allocation: Allocation, pod_request: PodRequest) -> dict[st
 def _device(uuid: str | None, index: int, node: Node) -> str:
     if uuid is None:
         return str(index)
-    return f"{keys.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
+    return f"{well_known.CDI_KIND}={uuid}" if node.devices == "cdi" else uuid
 
 
 def _with_disagreement(record: Record, text: str) -> Record:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
@@ -75,7 +75,7 @@ def read_pod_request(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
     *,
-    resource: str = keys.MEMORY_RESOURCE,
+    resource: str = well_known.MEMORY_RESOURCE,
 ) -> PodRequest | None:
     """What the pod asks, or None when it asks nothing of ours (`gpu-mem: 0` is nothing).
 
@@ -90,13 +90,13 @@ def read_pod_request(
         units=sum_container_units(asks) // count,
         count=count,
         whole=whole,
-        models=_read_wishes(annotations, keys.CARD_MODEL),
-        uuids=_read_wishes(annotations, keys.CARD_UUID),
+        models=_read_wishes(annotations, well_known.CARD_MODEL),
+        uuids=_read_wishes(annotations, well_known.CARD_UUID),
         problem=problem or count_problem or whole_problem,
     )
     asking = {(ask.kind, ask.index) for ask in asks}
     references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in asking)
-    return PodRequest(request, tuple(asks), annotations.get(keys.POLICY) or None, references)
+    return PodRequest(request, tuple(asks), annotations.get(well_known.POLICY) or None, references)
 
 
 def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
@@ -139,10 +139,10 @@ def _read_container_requests(containers: Sequence[ContainerSpec], resource: str)
 
 def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRequest]) -> tuple[int, str]:
     """The number of cards and what is wrong with it. A count that cannot be used counts as one card."""
-    text = labels.get(keys.COUNT_LABEL)
+    text = labels.get(well_known.COUNT_LABEL)
     if text is None:
         return 1, ""
-    field = f'metadata.labels["{keys.COUNT_LABEL}"]'
+    field = f'metadata.labels["{well_known.COUNT_LABEL}"]'
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) > 0):  # noqa: PLR2004 - no node has 10,000 cards
         return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
     count = int(text)
@@ -153,11 +153,14 @@ def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRe
 
 
 def _read_whole_device(labels: Mapping[str, str]) -> tuple[bool, str]:
-    text = labels.get(keys.PLACEMENT_LABEL)
+    text = labels.get(well_known.PLACEMENT_LABEL)
     if text is None:
         return False, ""
-    if text != keys.WHOLE_DEVICE:
-        return False, f'metadata.labels["{keys.PLACEMENT_LABEL}"]: {text!r} is not known; only "{keys.WHOLE_DEVICE}" is'
+    if text != well_known.WHOLE_DEVICE:
+        return (
+            False,
+            f'metadata.labels["{well_known.PLACEMENT_LABEL}"]: {text!r} is not known; only "{well_known.WHOLE_DEVICE}" is',
+        )
     return True, ""
 
 

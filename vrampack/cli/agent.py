@@ -11,12 +11,12 @@ from pathlib import Path
 
 from prometheus_client import disable_created_metrics
 
-from vrampack.agent import standalone
+from vrampack.agent.host import agent
 from vrampack.agent.limits.errors import ImpossibleBackEndError
-from vrampack.agent.nvml.library import NvmlDriver
+from vrampack.agent.nvml.nvml_driver import NvmlDriver
 from vrampack.agent.settings import AgentConfiguration, load_settings
-from vrampack.cli.logs import LOG_FORMATS, start_logging
-from vrampack.cli.refusal import report_error
+from vrampack.cli.errors import report_error
+from vrampack.cli.logging_setup import LOG_FORMATS, start_logging
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
@@ -51,7 +51,7 @@ async def _in_kubernetes(settings: AgentConfiguration, options: argparse.Namespa
 
 async def _standalone(settings: AgentConfiguration, options: argparse.Namespace) -> None:
     host = options.node_name or socket.gethostname()
-    await standalone.run_standalone_agent(settings, _library(settings), version=VERSION, host=host)
+    await agent.run_standalone_agent(settings, _library(settings), version=VERSION, host=host)
 
 
 def _library(settings: AgentConfiguration) -> NvmlDriver:

@@ -19,8 +19,8 @@ COMMANDS = {
     "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),
     "demo": ("vrampack.cli.demo.main", "show the product at work on a cluster in this process; needs nothing"),
     "explain": ("vrampack.cli.explain.main", "say why a pod is pending, node by node and card by card"),
-    "inspect": ("vrampack.cli.reading", "show who holds how much of which card"),
-    "limits": ("vrampack.cli.shim.main", "show who holds what of this node's cards, process by process"),
+    "inspect": ("vrampack.cli.inspect_direct", "show who holds how much of which card"),
+    "limits": ("vrampack.cli.limits.main", "show who holds what of this node's cards, process by process"),
     "serve": ("vrampack.cli.serve", "run the extender that kube-scheduler calls"),
 }
 """Name: module, one line of help."""

@@ -16,13 +16,13 @@ from prometheus_client import disable_created_metrics
 
 from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
-from vrampack.cli.refusal import report_error
+from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.files import ObjectFileError, read_objects
 from vrampack.simulator.kubeconfig import write_kubeconfig
+from vrampack.simulator.object_files import ObjectFileError, read_objects
 
 log = logging.getLogger(__name__)
 

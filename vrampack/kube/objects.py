@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
@@ -179,7 +179,7 @@ _ENV = msgspec.json.Decoder(list[EnvVar] | None)
 _TEXT = msgspec.json.Decoder(str)
 
 
-def to_pod(pod: PodObject, *, resource: str = keys.MEMORY_RESOURCE) -> Pod:
+def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE) -> Pod:
     """The pod as the ledger sees it."""
     annotations = pod.metadata.annotations or {}
     specs = build_container_specs(pod.spec, resource)
@@ -248,7 +248,7 @@ def _has_reference(container: ContainerObject) -> bool:
     except UNDECODABLE:
         return False
     source = next((each.value_from for each in reversed(env) if each.name == "NVIDIA_VISIBLE_DEVICES"), None)
-    path = f"metadata.annotations['{keys.VISIBLE_DEVICES_PREFIX}{container.name}']"
+    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
     return source is not None and source.field_ref is not None and source.field_ref.field_path == path
 
 

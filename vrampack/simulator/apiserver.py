@@ -20,11 +20,11 @@ from typing import Self
 
 from aiohttp import web
 
-from vrampack.simulator.kinds import EVENT, KINDS_BY_PLURAL, NODE, POD, Object, ResourceKind
-from vrampack.simulator.merge import apply_merge_patch
+from vrampack.simulator.object_store import LOG_LENGTH, Clock, ObjectStore
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import EVENT, KINDS_BY_PLURAL, NODE, POD, Object, ResourceKind
 from vrampack.simulator.routes import build_application
-from vrampack.simulator.store import LOG_LENGTH, Clock, ObjectStore
-from vrampack.simulator.watches import BOOKMARK_SECONDS, WatchStreams
+from vrampack.simulator.watch_streams import BOOKMARK_SECONDS, WatchStreams
 
 LOOPBACK = "127.0.0.1"
 
@@ -71,7 +71,7 @@ class ApiServer:
 
     @property
     def store(self) -> ObjectStore:
-        """For controllers that live in this process: `vrampack.simulator.workloads`, `vrampack.simulator.kubelet`."""
+        """For controllers that live in this process: `vrampack.simulator.workload_controller`, `vrampack.simulator.kubelet`."""
         return self._store
 
     @property

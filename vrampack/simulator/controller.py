@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
-from vrampack.simulator.store import ObjectStore
+from vrampack.simulator.object_store import ObjectStore
 
 
 class Controller(ABC):

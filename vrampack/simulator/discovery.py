@@ -6,8 +6,8 @@ field of any object: it says that the server checks them itself (`fieldValidatio
 
 from __future__ import annotations
 
-from vrampack.simulator.kinds import KINDS_BY_PLURAL, POD, Object, ResourceKind
-from vrampack.simulator.surface import build_collection_path
+from vrampack.simulator.endpoints import build_collection_path
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD, Object, ResourceKind
 
 SERVER_VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+embedded", "platform": "embedded"}
 APPS_GROUP = {

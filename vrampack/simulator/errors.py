@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from vrampack.simulator.kinds import Object, ResourceKind
+from vrampack.simulator.resource_kinds import Object, ResourceKind
 
 
 class StatusError(Exception):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from vrampack.simulator.controller import Controller
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import NODE, POD, Object
-from vrampack.simulator.merge import apply_strategic_merge_patch
-from vrampack.simulator.store import ObjectStore, format_rfc3339
+from vrampack.simulator.object_store import ObjectStore, format_rfc3339
+from vrampack.simulator.patches import apply_strategic_merge_patch
+from vrampack.simulator.resource_kinds import NODE, POD, Object
 
 POD_NETWORK = "10.244"
 """Made up; pods get its addresses in the order in which they start."""

@@ -10,16 +10,16 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import hdrs, web
 
-from vrampack.simulator import apps, discovery, errors, requests
+from vrampack.simulator import discovery, errors, request_decoding, workload_strategy
+from vrampack.simulator.content_negotiation import Representation, negotiate_representation, wants_table
+from vrampack.simulator.endpoints import list_endpoints
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.forms import Representation, negotiate_representation, wants_table
-from vrampack.simulator.kinds import Object, ResourceKind
-from vrampack.simulator.merge import apply_merge_patch
-from vrampack.simulator.paging import ContinueToken, ObjectPage
+from vrampack.simulator.object_store import ObjectStore
+from vrampack.simulator.pagination import ContinueToken, ObjectPage
+from vrampack.simulator.patches import apply_merge_patch
+from vrampack.simulator.resource_kinds import Object, ResourceKind
 from vrampack.simulator.selectors import ObjectSelector
-from vrampack.simulator.store import ObjectStore
-from vrampack.simulator.surface import list_endpoints
-from vrampack.simulator.watches import WatchRequest, WatchStream, WatchStreams
+from vrampack.simulator.watch_streams import WatchRequest, WatchStream, WatchStreams
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 """The real server's limit."""
@@ -67,7 +67,7 @@ class _ObjectHandlers:
 
     async def create(self, kind: ResourceKind, request: web.Request) -> web.Response:
         form = self._negotiate(kind, request)  # first: what cannot be answered is not done
-        body = await requests.read_body(request, kind.name)
+        body = await request_decoding.read_body(request, kind.name)
         with self._open_dry_run(request, "CreateOptions"):
             item = self._store.create(kind, request.match_info.get("namespace", ""), body)
         return _build_json_response(form.render_object(item), status=HTTPStatus.CREATED)
@@ -75,7 +75,7 @@ class _ObjectHandlers:
     async def get(self, kind: ResourceKind, request: web.Request) -> web.Response:
         return _build_json_response(
             self._negotiate(kind, request).render_object(
-                self._store.get(kind, *requests.parse_namespaced_name(request))
+                self._store.get(kind, *request_decoding.parse_namespaced_name(request))
             )
         )
 
@@ -86,22 +86,26 @@ class _ObjectHandlers:
         return await self._patch(kind, request, is_status=True)
 
     async def get_scale(self, kind: ResourceKind, request: web.Request) -> web.Response:
-        return _build_json_response(apps.build_scale(self._store.get(kind, *requests.parse_namespaced_name(request))))
+        return _build_json_response(
+            workload_strategy.build_scale(self._store.get(kind, *request_decoding.parse_namespaced_name(request)))
+        )
 
     async def patch_scale(self, kind: ResourceKind, request: web.Request) -> web.Response:
-        how, patch = await requests.read_patch(request)
-        namespace, name = requests.parse_namespaced_name(request)
-        change = apps.build_scale_patch(how(apps.build_scale(self._store.get(kind, namespace, name)), patch))
+        how, patch = await request_decoding.read_patch(request)
+        namespace, name = request_decoding.parse_namespaced_name(request)
+        change = workload_strategy.build_scale_patch(
+            how(workload_strategy.build_scale(self._store.get(kind, namespace, name)), patch)
+        )
         with self._open_dry_run(request, "PatchOptions"):
             item = self._store.patch(kind, namespace, name, change, apply_patch=apply_merge_patch, is_status=False)
-        return _build_json_response(apps.build_scale(item))
+        return _build_json_response(workload_strategy.build_scale(item))
 
     async def delete(self, kind: ResourceKind, request: web.Request) -> web.Response:
         form = self._negotiate(kind, request)
-        namespace, name = requests.parse_namespaced_name(request)
-        options = await requests.read_body(request, "DeleteOptions") if request.can_read_body else {}
+        namespace, name = request_decoding.parse_namespaced_name(request)
+        options = await request_decoding.read_body(request, "DeleteOptions") if request.can_read_body else {}
         if "gracePeriodSeconds" in request.query:
-            options["gracePeriodSeconds"] = requests.parse_number(request, "gracePeriodSeconds")
+            options["gracePeriodSeconds"] = request_decoding.parse_number(request, "gracePeriodSeconds")
         if "propagationPolicy" in request.query:
             options["propagationPolicy"] = request.query["propagationPolicy"]
         uid = self._store.get(kind, namespace, name)["metadata"]["uid"]
@@ -113,20 +117,23 @@ class _ObjectHandlers:
         return _build_json_response(_build_success(details={"name": name, **group, "kind": kind.plural, "uid": uid}))
 
     async def bind(self, _: ResourceKind, request: web.Request) -> web.Response:
-        body = await requests.read_body(request, "Binding")
+        body = await request_decoding.read_body(request, "Binding")
         with self._open_dry_run(request, "CreateOptions", body.get("dryRun")):
-            self._store.bind(*requests.parse_namespaced_name(request), body)
+            self._store.bind(*request_decoding.parse_namespaced_name(request), body)
         return _build_json_response(_build_success(code=HTTPStatus.CREATED), status=HTTPStatus.CREATED)
 
     async def evict(self, _: ResourceKind, request: web.Request) -> web.Response:
-        body = await requests.read_body(request, "Eviction")
+        body = await request_decoding.read_body(request, "Eviction")
         with self._open_dry_run(request, "CreateOptions", (body.get("deleteOptions") or {}).get("dryRun")):
-            self._store.evict(*requests.parse_namespaced_name(request), body)
+            self._store.evict(*request_decoding.parse_namespaced_name(request), body)
         return _build_json_response(_build_success(code=HTTPStatus.CREATED), status=HTTPStatus.CREATED)
 
     def _list_page(self, kind: ResourceKind, request: web.Request, selector: ObjectSelector) -> ObjectPage:
         namespace = request.match_info.get("namespace")
-        version, limit = requests.parse_resource_version(request), requests.parse_number(request, "limit")
+        version, limit = (
+            request_decoding.parse_resource_version(request),
+            request_decoding.parse_number(request, "limit"),
+        )
         if text := request.query.get("continue"):
             if version:
                 raise errors.bad_request("specifying resource version is not allowed when using continue")
@@ -141,10 +148,10 @@ class _ObjectHandlers:
 
     async def _patch(self, kind: ResourceKind, request: web.Request, *, is_status: bool) -> web.Response:
         form = self._negotiate(kind, request)
-        how, patch = await requests.read_patch(request)
+        how, patch = await request_decoding.read_patch(request)
         with self._open_dry_run(request, "PatchOptions"):
             new = self._store.patch(
-                kind, *requests.parse_namespaced_name(request), patch, apply_patch=how, is_status=is_status
+                kind, *request_decoding.parse_namespaced_name(request), patch, apply_patch=how, is_status=is_status
             )
         return _build_json_response(form.render_object(new))
 
@@ -152,10 +159,10 @@ class _ObjectHandlers:
         wish = WatchRequest(
             kind=kind,
             namespace=request.match_info.get("namespace"),
-            version=requests.parse_resource_version(request),
-            timeout_seconds=requests.parse_number(request, "timeoutSeconds") or WATCH_SECONDS,
+            version=request_decoding.parse_resource_version(request),
+            timeout_seconds=request_decoding.parse_number(request, "timeoutSeconds") or WATCH_SECONDS,
             wants_bookmarks=request.query.get("allowWatchBookmarks") in ("true", "1"),
-            wants_initial_events=requests.parse_send_initial_events(request.query),
+            wants_initial_events=request_decoding.parse_send_initial_events(request.query),
             selector=selector,
             representation=self._negotiate(kind, request),
         )

@@ -22,16 +22,16 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from vrampack.simulator.errors import StatusError
-from vrampack.simulator.kinds import POD, Object
-from vrampack.simulator.scheduling.cluster import SchedulerCache
-from vrampack.simulator.scheduling.extender import ExtenderClient, ExtenderError
+from vrampack.simulator.object_store import Clock, ObjectStore
+from vrampack.simulator.resource_kinds import POD, Object
+from vrampack.simulator.scheduling.cache import SchedulerCache
+from vrampack.simulator.scheduling.extender_client import ExtenderClient, ExtenderError
 from vrampack.simulator.scheduling.filters import find_unmodelled_field, run_filters
-from vrampack.simulator.scheduling.queue import QueuedPod, SchedulingQueue
-from vrampack.simulator.scheduling.report import SCHEDULER_ERROR, UNSCHEDULABLE, PodReporter, format_fit_error
+from vrampack.simulator.scheduling.pod_reporter import SCHEDULER_ERROR, UNSCHEDULABLE, PodReporter, format_fit_error
 from vrampack.simulator.scheduling.resources import find_shortages, requests_any, sum_pod_requests
+from vrampack.simulator.scheduling.scheduling_queue import QueuedPod, SchedulingQueue
 from vrampack.simulator.scheduling.settings import SchedulerSettings
-from vrampack.simulator.scheduling.sync import StoreFollower
-from vrampack.simulator.store import Clock, ObjectStore
+from vrampack.simulator.scheduling.store_follower import StoreFollower
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from vrampack.simulator import errors
-from vrampack.simulator.kinds import Object, ResourceKind
+from vrampack.simulator.resource_kinds import Object, ResourceKind
 
 NAME_PATTERN = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 KEY_PATTERN = rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{NAME_PATTERN}"

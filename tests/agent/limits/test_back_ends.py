@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.played import MIB, SimulatedLimitDriver, build_measure
+from tests.agent.limits.simulated_driver import MIB, SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.contract import AppliedState, BackEnd, ContainerUsage, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.native import NativeByHook, NativeByToolkit
-from vrampack.agent.limits.nobody import NoLimits
-from vrampack.agent.limits.watch import OveruseMonitor
+from vrampack.agent.limits.native.backend import NativeByHook, NativeByToolkit
+from vrampack.agent.limits.no_limits import NoLimits
+from vrampack.agent.limits.overuse_monitor import OveruseMonitor
 from vrampack.agent.nvml.errors import DriverError
 
 POD = LimitTarget("u-1", "ml", "app-0")

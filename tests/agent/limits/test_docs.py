@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from vrampack.agent.limits.choice import AUTO, KNOWN_DRIVER_BRANCHES, MODES
 from vrampack.agent.limits.detection import detect_capabilities
 from vrampack.agent.limits.kmod.backend import DEFAULT_BUDGETS, MAX_BUDGETS
 from vrampack.agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
-from vrampack.agent.limits.native import SURVIVES
+from vrampack.agent.limits.native.backend import SURVIVES
 from vrampack.agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
 from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.selection import AUTO, KNOWN_DRIVER_BRANCHES, MODES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.played import SimulatedLimitDriver, build_measure
+from tests.agent.limits.simulated_driver import SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import HookServer
-from vrampack.agent.limits.native import NativeByHook
-from vrampack.agent.limits.podlimits import PodLimits
+from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.native.backend import NativeByHook
+from vrampack.agent.limits.pod_limits import PodLimits
 
 UID = "1d3a9a10-77ab-4c0d-9e1f-0242ac110002"
 ID = "4f1e" * 16

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from vrampack.agent.host.containers import HostContainers
+from vrampack.agent.host.limits import HostLimits
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.hooks import HookQuestion
-from vrampack.agent.limits.hostlimits import HostLimits
-from vrampack.agent.limits.tenants import HostContainers
+from vrampack.agent.limits.hook_server import HookQuestion
 from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")

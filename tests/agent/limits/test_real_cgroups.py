@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shim.cgroup_folders import MOUNT, CgroupFolder, list_hierarchies
+from tests.support.cgroup_folders import MOUNT, CgroupFolder, list_hierarchies
 from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree, find_process_owner, parse_owner
 
 pytestmark = pytest.mark.shim

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.explain.objects import a_gpu_node, a_node
-from tests.e2e.objects import published_card
 from tests.fakes.proxy import FaultProxy
-from vrampack.cards import keys
+from tests.support.manifest_builders import published_card
+from vrampack.cards import well_known
 from vrampack.cli.card.main import MAX_ATTEMPTS, main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -38,7 +38,7 @@ class CordonHarness:
         return await asyncio.to_thread(main, [*arguments, "--kubeconfig", str(self._kubeconfig)])
 
     def annotate(self, value: str) -> None:
-        self.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {keys.CORDONED_CARDS: value}}})
+        self.api.patch("nodes", "gpu-1", {"metadata": {"annotations": {well_known.CORDONED_CARDS: value}}})
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -47,7 +47,7 @@ class CordonHarness:
 
     @property
     def cordoned(self) -> str | None:
-        return self.annotations.get(keys.CORDONED_CARDS)
+        return self.annotations.get(well_known.CORDONED_CARDS)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.auditor import __main__ as auditor
-from tests.cli.demo.running import Json, demo_kept_running, list_objects, run_demo
+from tests.support.demo_process import Json, demo_kept_running, list_objects, run_demo
 from vrampack.cli.demo import objects
-from vrampack.cli.demo.service import build_scheduler_settings
+from vrampack.cli.demo.extender_process import build_scheduler_settings
 from vrampack.cli.main import main
 from vrampack.simulator.scheduling.settings import SchedulerSettings
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.e2e import objects
-from tests.e2e.nodes import gpu_node_manifest
+from tests.support import manifest_builders
+from tests.support.node_manifests import gpu_node_manifest
 from vrampack.cli.explain.main import main
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -23,7 +23,10 @@ def a_gpu_node(name: str, *cards: Object, cordoned: str = "", **spec: Any) -> Ob
     """A node with our agent; one card of 15 units without `cards`."""
     annotations = {"vrampack.dev/cordoned-cards": cordoned} if cordoned else {}
     return a_node(
-        name, objects.cards_annotation(*(cards or (objects.published_card(0),))), annotations=annotations, **spec
+        name,
+        manifest_builders.cards_annotation(*(cards or (manifest_builders.published_card(0),))),
+        annotations=annotations,
+        **spec,
     )
 
 
@@ -57,7 +60,7 @@ def a_waiting_pod(
     **metadata: Any,  # noqa: ANN401 - raw JSON
 ) -> Object:
     """A pod that is not bound; `said` is what the scheduler wrote at its last attempt."""
-    pod = objects.pod_manifest(name, units, namespace="default", uid=name, **metadata)
+    pod = manifest_builders.pod_manifest(name, units, namespace="default", uid=name, **metadata)
     refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
     pod["status"] = {"phase": "Pending", "conditions": [refusal] if said else [], **(status or {})}
     pod["spec"] |= spec or {}

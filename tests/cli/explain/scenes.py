@@ -7,7 +7,7 @@ from tests.cli.explain.objects import (
     a_gpu_node,
     a_waiting_pod,
 )
-from tests.e2e.objects import published_card
+from tests.support.manifest_builders import published_card
 
 S1 = (a_gpu_node("gpu-1"), a_bound_pod("app-0", "gpu-1", {0: 4}), a_bound_pod("app-1", "gpu-1", {0: 4}))
 """15 units, 4 and 4 held: 7 are free."""

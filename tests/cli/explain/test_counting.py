@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.cli.explain.objects import a_bound_pod, a_gpu_node, a_waiting_pod
 from tests.fakes.api import FakeKubeApi, Object
-from tests.wire.clusters import random_cluster
-from tests.wire.service import CONFIGURATION, InMemoryExtender
+from tests.support.in_memory_extender import CONFIGURATION, InMemoryExtender
+from tests.support.random_clusters import random_cluster
 from vrampack.cli.explain.cluster import read_cluster
-from vrampack.cli.explain.form import Explanation
 from vrampack.cli.explain.main import MissingPodError, explain_pod
+from vrampack.cli.explain.schema import Explanation
 from vrampack.kube.client import Resource
 
 PAGE = 3

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from tests.cli.explain.objects import Object, a_bound_pod, a_gpu_node, a_node, a_waiting_pod, run_explain
-from tests.e2e.objects import published_card
 from tests.fakes.proxy import FaultProxy
-from vrampack.cli.explain.form import Explanation
+from tests.support.manifest_builders import published_card
 from vrampack.cli.explain.main import build_parser, main
+from vrampack.cli.explain.schema import Explanation
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 

@@ -16,7 +16,7 @@ from tests.cli.explain.objects import (
     run_explain,
 )
 from tests.cli.explain.scenes import RECORDED, S1, SHRUNK
-from tests.e2e.objects import cards_annotation, published_card
+from tests.support.manifest_builders import cards_annotation, published_card
 
 FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
     "nobody has looked at it": (

@@ -15,7 +15,7 @@ from tests.cli.explain.objects import (
     run_explain,
 )
 from tests.cli.explain.scenes import S1, SMALL, TWO, UNEVEN, WHOLE
-from tests.e2e.objects import cards_annotation, published_card
+from tests.support.manifest_builders import cards_annotation, published_card
 
 REFUSED: dict[str, tuple[tuple[Object, ...], str]] = {
     # 15 - 8 = 7 free, 8 asked: 1 is missing

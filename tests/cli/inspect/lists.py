@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vrampack.cli.inspect.cluster import Resource
 from vrampack.cli.inspect.errors import ExpiredListError
-from vrampack.cli.inspect.gather import Resource
 
 Object = dict[str, Any]  # Any: raw API objects
 

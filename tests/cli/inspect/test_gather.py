@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS, COUNT, a_card, a_legacy_node, a_node, a_pod, ours
 from tests.cli.inspect.lists import Object, PagedLists
-from tests.wire.clusters import random_cluster
-from tests.wire.service import PREFIX, InMemoryExtender
+from tests.support.in_memory_extender import PREFIX, InMemoryExtender
+from tests.support.random_clusters import random_cluster
+from vrampack.cli.inspect.cluster import Resource, inspect_cluster, select_nodes
 from vrampack.cli.inspect.errors import ExpiredListError, ReadError
-from vrampack.cli.inspect.forms import build_inspection_document
-from vrampack.cli.inspect.gather import Resource, inspect_cluster, select_nodes
+from vrampack.cli.inspect.schema import build_inspection_document
 
 WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS
-from vrampack.cli.inspect.forms import build_inspection_document, format_json, format_yaml
-from vrampack.cli.inspect.gather import InspectedCluster, UnreadObject, inspect_cluster
-from vrampack.cli.inspect.render import format_details, format_summary, format_wide
-from vrampack.cli.inspect.tables import color_problems
+from vrampack.cli.inspect.cluster import InspectedCluster, UnreadObject, inspect_cluster
+from vrampack.cli.inspect.schema import build_inspection_document, format_json, format_yaml
+from vrampack.cli.inspect.table_views import format_details, format_summary, format_wide
+from vrampack.cli.inspect.text_columns import color_problems
 
 GOLDEN = Path(__file__).parent / "golden"
 TABLES: dict[str, Callable[[InspectedCluster], str]] = {

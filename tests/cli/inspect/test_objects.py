@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.cli.inspect.lists import list_page
-from tests.wire.clusters import random_cluster
-from vrampack.cards import keys
-from vrampack.cli.inspect.errors import DamagedObjectError
-from vrampack.cli.inspect.objects import (
+from tests.support.random_clusters import random_cluster
+from vrampack.cards import well_known
+from vrampack.cli.inspect.api_objects import (
     decode_node,
     decode_page,
     decode_pod,
@@ -24,6 +23,7 @@ from vrampack.cli.inspect.objects import (
     read_continue_token,
     to_node,
 )
+from vrampack.cli.inspect.errors import DamagedObjectError
 from vrampack.kube import objects as kube
 
 DAMAGED = "damaged"
@@ -37,14 +37,14 @@ PATHS: list[tuple[str | int, ...]] = [
         ("metadata", key)
         for key in ("name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
     ],
-    ("metadata", "labels", keys.COUNT_LABEL),
-    ("metadata", "annotations", keys.ALLOCATION),
-    ("metadata", "annotations", keys.NODE_CARDS),
+    ("metadata", "labels", well_known.COUNT_LABEL),
+    ("metadata", "annotations", well_known.ALLOCATION),
+    ("metadata", "annotations", well_known.NODE_CARDS),
     ("spec",),
     *[("spec", key) for key in ("nodeName", "priority", "containers", "initContainers")],
     *[("spec", "containers", 0, key) for key in ("name", "resources", "restartPolicy", "env")],
     *[("spec", "containers", 0, "resources", key) for key in ("limits", "requests")],
-    *[("spec", "containers", 0, "resources", key, keys.MEMORY_RESOURCE) for key in ("limits", "requests")],
+    *[("spec", "containers", 0, "resources", key, well_known.MEMORY_RESOURCE) for key in ("limits", "requests")],
     *[("spec", "containers", 0, "env", 0, key) for key in ("name", "valueFrom")],
     ("spec", "containers", 0, "env", 0, "valueFrom", "fieldRef"),
     ("spec", "containers", 0, "env", 0, "valueFrom", "fieldRef", "fieldPath"),
@@ -52,7 +52,7 @@ PATHS: list[tuple[str | int, ...]] = [
     ("status",),
     ("status", "phase"),
     *[("status", key) for key in ("allocatable", "addresses")],
-    *[("status", "allocatable", name) for name in (keys.MEMORY_RESOURCE, keys.COUNT_RESOURCE)],
+    *[("status", "allocatable", name) for name in (well_known.MEMORY_RESOURCE, well_known.COUNT_RESOURCE)],
     *[("status", "addresses", 0, key) for key in ("type", "address")],
     ("status", "addresses", 0),
 ]
@@ -62,7 +62,7 @@ def a_wired_container() -> dict[str, Any]:
     path = "metadata.annotations['visible-devices.vrampack.dev/main']"
     return {
         "name": "main",
-        "resources": {"limits": {keys.MEMORY_RESOURCE: "4"}, "requests": {keys.MEMORY_RESOURCE: "4"}},
+        "resources": {"limits": {well_known.MEMORY_RESOURCE: "4"}, "requests": {well_known.MEMORY_RESOURCE: "4"}},
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}],
     }
 
@@ -75,8 +75,8 @@ def a_full_object() -> dict[str, Any]:
             "namespace": "ml",
             "uid": "u",
             "resourceVersion": "7",
-            "labels": {keys.COUNT_LABEL: "2"},
-            "annotations": {keys.ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}]}'},
+            "labels": {well_known.COUNT_LABEL: "2"},
+            "annotations": {well_known.ALLOCATION: '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4}]}'},
             "deletionTimestamp": "2026-01-01T00:00:00Z",
         },
         "spec": {
@@ -87,7 +87,7 @@ def a_full_object() -> dict[str, Any]:
         },
         "status": {
             "phase": "Running",
-            "allocatable": {keys.MEMORY_RESOURCE: "30", keys.COUNT_RESOURCE: "2"},
+            "allocatable": {well_known.MEMORY_RESOURCE: "30", well_known.COUNT_RESOURCE: "2"},
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "fd00::1"}],
         },
     }
@@ -106,7 +106,9 @@ def theirs(body: bytes, kind: str) -> object:
         if kind == "pod":
             return kube.to_pod(msgspec.json.decode(body, type=kube.PodObject))
         node = msgspec.json.decode(body, type=kube.NodeObject)
-        return kube.to_node(node, unit_mib=1024, resource=keys.MEMORY_RESOURCE, count_resource=keys.COUNT_RESOURCE)
+        return kube.to_node(
+            node, unit_mib=1024, resource=well_known.MEMORY_RESOURCE, count_resource=well_known.COUNT_RESOURCE
+        )
     except kube.UNDECODABLE:
         return DAMAGED
 
@@ -125,7 +127,7 @@ def test_a_full_object_is_read_in_full() -> None:
     assert pod.request is not None
     assert (pod.request.card_request.count, pod.request.card_request.units, len(pod.request.containers)) == (2, 4, 2)
     node = decode_node(a_full_object())
-    assert (node.address, node.allocatable[keys.MEMORY_RESOURCE]) == ("10.0.0.1", "30")
+    assert (node.address, node.allocatable[well_known.MEMORY_RESOURCE]) == ("10.0.0.1", "30")
     assert_same(a_full_object())
 
 
@@ -137,7 +139,7 @@ def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...], junk: obje
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PATHS), JUNK), max_size=4))
-@example([(("spec", "containers", 0, "resources", "limits", keys.MEMORY_RESOURCE), {"a": [1, "ü"]})])
+@example([(("spec", "containers", 0, "resources", "limits", well_known.MEMORY_RESOURCE), {"a": [1, "ü"]})])
 @example([(("status", "addresses", 0, "address"), "")])
 def test_several_damaged_fields_are_read_alike(spoils: list[tuple[tuple[str | int, ...], object]]) -> None:
     value = a_full_object()

@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.inspect import fake_kubectl
 from tests.cli.inspect.clusters import CLUSTERS, GoldenCluster
-from vrampack.cli import plugin
-from vrampack.cli.inspect.kubectl import SWITCHES, VALUE_FLAGS
+from vrampack.cli import kubectl_plugin
+from vrampack.cli.inspect.kubectl_reader import SWITCHES, VALUE_FLAGS
 from vrampack.cli.version import VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -31,7 +31,7 @@ MORE_THAN_A_BARE_PYTHON_SECONDS = 0.3
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The plugin, built once."""
     path = tmp_path_factory.mktemp("plugin") / "kubectl-inspect-cgpu"
-    plugin.build_plugin(path)
+    kubectl_plugin.build_plugin(path)
     return path
 
 
@@ -290,7 +290,7 @@ def test_an_old_python_is_told_what_is_needed(site: PluginSite) -> None:
 
 def test_the_same_sources_make_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "folder" / "again"
-    assert plugin.main([str(again)]) == 0
+    assert kubectl_plugin.main([str(again)]) == 0
     assert again.read_bytes() == built.read_bytes()
     assert built.read_bytes().startswith(b"#!/usr/bin/env python3\n")
     assert stat.S_IMODE(built.stat().st_mode) == 0o755
@@ -312,8 +312,8 @@ def test_it_holds_the_plugin_and_the_words_and_nothing_else(built: Path) -> None
 
 
 def test_the_builder_wants_one_path(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plugin.main([]) == 2
-    assert capsys.readouterr().err == "usage: python -m vrampack.cli.plugin FILE\n"
+    assert kubectl_plugin.main([]) == 2
+    assert capsys.readouterr().err == "usage: python -m vrampack.cli.kubectl_plugin FILE\n"
 
 
 def test_it_starts_fast(site: PluginSite) -> None:

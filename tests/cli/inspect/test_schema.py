@@ -12,10 +12,10 @@ import pytest
 from tests.cli.inspect.clusters import CLUSTERS
 from tests.cli.inspect.lists import PagedLists
 from tests.cli.inspect.schema import find_schema_faults
-from tests.wire.clusters import random_cluster
+from tests.support.random_clusters import random_cluster
 from vrampack.cards.holding import HoldState
-from vrampack.cli.inspect.forms import build_inspection_document
-from vrampack.cli.inspect.gather import inspect_cluster
+from vrampack.cli.inspect.cluster import inspect_cluster
+from vrampack.cli.inspect.schema import build_inspection_document
 
 ROOT = Path(__file__).parent.parent.parent.parent
 SCHEMA = json.loads((ROOT / "docs" / "schemas" / "inspection.v1.json").read_text())

@@ -1,5 +1,5 @@
 // The control plane of the end-to-end suite: upstream Kubernetes and etcd, one
-// short main each, nothing patched. `tests/e2e/binaries.py` builds and caches them.
+// short main each, nothing patched. `tests/support/control_plane/binaries.py` builds and caches them.
 module vrampack.dev/tests/e2e/controlplane
 
 go 1.26.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import build_once, fingerprint_of
+from tests.support.build_cache import build_once, fingerprint_of
 
 SERVER = Path(__file__).parent / "server"
 PROGRAMS = Path(__file__).parent / "programs"

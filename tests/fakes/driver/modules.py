@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.build import SERVER
+from tests.support.build_cache import build_once, fingerprint_of
 
 KERNEL = Path(__file__).parent / "kernel"
 SHARED = ("behaviour.c", "alloc.c", "heap.c", "memory.c", "objects.c", "control.c", "uvm.c", "layout.c")

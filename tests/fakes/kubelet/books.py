@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vrampack.agent.kubelet import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as wire
 
 NO_NUMA = "-1"
 

@@ -17,8 +17,8 @@ import grpc
 
 from tests.fakes.kubelet.errors import DeviceError, KilledError, describe_error
 from tests.fakes.kubelet.history import PluginCall
-from vrampack.agent.kubelet import deviceplugin_pb2 as wire
-from vrampack.agent.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import DevicePluginStub
 
 RECEIVE_BYTES = 4 * 1024 * 1024
 """The default of grpc in Go, which kubelet leaves as it is."""

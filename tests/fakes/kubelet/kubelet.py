@@ -34,8 +34,8 @@ from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.registration import Registrar
 from tests.fakes.kubelet.serving import serve
 from tests.fakes.kubelet.starting import StartedContainer, Starter, StartRefusedError, WaitingContainer
-from vrampack.agent.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
-from vrampack.agent.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
+from vrampack.agent.kubelet.generated.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from tests.fakes.kubelet.admission import FakeAdmission
 from tests.fakes.kubelet.books import DeviceCheckpoint
 from tests.fakes.kubelet.doors import FaultPoints
 from tests.fakes.kubelet.pods import KubeletContainer, KubeletPod
-from vrampack.agent.kubelet import podresources_pb2 as wire
-from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerServicer
+from vrampack.agent.kubelet.generated import podresources_pb2 as wire
+from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerServicer
 
 
 class Lister(PodResourcesListerServicer):

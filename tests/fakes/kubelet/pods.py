@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from vrampack.cards.keys import (
+from vrampack.cards.well_known import (
     GPUSHARE_DEV,
     GPUSHARE_IDX,
     GPUSHARE_POD,

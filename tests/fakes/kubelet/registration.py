@@ -19,8 +19,8 @@ from tests.fakes.kubelet.doors import FaultPoints
 from tests.fakes.kubelet.endpoints import PluginConnection, PluginEndpoint, Timeouts
 from tests.fakes.kubelet.errors import DeviceError, describe_error
 from tests.fakes.kubelet.history import KubeletHistory, PluginRegistration
-from vrampack.agent.kubelet import deviceplugin_pb2 as wire
-from vrampack.agent.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import RegistrationServicer
 
 VERSION = "v1beta1"
 

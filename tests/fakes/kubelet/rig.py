@@ -13,8 +13,8 @@ import grpc
 from tests.fakes.kubelet.endpoints import Timeouts
 from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
-from vrampack.agent.kubelet import podresources_pb2 as wire
-from vrampack.agent.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from vrampack.agent.kubelet.generated import podresources_pb2 as wire
+from vrampack.agent.kubelet.generated.podresources_pb2_grpc import PodResourcesListerStub
 
 IDS = tuple(f"GPU-{card}::{unit}" for card in range(2) for unit in range(8))
 

@@ -9,8 +9,8 @@ from typing import Self
 
 import grpc
 
-from vrampack.agent.kubelet import deviceplugin_pb2 as wire
-from vrampack.agent.kubelet.deviceplugin_pb2_grpc import (
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as wire
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import (
     DevicePluginServicer,
     RegistrationStub,
     add_DevicePluginServicer_to_server,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shim.core.check_headers import find_unread_functions
-from shim.core.facts import read_branches, read_facts
-from shim.core.generate import render_layouts
+from shim.core.header_check import find_unread_functions
+from shim.core.layout_facts import read_branches, read_facts
+from shim.core.layout_generator import render_layouts
 from tests.shim.core.building import CORE, build_player
 from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import CoreTrace

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

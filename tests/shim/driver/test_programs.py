@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.shim.driver.test_lifetime import holding
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

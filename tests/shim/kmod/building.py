@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.built import build_once, fingerprint_of
 from tests.fakes.driver.modules import OPTIONS
 from tests.machine.kernels import Kernel
+from tests.support.build_cache import build_once, fingerprint_of
 
 SHIM = Path(__file__).parents[3] / "shim"
 TIMEOUT_SECONDS = 200

@@ -18,7 +18,7 @@ from tests.machine import kernels
 from tests.machine.archive import Content
 from tests.machine.kernels import Kernel
 from tests.machine.machine import VirtualMachine
-from tests.shim.kernel_table import RELEASES
+from tests.shim.kernel_result_table import RELEASES
 from tests.shim.kmod.building import INTERPOSER, VRAMPACK, build_module
 from tests.shim.kmod.world import KmodWorld
 

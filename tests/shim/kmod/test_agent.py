@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.modules import VERSION
 from tests.fakes.nvml.build import LIBRARY
 from tests.fakes.nvml.build import build_stub as build_nvml
@@ -28,14 +27,15 @@ from tests.machine.python import ENVIRONMENT, LIBRARIES, PYTHON, python_files
 from tests.shim.kmod.conftest import BUILT, ModulesOfTests
 from tests.shim.kmod.world import KmodWorld
 from tests.shim.preload.container import ProgramResult
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 
 ENTRIES = (
     "vrampack.cli.__main__",
     "vrampack.cli.agent",
-    "vrampack.cli.shim.main",
+    "vrampack.cli.limits.main",
     "concurrent.futures.thread",
     "aiohttp.web",
 )

@@ -6,15 +6,15 @@ import errno
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.machine import stock
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import scale_races_for_kernel
-from tests.shim.kmod.test_nodes import fails
+from tests.shim.kmod.test_proc_file import fails
 from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

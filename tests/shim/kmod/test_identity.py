@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.machine.program import GuestStart
 from tests.shim.kmod.world import CGROUPS, KmodWorld
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.shares import scale_for_kernel, scale_races_for_kernel
 from tests.shim.kmod.world import BudgetPlace, KmodWorld
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.shim.kmod.world import KmodWorld
-from tests.shim.same import CASES, LimitCase
+from tests.support.limit_cases import CASES, LimitCase
 
 pytestmark = pytest.mark.shim
 

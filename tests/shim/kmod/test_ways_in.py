@@ -9,7 +9,7 @@ from tests.machine import debug
 from tests.machine.kernels import Kernel
 from tests.machine.program import GuestStart
 from tests.shim.kmod.world import KmodWorld
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
 
 pytestmark = pytest.mark.shim
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agent.limits.preload.nodes import PreloadNode
-from vrampack.agent.limits.books import ProcessUsage
+from tests.support.preload_node import PreloadNode
+from vrampack.agent.limits.accounting import ProcessUsage
 
 ROOT = Path(__file__).parents[3]
 

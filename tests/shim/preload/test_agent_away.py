@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB
 from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.packets import PacketKind
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

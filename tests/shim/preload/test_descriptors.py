@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

@@ -8,7 +8,7 @@ from tests.fakes.driver.build import FakeDriverPrograms
 from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
 
 pytestmark = pytest.mark.shim
 

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.driver import FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.waiting import wait_until
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.conftest import LIMIT_MIB
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.real_agent import RealAgent
-from tests.shim.same import REFUSED
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
 from vrampack.agent.limits.preload.files import install_files
 
 pytestmark = pytest.mark.shim

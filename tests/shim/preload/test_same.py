@@ -9,7 +9,7 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
-from tests.shim.same import CASES, SURFACE_VERSIONS, SURFACES, LimitCase
+from tests.support.limit_cases import CASES, SURFACE_VERSIONS, SURFACES, LimitCase
 
 pytestmark = pytest.mark.shim
 

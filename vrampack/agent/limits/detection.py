@@ -1,7 +1,7 @@
 """What a node has that a limit can be held with: driver, cgroups, MIG, NVIDIA's container toolkit, our hook, library, module.
 
 Files only, read at the start and when the agent is told to look again. A runtime's configuration says that a hook is
-there, not that the runtime was restarted since: the proof is the hook's first question (`hooks.py` counts them).
+there, not that the runtime was restarted since: the proof is the hook's first question (`hook_server.py` counts them).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from vrampack.cards.keys import CDI_KIND
+from vrampack.cards.well_known import CDI_KIND
 
 CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 HOOK_NAME = "vrampack-hook"
@@ -71,7 +71,7 @@ def detect_capabilities(  # noqa: PLR0913 - what is looked at, each named
     """`runtime_specs`: files that containerd's `base_runtime_spec` names, or of CRI-O's `hooks_dir`, as seen here.
 
     `library`: the one that came with this agent, and the folder of the node that containers are shown it in.
-    `module_problem`: as `kmod/presence.py` has it.
+    `module_problem`: as `kmod/preflight.py` has it.
     """
     cdi = [document for path in _cdi_files(cdi_folders) for document in _read_documents(path)]
     specs = [document for path in runtime_specs for document in _read_documents(path)]

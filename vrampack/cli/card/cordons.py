@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
 from vrampack.kube.objects import NodeObject
 
@@ -34,7 +34,7 @@ class CordonableCard:
 
 def read_cordoned_uuids(node: NodeObject) -> tuple[str, ...]:
     """The uuids, in the order in which they were written."""
-    text = (node.metadata.annotations or {}).get(keys.CORDONED_CARDS, "")
+    text = (node.metadata.annotations or {}).get(well_known.CORDONED_CARDS, "")
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
@@ -72,7 +72,7 @@ def build_cordon_patch(node: NodeObject, uuids: Sequence[str]) -> dict[str, obje
     """The merge patch that makes exactly these cordoned, unless the node has changed since it was read."""
     value = ",".join(uuids) or None
     version = node.metadata.resource_version
-    return {"metadata": {"resourceVersion": version, "annotations": {keys.CORDONED_CARDS: value}}}
+    return {"metadata": {"resourceVersion": version, "annotations": {well_known.CORDONED_CARDS: value}}}
 
 
 def _is_index(named: str) -> bool:

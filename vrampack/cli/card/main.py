@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.cli.card.cordons import (
@@ -22,9 +22,9 @@ from vrampack.cli.card.cordons import (
     read_cordoned_uuids,
 )
 from vrampack.cli.card.nodes import MissingNodeError, read_nodes
-from vrampack.cli.card.render import format_json, format_table
+from vrampack.cli.card.table import format_json, format_table
+from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
-from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
@@ -126,7 +126,7 @@ def _resolve_uuid(node: NodeObject, named: str, *, is_forced: bool) -> str:
 
 
 def _read_facts(node: NodeObject) -> NodeFacts:
-    resources = {"resource": keys.MEMORY_RESOURCE, "count_resource": keys.COUNT_RESOURCE}
+    resources = {"resource": well_known.MEMORY_RESOURCE, "count_resource": well_known.COUNT_RESOURCE}
     return to_node(node, unit_mib=DEFAULT_UNIT_MIB, **resources).facts
 
 

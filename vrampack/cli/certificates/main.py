@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from vrampack.cli.certificates.pairs import ServingCertificate, read_expiry, renew_if_due
+from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
+from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
-from vrampack.cli.refusal import report_error
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 

@@ -14,11 +14,16 @@ from pathlib import Path
 
 from vrampack.cards.units import DEFAULT_UNIT_MIB
 from vrampack.cli.demo import objects
+from vrampack.cli.demo.extender_process import (
+    ExtenderStartError,
+    build_scheduler_settings,
+    find_free_addresses,
+    run_extender,
+)
 from vrampack.cli.demo.report import ClusterAccess, build_document, format_access
-from vrampack.cli.demo.service import ExtenderStartError, build_scheduler_settings, find_free_addresses, run_extender
-from vrampack.cli.demo.story import DemoScenario, ScenarioError, run_first_part, run_mixed_part
+from vrampack.cli.demo.scenario import DemoScenario, ScenarioError, run_first_part, run_mixed_part
 from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.cluster import run_embedded_cluster
+from vrampack.simulator.embedded_cluster import run_embedded_cluster
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 MAX_REPLICAS = 200

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
-from vrampack.simulator.kinds import Object
+from vrampack.simulator.resource_kinds import Object
 
 NODE_NAME, NODE_ADDRESS = "cn-hangzhou.192.168.2.167", "192.168.2.167"
 APP_NAME = "app-3g-v1"
@@ -77,14 +77,14 @@ def build_node_object(name: str, address: str, cards: Sequence[CardModel]) -> Ob
     ]
     annotation = {"v": 1, "unit_mib": DEFAULT_UNIT_MIB, "injection": "ids", "devices": "uuid", "cards": published}
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-    amounts[keys.MEMORY_RESOURCE] = str(sum(card.units for card in cards))
+    amounts[well_known.MEMORY_RESOURCE] = str(sum(card.units for card in cards))
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
             "labels": {"kubernetes.io/hostname": name},
-            "annotations": {keys.NODE_CARDS: json.dumps(annotation, separators=(",", ":"))},
+            "annotations": {well_known.NODE_CARDS: json.dumps(annotation, separators=(",", ":"))},
         },
         "status": {
             "capacity": amounts,
@@ -121,8 +121,8 @@ def build_pod_object(name: str, *, units: int) -> Object:
 
 def _build_workload_spec(job: DemoWorkload) -> Object:
     labels = {"app": job.name}
-    asks = ({keys.COUNT_LABEL: str(job.cards_per_pod)} if job.cards_per_pod > 1 else {}) | (
-        {keys.PLACEMENT_LABEL: keys.WHOLE_DEVICE} if job.is_whole else {}
+    asks = ({well_known.COUNT_LABEL: str(job.cards_per_pod)} if job.cards_per_pod > 1 else {}) | (
+        {well_known.PLACEMENT_LABEL: well_known.WHOLE_DEVICE} if job.is_whole else {}
     )
     return {
         "replicas": job.replicas,
@@ -132,7 +132,7 @@ def _build_workload_spec(job: DemoWorkload) -> Object:
 
 
 def _build_pod_spec(units: int) -> Object:
-    limits = {keys.MEMORY_RESOURCE: str(units)}
+    limits = {well_known.MEMORY_RESOURCE: str(units)}
     return {
         "schedulerName": "vrampack",
         "containers": [{"name": "main", "image": IMAGE, "resources": {"limits": limits}}],

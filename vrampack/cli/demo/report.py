@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vrampack.cli.demo.objects import CardModel, DemoWorkload
-from vrampack.cli.demo.reading import DemoStage
-from vrampack.cli.inspect.render import format_details, format_summary
+from vrampack.cli.demo.stages import DemoStage
+from vrampack.cli.inspect.table_views import format_details, format_summary
 
 
 def format_empty_stage(stage: DemoStage, card: CardModel) -> str:

@@ -12,13 +12,13 @@ import msgspec
 import yaml
 
 from extender.settings import ExtenderConfiguration, load_settings
+from vrampack.cli.errors import report_error
 from vrampack.cli.explain.cluster import read_cluster, read_nodes
-from vrampack.cli.explain.form import Explanation
-from vrampack.cli.explain.gather import explain_bound_pod, explain_pending_pod, explain_without_cluster
+from vrampack.cli.explain.explanations import explain_bound_pod, explain_pending_pod, explain_without_cluster
 from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
+from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
 from vrampack.cli.kubeconfig import find_kubeconfig
-from vrampack.cli.refusal import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.fit import UnfitReason
 from vrampack.cards.request import PodRequest
-from vrampack.cli.explain.judged import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
+from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
 
 MAX_LISTED = 5
 """Pods or models named before `and .. more`: a sentence is no table."""
@@ -54,7 +54,7 @@ def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], ask: PodRequest, _res
     largest = max(node_card.card.units for node in nodes for node_card in node.cards)
     step = f"ask at most {format_units(largest)} on a card, the largest there is"
     count = _find_workable_count(nodes, ask)
-    return f'{step}, or take the memory from several: label {keys.COUNT_LABEL}: "{count}"' if count else step
+    return f'{step}, or take the memory from several: label {well_known.COUNT_LABEL}: "{count}"' if count else step
 
 
 def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
@@ -63,7 +63,7 @@ def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], ask: PodRequest, 
     step = f"no node has {format_cards(request.count)} of at least {format_units(request.units)}, the best has {most}: "
     count = _find_workable_count(nodes, ask)
     if count:
-        return f'{step}set the label {keys.COUNT_LABEL}: "{count}", or add such a node'
+        return f'{step}set the label {well_known.COUNT_LABEL}: "{count}", or add such a node'
     return f"{step}ask for fewer or smaller cards, or add such a node"
 
 
@@ -75,14 +75,14 @@ def _suggest_for_model(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resourc
     there = join_items([f"{model} ({format_cards(number)})" for model, number in sorted(models.items())])
     cards = "a card" if request.count == 1 else format_cards(request.count)
     asked = f"no node has {cards} of model {' or '.join(request.models)} with {format_units(request.units)}"
-    return f"{asked}: widen the annotation {keys.CARD_MODEL}; large enough are {there}"
+    return f"{asked}: widen the annotation {well_known.CARD_MODEL}; large enough are {there}"
 
 
 def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
     places = {each.card.uuid: f"{node.name} {_format_card_name(each)}" for node in nodes for each in node.cards}
     there = join_items([f"{uuid} is {places.get(uuid, 'on no node')}" for uuid in ask.card_request.uuids])
     one = "none of them can be used" if ask.card_request.count == 1 else "no node has enough of them that can be used"
-    return f"widen the annotation {keys.CARD_UUID}: {there}; {one}"
+    return f"widen the annotation {well_known.CARD_UUID}: {there}; {one}"
 
 
 def _suggest_freeing(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
@@ -126,7 +126,7 @@ def _describe_freeing(node: EvaluatedNode, cards: Iterable[EvaluatedCard], *, wh
             verb = f"empty {where}" if whole else f"free {format_units(each.missing_units)} on {where}"
             parts.append(f"{verb} (pods there: {join_items(each.pods)})")
         if each.card.cordoned:
-            parts.append(f'take {each.card.uuid} out of the annotation "{keys.CORDONED_CARDS}" of {node.name}')
+            parts.append(f'take {each.card.uuid} out of the annotation "{well_known.CORDONED_CARDS}" of {node.name}')
         if not each.card.healthy:
             parts.append(f"repair {where}, which is unhealthy")
     also = f" (but there: {'; '.join(node.obstacles)})" if node.obstacles else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from vrampack.cards.pod import Pod
-from vrampack.cli.explain.form import PodState
+from vrampack.cli.explain.schema import PodState
 
 
 class Toleration(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vrampack.cli.explain.form import CardView, Explanation, NodeView, PlacementView
-from vrampack.cli.inspect.tables import align_columns, replace_unprintable
+from vrampack.cli.explain.schema import CardView, Explanation, NodeView, PlacementView
+from vrampack.cli.inspect.text_columns import align_columns, replace_unprintable
 
 DEFAULT_MAX_ROWS = 20
 """Rows without `--all`: what fits a screen together with the rest."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from extender.settings import ExtenderConfiguration
-from vrampack.cards import keys
+from vrampack.cards import well_known
 from vrampack.cards.holding import build_bound_hold, index_cards
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.records import Record
 from vrampack.cards.request import PodRequest
-from vrampack.cli.explain.form import CardView, HeldCardView, NodeView, PlacementView, PodView, RequestView
-from vrampack.cli.explain.judged import EvaluatedCard, EvaluatedNode, describe_card_reason
+from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, describe_card_reason
 from vrampack.cli.explain.pod import ExplainedPod
+from vrampack.cli.explain.schema import CardView, HeldCardView, NodeView, PlacementView, PodView, RequestView
 
 
 def build_pod_view(subject: ExplainedPod) -> PodView:
@@ -89,7 +89,7 @@ def _read_limits(subject: ExplainedPod) -> dict[str, int]:
     """What each container may use, as the record says; a damaged one is none."""
     if not isinstance(subject.pod.record, Record):
         return {}
-    prefix = keys.LIMIT_MIB_PREFIX
+    prefix = well_known.LIMIT_MIB_PREFIX
     found = {key.removeprefix(prefix): text for key, text in subject.annotations.items() if key.startswith(prefix)}
     return {name: int(text) for name, text in sorted(found.items()) if text.isascii() and text.isdecimal()}
 

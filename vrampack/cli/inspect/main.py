@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from vrampack.cli.inspect import kubectl
+from vrampack.cli.inspect import kubectl_reader
+from vrampack.cli.inspect.cluster import InspectedCluster, ListReader, inspect_cluster, select_nodes
 from vrampack.cli.inspect.errors import ReadError
-from vrampack.cli.inspect.forms import format_json, format_yaml
-from vrampack.cli.inspect.gather import InspectedCluster, ListReader, inspect_cluster, select_nodes
-from vrampack.cli.inspect.render import format_details, format_summary, format_wide
-from vrampack.cli.inspect.tables import color_problems
+from vrampack.cli.inspect.schema import format_json, format_yaml
+from vrampack.cli.inspect.table_views import format_details, format_summary, format_wide
+from vrampack.cli.inspect.text_columns import color_problems
 
 INTERRUPTED_EXIT_CODE = 130
 """What shells make of Ctrl-C."""
@@ -41,7 +41,7 @@ class ClusterSource:
 
 
 KUBECTL_SOURCE = ClusterSource(
-    kubectl.add_kubectl_flags, lambda options: nullcontext(kubectl.KubectlReader(options.kubectl))
+    kubectl_reader.add_kubectl_flags, lambda options: nullcontext(kubectl_reader.KubectlReader(options.kubectl))
 )
 
 

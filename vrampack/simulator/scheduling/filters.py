@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vrampack.simulator.kinds import Object
+from vrampack.simulator.resource_kinds import Object
 from vrampack.simulator.scheduling.resources import find_unreadable_request
 
 UNMODELLED_SPEC = (

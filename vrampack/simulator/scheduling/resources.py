@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from vrampack.cards.units import parse_quantity
-from vrampack.simulator.kinds import Object
+from vrampack.simulator.resource_kinds import Object
 
 Amounts: TypeAlias = Mapping[str, int]
 

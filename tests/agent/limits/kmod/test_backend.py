@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.kmod.played import MIB, SimulatedKmod, write_proc, write_process
-from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from tests.support.simulated_kmod import MIB, SimulatedKmod, write_proc, write_process
+from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import AppliedState, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError

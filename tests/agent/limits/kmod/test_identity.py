@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.kmod.played import write_proc, write_process
+from tests.support.simulated_kmod import write_proc, write_process
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.kmod.identity import find_pid_namespace, read_cgroup_id
-from vrampack.agent.limits.kmod.nodes import CgroupId, PidNamespace
+from vrampack.agent.limits.kmod.budget_owner import find_pid_namespace, read_cgroup_id
+from vrampack.agent.limits.kmod.proc_client import CgroupId, PidNamespace
 
 Pids = dict[int, tuple[int, ...]]
 """Numbers of a process in the namespaces from the node's inwards, by its number there."""

@@ -17,7 +17,7 @@ from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload import journal
 from vrampack.agent.limits.preload.errors import JournalLockedError
 from vrampack.agent.limits.preload.journal import HEAD, RECORD, Journal, JournalEntry
-from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 
 OWNER = CgroupOwner("0c5a0f7e-2f4e-4d3e-9a55-7b8f14c1a001", "4f1e" * 16)
 UUID = "GPU-8f6d1c3a-94b5-4d0c-9b39-5d1f7e1c2b3a"
@@ -184,7 +184,7 @@ import sys
 from pathlib import Path
 from vrampack.agent.limits.cgroups import Owner
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.ledger import Process
+from vrampack.agent.limits.preload.usage_ledger import Process
 book = Journal(Path(sys.argv[1]), boot_id=sys.argv[2])
 print("begun", flush=True)
 at = 0

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.agent.limits.preload.clients import PreloadClientProcess
-from tests.agent.limits.preload.nodes import APP, MIB, PreloadNode, read_used_mib, wait_until_true
+from tests.support.preload_clients import PreloadClientProcess
+from tests.support.preload_node import APP, MIB, PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload import peers
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 from vrampack.agent.limits.preload.wire import LibraryVerdict, MessageKind
 
 ROOT = Path(__file__).parents[4]
@@ -111,7 +111,7 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 from vrampack.agent.limits.preload.wire import Kind
-from tests.agent.limits.preload.nodes import Node
+from tests.support.preload_node import Node
 
 async def main():
     back_end = Node(Path(sys.argv[1])).back_end()

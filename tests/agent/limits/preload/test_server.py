@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.limits.preload.clients import MIB, PreloadClient, PreloadClientProcess, build_question
-from tests.agent.limits.preload.nodes import APP, DRIVER, OTHER, PreloadNode, read_used_mib, wait_until_true
-from vrampack.agent.limits.preload.answers import Unresolved
+from tests.support.preload_clients import MIB, PreloadClient, PreloadClientProcess, build_question
+from tests.support.preload_node import APP, DRIVER, OTHER, PreloadNode, read_used_mib, wait_until_true
 from vrampack.agent.limits.preload.backend import ResolvedContainer
+from vrampack.agent.limits.preload.decisions import Unresolved
 from vrampack.agent.limits.preload.server import RateLimits
 from vrampack.agent.limits.preload.wire import (
     ONLY_CARD,

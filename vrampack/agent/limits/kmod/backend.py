@@ -23,14 +23,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.kmod.budget_owner import PROC, find_pid_namespace, read_cgroup_id
 from vrampack.agent.limits.kmod.errors import ModuleError
-from vrampack.agent.limits.kmod.identity import PROC, find_pid_namespace, read_cgroup_id
-from vrampack.agent.limits.kmod.nodes import BudgetOwner, KmodBudget, KmodClient, ModuleState
-from vrampack.agent.limits.kmod.presence import find_module_problem
+from vrampack.agent.limits.kmod.preflight import find_module_problem
+from vrampack.agent.limits.kmod.proc_client import BudgetOwner, KmodBudget, KmodClient, ModuleState
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.agent.limits.books import ProcessUsage, UsageTotals
+from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.preload import files, peers
-from vrampack.agent.limits.preload.answers import AllocationDecisions, GetMinors, Unresolved
+from vrampack.agent.limits.preload.decisions import AllocationDecisions, GetMinors, Unresolved
 from vrampack.agent.limits.preload.errors import JournalLockedError
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.ledger import CardPart, ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.server import PreloadServer, RateLimits
+from vrampack.agent.limits.preload.usage_ledger import CardPart, ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import ONLY_CARD
 
 log = logging.getLogger(__name__)

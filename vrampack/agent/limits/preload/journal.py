@@ -23,7 +23,7 @@ from pathlib import Path
 
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.errors import JournalLockedError
-from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vrampack.agent.limits import doors
+from vrampack.agent.limits import unix_listener
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.preload.ledger import ProcessKey
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 
 FindPeerOwner: TypeAlias = Callable[[int], CgroupOwner | None]
 
@@ -39,7 +39,7 @@ class PeerProcess:
 
 def identify_peer(connection: socket.socket, find_owner: FindPeerOwner) -> PeerProcess | None:
     """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
-    pid = doors.read_peer_credentials(connection).pid
+    pid = unix_listener.read_peer_credentials(connection).pid
     if pid <= 0:
         return None
     pidfd = _get_peer_pidfd(connection, pid)

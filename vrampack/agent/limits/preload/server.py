@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.doors import UnixListener
 from vrampack.agent.limits.preload import peers
-from vrampack.agent.limits.preload.answers import AllocationDecisions, Unresolved
-from vrampack.agent.limits.preload.buckets import RateLimiter
+from vrampack.agent.limits.preload.decisions import AllocationDecisions, Unresolved
 from vrampack.agent.limits.preload.errors import LibraryProtocolError
-from vrampack.agent.limits.preload.ledger import ProcessKey, UsageLedger
+from vrampack.agent.limits.preload.rate_limit import RateLimiter
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import (
     MAX_QUESTION_BYTES,
     LibraryAnswer,
@@ -38,6 +37,7 @@ from vrampack.agent.limits.preload.wire import (
     read_question,
     write_answer,
 )
+from vrampack.agent.limits.unix_listener import UnixListener
 
 log = logging.getLogger(__name__)
 

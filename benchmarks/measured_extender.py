@@ -1,0 +1,79 @@
+"""The extender under measurement: `vrampack serve` as a process of its own, on a canned API server."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from benchmarks.canned_api import CannedApiServer
+from benchmarks.cluster_objects import BenchmarkCluster
+from tests.support.processes import ManagedProcess, choose_free_ports
+from vrampack.simulator.kubeconfig import write_kubeconfig
+
+URL_PREFIX = "/gpushare-scheduler"
+SERVE_COMMAND = (sys.executable, "-m", "vrampack.cli")
+_CONFIGURATION = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
+_READY_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListPages:
+    """The lists of a cluster as bytes."""
+
+    nodes: list[bytes]
+    pods: list[bytes]
+
+    @classmethod
+    def from_cluster(cls, cluster: BenchmarkCluster) -> Self:
+        return cls(cluster.encode_node_pages(), cluster.encode_pod_pages())
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredExtender:
+    """A ready extender."""
+
+    api: CannedApiServer
+    process: ManagedProcess
+    port: int
+    started_at: float
+    """`time.monotonic` of the start of the process, and of the moment it was ready."""
+    ready_at: float
+
+    def read_cpu_seconds(self) -> float:
+        """What the process has used so far, user and system; the kernel counts in steps of 10 ms."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def read_memory_mb(self, field: str) -> float:
+        """`VmRSS` or `VmHWM` of the process, in millions of bytes."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        (kib,) = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+        return int(kib) * 1024 / 1e6
+
+
+@contextmanager
+def run_measured_extender(pages: ListPages, *, command: Sequence[str] = SERVE_COMMAND) -> Iterator[MeasuredExtender]:
+    """`command serve ...` on a cluster of these lists, from its start to its clean end."""
+    lists = {"nodes": pages.nodes, "pods": pages.pods}
+    with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name, CannedApiServer(lists) as api:
+        folder = Path(name)
+        configuration = folder / "config.yaml"
+        configuration.write_text(_CONFIGURATION)
+        port, health_port = choose_free_ports(2)
+        flags: list[str | Path] = ["--config", configuration, "--kubeconfig", write_kubeconfig(folder, api.url)]
+        flags += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health_port}"]
+        process = ManagedProcess("vrampack", [*command, "serve", *flags], directory=folder)
+        started = time.monotonic()
+        process.start()
+        try:
+            process.wait_ready(f"http://127.0.0.1:{health_port}/readyz", timeout_seconds=_READY_SECONDS)
+            yield MeasuredExtender(api, process, port, started, time.monotonic())
+        finally:
+            process.stop()

@@ -1,0 +1,52 @@
+"""What is held or meant for pods that the API server does not show bound yet, for the inspect routes.
+
+A stranger who reads the ledger sees here why a card is fuller than its pods, and an auditor that nothing stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.state.soft_reservations import SoftReservations
+from vrampack.cards.pod import Pod
+
+PlacementJson = dict[str, object]
+
+
+class PlacementsView:
+    """Reservations, promises and what is kept for nominated pods."""
+
+    def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, nominator: Nominator) -> None:
+        self._ledger = ledger
+        self._soft_reservations = soft_reservations
+        self._nominator = nominator
+
+    def build_json(self) -> dict[str, list[PlacementJson]]:
+        """All of them, as JSON shows them; ages are seconds."""
+        return {
+            "reservations": [
+                self._build_placement_json(
+                    each.pod.uid, each.node_name, (card.index for card in each.allocation.cards), each.pod
+                )
+                | {"ageSeconds": self._ledger.get_age_seconds(each), "unconfirmed": each.is_unconfirmed}
+                for each in self._ledger.list_reservations()
+            ],
+            "promises": [
+                self._build_placement_json(
+                    each.uid, each.placement.node_name, each.placement.cards, self._ledger.get_pod(each.uid)
+                )
+                | {"ageSeconds": self._soft_reservations.get_age_seconds(each)}
+                for each in self._soft_reservations.list_active()
+            ],
+            "nominations": [
+                self._build_placement_json(each.pod.uid, each.placement.node_name, each.placement.cards, each.pod)
+                for each in self._nominator.list_placements()
+            ],
+        }
+
+    @staticmethod
+    def _build_placement_json(uid: str, node_name: str, cards: Iterable[int], pod: Pod | None) -> PlacementJson:
+        known = {"namespace": pod.namespace, "name": pod.name} if pod is not None else {}
+        return {"uid": uid, **known, "node": node_name, "cards": sorted(cards)}

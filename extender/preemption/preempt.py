@@ -1,0 +1,139 @@
+"""Preempt: the scheduler proposes victims by node totals, the answer has victims that free one card set.
+
+What is proposed for a node is kept, whatever it holds of ours: only the scheduler knows which of it its own totals need.
+Further pods are added only where that frees no card set, and where no such pods exist the node is dropped. Nothing is
+evicted here: the scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the
+pod, and what is kept for another one is no room. docs/decisions has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from extender.metrics import ExtenderMetrics
+from extender.preemption.victims import find_added_victims
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.wire.codec import MalformedCallError, VerbResponse, encode_json
+from extender.wire.preemption import MetaPod, MetaVictims, PreemptionProposal, PreemptionResult, read_preemption_args
+from vrampack.cards.holding import Hold
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest
+
+log = logging.getLogger(__name__)
+
+
+class EvictionListener(Protocol):
+    """Who wants to know that pods may be evicted soon."""
+
+    def on_evictions_expected(self) -> None:
+        """There is an answer whose end must be noticed."""
+
+
+class Preemption:
+    """The verb preempt over one ledger. Changes nothing but what is kept for the pod."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        nominator: Nominator,
+        listener: EvictionListener,
+        metrics: ExtenderMetrics,
+        find_unready_reason: Callable[[], str],
+        resource: str,
+    ) -> None:
+        self._ledger = ledger
+        self._nominator = nominator
+        self._listener = listener
+        self._results = metrics.preemptions
+        self._find_unready_reason = find_unready_reason
+        self._resource = resource
+
+    async def preempt(self, body: bytes) -> VerbResponse:
+        """Victims for those of the proposed nodes where they would make room.
+
+        There is no place for an error: 400 malformed, 503 not ready. The scheduler then evicts nobody.
+        """
+        problem = self._find_unready_reason()
+        if problem:
+            return self._build_error("unready", 503, f"not ready: {problem}")
+        try:
+            proposal = read_preemption_args(body, self._resource)
+        except MalformedCallError as error:
+            return self._build_error("malformed", 400, str(error))
+        victims = await self._find_victims(proposal)
+        added = sum(len(each.pods) - len(proposal.victims[name].pods) for name, each in victims.items())
+        result = ("added" if added else "ok") if victims else "no"
+        self._results.labels(result).inc()
+        log.info(
+            "preempting pod=%s proposed_nodes=%d nodes=%d added_victims=%d",
+            proposal.pod,
+            len(proposal.victims),
+            len(victims),
+            added,
+        )
+        return VerbResponse(encode_json(PreemptionResult(victims)), "ok" if victims else "no")
+
+    async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
+        pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
+        answered: dict[str, MetaVictims] = {}
+        for name, proposed in proposal.victims.items():
+            victims = self._find_node_victims(name, proposed, pod) if proposal.may_preempt else None
+            # One node without a victim is an error of the whole attempt: leave it out.
+            if victims is not None and victims.pods:
+                answered[name] = victims
+            await asyncio.sleep(0)
+        if answered and pod.request is not None:
+            self._nominator.add_preemption(
+                proposal.pod, {name: [each.uid for each in at.pods] for name, at in answered.items()}
+            )
+            self._listener.on_evictions_expected()
+        return answered
+
+    def _find_node_victims(self, name: str, proposed: MetaVictims, pod: Pod) -> MetaVictims | None:
+        """The proposal with what it lacks, or None where the pod cannot be helped."""
+        if pod.request is None or pod.node_name:
+            return proposed
+        uids = [each.uid for each in proposed.pods]
+        known = [victim for uid in uids if (victim := self._ledger.get_pod(uid)) is not None]
+        if any(victim.priority >= pod.priority for victim in known):
+            return None
+        added = self._find_added_victims(name, pod, pod.request.card_request, uids)
+        if added is None:
+            return None
+        merged = _merge_victims(uids, known, [hold.pod for hold in added])
+        return MetaVictims([MetaPod(uid) for uid in merged], proposed.violations)
+
+    def _find_added_victims(
+        self, name: str, pod: Pod, request: CardRequest, proposed_uids: Sequence[str]
+    ) -> list[Hold] | None:
+        node = self._ledger.get_node(name)
+        if node is None:
+            return None
+        holds = [hold for hold in self._ledger.list_holds(name) if hold.pod.uid != pod.uid]
+        holds += self._nominator.list_holds_against(name, pod)
+        return find_added_victims(
+            node, holds, request=request, priority=pod.priority, leaving_uids=frozenset(proposed_uids)
+        )
+
+    def _build_error(self, result: str, status: int, text: str) -> VerbResponse:
+        self._results.labels(result).inc()
+        return VerbResponse(encode_json({"error": text}), "error", status)
+
+
+def _merge_victims(uids: Iterable[str], known: Iterable[Pod], added: Iterable[Pod]) -> list[str]:
+    """The added pods among the proposed ones, most important first, as far as we know those.
+
+    The scheduler takes the first victim of a node for the most important one when it compares nodes.
+    """
+    merged = list(uids)
+    priorities = {pod.uid: pod.priority for pod in known}
+    for pod in added:
+        lesser = (at for at, uid in enumerate(merged) if priorities.get(uid, pod.priority) < pod.priority)
+        merged.insert(next(lesser, len(merged)), pod.uid)
+        priorities[pod.uid] = pod.priority
+    return merged

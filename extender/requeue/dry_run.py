@@ -1,0 +1,133 @@
+"""One laying of waiting pods onto the nodes that gained room, in slices that hold the loop for a few milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from policies.trial_placement import Placement, TrialCluster
+from policies.tuning import PolicyName
+from vrampack.cards.node import Node
+from vrampack.cards.request import CardRequest
+
+NODES_PER_SLICE = 100
+"""Nodes looked at before others get their turn: about 3 ms."""
+MAX_NODE_VISITS = 50_000
+"""Nodes looked at in one round, all pods together: a second and a half of work at most, and the rest is the next round's."""
+
+RequestShape = tuple[CardRequest, PolicyName]
+RankedPlacement = tuple[tuple[float, str], int, Placement]
+"""A rank, how often the node had been filled when it was found, and the place."""
+
+
+class DryRun:
+    """A copy of the nodes that gained room, filled pod by pod.
+
+    `grown` are those nodes, the latest first, each with the capacity generation at which it gained room. The places of a
+    request shape are found once and kept in order; filling a node makes its old places stale and adds its new ones.
+    """
+
+    def __init__(
+        self, nodes_gained: Sequence[tuple[int, Node]], placements: Iterable[tuple[Placement, CardRequest]]
+    ) -> None:
+        self._newest_first = [-generation for generation, _ in nodes_gained]
+        self._names = [node.name for _, node in nodes_gained]
+        self._position = {name: position for position, name in enumerate(self._names)}
+        self._trial = TrialCluster(node for _, node in nodes_gained)
+        self._empty_trial = TrialCluster(node for _, node in nodes_gained)
+        self._filled: defaultdict[str, int] = defaultdict(int)
+        self._ranked_placements: dict[tuple[RequestShape, int], list[RankedPlacement]] = {}
+        """Heaps, by shape and by how many of the nodes, the latest first, are in it."""
+        self._exhausted: dict[RequestShape, int] = {}
+        """Of how many nodes, the latest first, it is known that none takes the shape any more."""
+        self._unplaceable: dict[RequestShape, int] = {}
+        """The same, were nothing laid there; the next node takes those in `_fits_alone`."""
+        self._fits_alone: set[RequestShape] = set()
+        self._visits = 0
+        for laid, request in placements:
+            self._trial.hold_placement(laid, request)
+
+    @property
+    def is_budget_spent(self) -> bool:
+        return self._visits >= MAX_NODE_VISITS
+
+    async def place_pod(
+        self, request: CardRequest, policy: PolicyName, *, since: int, excluded_nodes: Collection[str] = ()
+    ) -> Placement | None:
+        """Take the best place on the nodes that gained room after `since`, or None."""
+        shape, count = (request, policy), self._count_nodes_since(since)
+        if count <= self._exhausted.get(shape, 0):
+            return None
+        places = self._ranked_placements.get((shape, count))
+        if places is None:
+            places = self._ranked_placements[shape, count] = await self._find_placements(shape, count)
+        laid = self._take_best(places, excluded_nodes)
+        if laid is not None:
+            self._hold_placement(laid, request)
+            await asyncio.sleep(0)
+        elif not excluded_nodes:
+            self._exhausted[shape] = count
+        return laid
+
+    async def is_unplaceable(self, request: CardRequest, policy: PolicyName, *, since: int) -> bool:
+        """Whether it would find no place there even if it were alone."""
+        shape, count = (request, policy), self._count_nodes_since(since)
+        while (position := self._unplaceable.get(shape, 0)) < count:
+            if (
+                shape in self._fits_alone
+                or self._empty_trial.find_placement(self._names[position], request, policy) is not None
+            ):
+                self._fits_alone.add(shape)
+                return False
+            self._unplaceable[shape] = position + 1
+            await self._count_visit()
+        return True
+
+    def _count_nodes_since(self, since: int) -> int:
+        return bisect_left(self._newest_first, -since)
+
+    async def _find_placements(self, shape: RequestShape, count: int) -> list[RankedPlacement]:
+        places: list[RankedPlacement] = []
+        for name in self._names[:count]:
+            laid = self._trial.find_placement(name, *shape)
+            if laid is not None:
+                places.append((laid.sort_key, self._filled[name], laid))
+            await self._count_visit()
+        heapq.heapify(places)
+        return places
+
+    def _take_best(self, ranked_placements: list[RankedPlacement], excluded_nodes: Collection[str]) -> Placement | None:
+        """The best place that is not stale; the heap keeps all but stale ones."""
+        passed_over: list[RankedPlacement] = []
+        best: Placement | None = None
+        while ranked_placements and best is None:
+            _, filled, laid = ranked_placements[0]
+            if filled == self._filled[laid.node_name] and laid.node_name not in excluded_nodes:
+                best = laid
+            else:
+                passed = heapq.heappop(ranked_placements)
+                if filled == self._filled[laid.node_name]:
+                    passed_over.append(passed)
+        for place in passed_over:
+            heapq.heappush(ranked_placements, place)
+        return best
+
+    def _hold_placement(self, placement: Placement, request: CardRequest) -> None:
+        name = placement.node_name
+        self._trial.hold_placement(placement, request)
+        self._filled[name] += 1
+        for (shape, count), places in self._ranked_placements.items():
+            if self._position[name] < count:
+                self._visits += 1
+                again = self._trial.find_placement(name, *shape)
+                if again is not None:
+                    heapq.heappush(places, (again.sort_key, self._filled[name], again))
+
+    async def _count_visit(self) -> None:
+        """Count one more node, and let others have their turn now and then."""
+        self._visits += 1
+        if self._visits % NODES_PER_SLICE == 0:
+            await asyncio.sleep(0)

@@ -1,0 +1,239 @@
+"""Filter, prioritize and bind: from a body to an answer. Nothing here changes the ledger but bind.
+
+A no is an answer, with a reason for each node; `Error` and HTTP errors are for our own failures. Which verb names the
+node is set for each scheduler: prioritize by the highest score, or filter by letting only that node pass, so that the
+scheduler skips its scoring.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from extender.metrics import ExtenderMetrics
+from extender.scheduling.binding import Binder
+from extender.scheduling.node_backoff import NodeBackoff
+from extender.scheduling.rejection_cache import CachedRejection, RejectionCache
+from extender.settings import DecisionSettings
+from extender.state.soft_reservations import SoftReservations
+from extender.wire.args import ArgsReader, SchedulingRequest
+from extender.wire.codec import (
+    MAX_SCORE,
+    BindingResult,
+    FilterResult,
+    HostPriority,
+    MalformedCallError,
+    VerbResponse,
+    encode_json,
+    read_binding_args,
+)
+from policies.engine.engine import Engine
+from policies.engine.verdict_table import FilterOutcome
+from policies.policy import ScoredCards
+from policies.trial_placement import Placement
+from vrampack.cards.fit import UnfitReason
+from vrampack.cards.request import PodRequest
+
+SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
+"""Best node first, all others 0: the best must win over whatever else the scheduler adds up."""
+
+
+class FilterListener(Protocol):
+    """Who wants to know what filter was asked and answered."""
+
+    def on_filter_called(self) -> None:
+        """A scheduler asked about some pod, ours or not."""
+
+    def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
+        """Whether any of these nodes can take this pod of ours."""
+
+
+class CapacityView(Protocol):
+    """What the verbs need of the ledger."""
+
+    @property
+    def capacity_generation(self) -> int:
+        """Rises with every change by which a node gains room."""
+        ...
+
+
+class Verbs:
+    """The verbs over one ledger."""
+
+    def __init__(  # noqa: PLR0913 - what an answer is made of
+        self,
+        *,
+        engine: Engine,
+        capacity: CapacityView,
+        binder: Binder,
+        soft_reservations: SoftReservations,
+        node_backoff: NodeBackoff,
+        listener: FilterListener,
+        metrics: ExtenderMetrics,
+        find_unready_reason: Callable[[], str],
+        resource: str,
+        decision: DecisionSettings,
+    ) -> None:
+        self._engine = engine
+        self._capacity = capacity
+        self._binder = binder
+        self._soft_reservations = soft_reservations
+        self._node_backoff = node_backoff
+        self._listener = listener
+        self._find_unready_reason = find_unready_reason
+        self._args = ArgsReader(resource)
+        self._decision = decision
+        self._rejections = RejectionCache()
+        self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}
+        self._binds = metrics.binds
+
+    def filter(self, body: bytes) -> VerbResponse:
+        """Which of the named nodes can take the pod now; always HTTP 200.
+
+        A pod that runs already is asked about when it is resized in place: its memory is held where it is, and cannot
+        be resized.
+        """
+        problem = self._find_unready_reason()
+        if problem:
+            return _filter_error(f"not ready: {problem}")
+        try:
+            asking, names = self._args.read_args(body)
+        except MalformedCallError as error:
+            return _filter_error(str(error))
+        self._listener.on_filter_called()
+        pod = asking.pod
+        if pod.request is None:
+            return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
+        if pod.node_name:
+            found = self._engine.filter_nodes(names, pod.request, pod.uid)
+            return self._build_filter_response(
+                found.with_node_passed(pod.node_name, names) if pod.node_name in names else found
+            )
+        return self._filter_unbound_pod(asking, pod.request, names)
+
+    def prioritize(self, body: bytes) -> VerbResponse:
+        """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
+
+        A node that is not in the answer scores 0, as the scheduler adds it up (`prioritizeNodes` in schedule_one.go of
+        kube-scheduler): a thousand zeros would only be written here and read there.
+        """
+        problem = self._find_unready_reason()
+        if problem:
+            return _plain_error(503, f"not ready: {problem}")
+        try:
+            asking, names = self._args.read_args(body)
+        except MalformedCallError as error:
+            return _plain_error(400, str(error))
+        pod = asking.pod
+        if pod.request is None:
+            return VerbResponse(b"[]")
+        best = self._rank_nodes(asking, pod.request, names, len(SCORES))
+        if best and not pod.node_name:
+            self._reserve_node(asking, pod.request, best[0])
+        return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
+
+    async def bind(self, body: bytes) -> VerbResponse:
+        """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
+        problem = self._find_unready_reason()
+        if problem:
+            self._binds.labels("unready").inc()
+            return _bind_error(f"not ready: {problem}; nothing was bound")
+        try:
+            args = read_binding_args(body)
+        except MalformedCallError as error:
+            self._binds.labels("malformed").inc()
+            return _bind_error(f"{error}; nothing was bound")
+        outcome = await self._binder.bind(args)
+        if not outcome.error:
+            self._node_backoff.forget_pod(args.pod_uid)
+        return VerbResponse(encode_json(BindingResult(outcome.error)), "error" if outcome.error else "ok")
+
+    def _filter_unbound_pod(
+        self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str]
+    ) -> VerbResponse:
+        uid = scheduling_request.pod.uid
+        self._node_backoff.back_off_target(uid)
+        self._soft_reservations.release_pod(uid)
+        is_like_others = self._engine.can_share_verdicts(uid)
+        room_generation = self._capacity.capacity_generation
+        no = (
+            self._rejections.find_rejection(pod_request.card_request, names, room_generation)
+            if is_like_others
+            else None
+        )
+        if no is not None:
+            self._listener.on_filter_answered(uid, names, fits=False)
+            self._count_rejections(no.reasons)
+            return VerbResponse(no.body, "no")
+        found = self._engine.filter_nodes(names, pod_request, uid)
+        self._listener.on_filter_answered(uid, names, fits=bool(found.passed))
+        if not found.passed:
+            answer = self._build_filter_response(found)
+            if is_like_others and UnfitReason.NOT_SEEN.value not in found.unschedulable.values():
+                self._rejections.put_rejection(
+                    pod_request.card_request,
+                    CachedRejection(frozenset(names), room_generation, answer.body, _count_reasons(found)),
+                )
+            return answer
+        if len(found.passed) > 1 and self._decides_in_filter(scheduling_request):
+            found = FilterOutcome(
+                self._rank_nodes(scheduling_request, pod_request, found.passed, 1),
+                found.unschedulable,
+                found.unresolvable,
+            )
+        if len(found.passed) == 1:
+            self._reserve_node(scheduling_request, pod_request, found.passed[0])
+        return self._build_filter_response(found)
+
+    def _decides_in_filter(self, scheduling_request: SchedulingRequest) -> bool:
+        """Whether filter names the node."""
+        decide = self._decision.get_deciding_verb(scheduling_request.scheduler_name)
+        return decide == "filter" or (decide == "auto" and not scheduling_request.prefers_nodes)
+
+    def _rank_nodes(
+        self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str], count: int
+    ) -> list[str]:
+        uid = scheduling_request.pod.uid
+        return self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
+
+    def _reserve_node(self, scheduling_request: SchedulingRequest, pod_request: PodRequest, node_name: str) -> None:
+        """The scheduler is sent to this node: remember the place until it binds."""
+        uid = scheduling_request.pod.uid
+        judged = self._engine.evaluate_node(node_name, pod_request, uid)
+        if isinstance(judged, ScoredCards):
+            indices = tuple(sorted(card.index for card in judged.cards))
+            self._soft_reservations.reserve_placement(
+                uid, pod_request.card_request, Placement(node_name, indices, judged.score)
+            )
+        self._node_backoff.record_target(uid, node_name)
+
+    def _build_filter_response(self, outcome: FilterOutcome) -> VerbResponse:
+        self._count_rejections(_count_reasons(outcome))
+        result = FilterResult(
+            node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable
+        )
+        return VerbResponse(encode_json(result), "ok" if outcome.passed else "no")
+
+    def _count_rejections(self, reasons: Mapping[str, int]) -> None:
+        for reason, count in reasons.items():
+            self._rejected[reason].inc(count)
+
+
+def _count_reasons(outcome: FilterOutcome) -> Counter[str]:
+    """How many nodes each reason keeps out."""
+    reasons = Counter(outcome.unschedulable.values())
+    reasons.update(outcome.unresolvable.values())
+    return reasons
+
+
+def _filter_error(text: str) -> VerbResponse:
+    return VerbResponse(encode_json(FilterResult(error=text)), "error")
+
+
+def _bind_error(text: str) -> VerbResponse:
+    return VerbResponse(encode_json(BindingResult(text)), "error")
+
+
+def _plain_error(status: int, text: str) -> VerbResponse:
+    return VerbResponse(encode_json({"error": text}), "error", status)

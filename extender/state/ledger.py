@@ -1,0 +1,416 @@
+"""The ledger: which pod holds how many units of which card. A cache of the API server, never its rival.
+
+What a pod holds on a node passes through these states:
+
+                 forget (a definite refusal)
+          .---------------------------------------.
+          v                                       |
+        free --assume--> reserved --(no answer)--> reserved, unconfirmed
+                            |                         |
+                            |   the API shows it bound (confirm)
+                            v                         v
+                          bound <---------------------'
+                            |  deletionTimestamp
+                            v
+                         terminating: still holds
+                            |  deleted, Succeeded, Failed (release)
+                            v
+                           gone
+
+A reservation counts what was decided; from *bound* on only the record counts. A bound pod without a record that
+can be read, or naming a card its node no longer has, counts on every card of the node until the node's agent
+says where it is. Every method is one transaction: nothing here awaits, so there are no locks. The sums of a node
+are made anew from its facts and its holders at every change, so a ledger rebuilt from a list equals the one that
+saw the events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, KeysView
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from extender.state.ledger_problems import LedgerProblem, find_problems
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.capacity_change import has_gained_capacity
+from vrampack.cards.holding import (
+    Hold,
+    build_bound_hold,
+    build_node_from_holds,
+    build_reserved_hold,
+    get_display_order,
+    index_cards,
+)
+from vrampack.cards.node import Node, NodeFacts
+from vrampack.cards.pod import Pod
+
+REMOVED_NODES_KEPT = 256
+"""Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A place whose Binding was sent and is not yet seen on the watch."""
+
+    pod: Pod
+    node_name: str
+    allocation: Allocation
+    made_at: float
+    """Seconds of the ledger's clock."""
+    is_unconfirmed: bool = False
+    """No answer came: the Binding may still land."""
+
+
+class LedgerListener(Protocol):
+    """Who wants to hear at once what may let a waiting pod in. Called inside a transaction: it may only take note."""
+
+    def on_capacity_gained(self) -> None:
+        """Some node has room that it had not; `room_generation` has risen."""
+
+    def on_pod_added(self, uid: str) -> None:
+        """An unbound pod is known that was not."""
+
+
+class Ledger:
+    """Counts units per card for every node of the cluster."""
+
+    def __init__(
+        self, *, unit_mib: int, clock: Callable[[], float], report_problem: Callable[[LedgerProblem], None]
+    ) -> None:
+        self.unit_mib = unit_mib
+        self.generation = 0
+        """Rises with every change of any node."""
+        self.capacity_generation = 0
+        """Rises with every change by which a node gains room, and once when the policy lets all of them gain some."""
+        self._capacity_gained_at: dict[str, int] = {}
+        """The capacity generation of each node, the latest last."""
+        self._listener: LedgerListener | None = None
+        self._on_pod_resolved: Callable[[str], None] = _ignore_pod
+        self._clock = clock
+        self._report_problem = report_problem
+        self._facts: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._bound: defaultdict[str, set[str]] = defaultdict(set)
+        self._reservations: dict[tuple[str, str], Reservation] = {}
+        self._reserved: defaultdict[str, set[str]] = defaultdict(set)
+        """Pod uids with a reservation, by node."""
+        self._nominated: defaultdict[str, set[str]] = defaultdict(set)
+        """Uids of unbound pods by the node where others were evicted for them; no empty sets."""
+        self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
+        self._changed: dict[str, int] = {}
+        """The generation of each node's last change, in the order of these; gone nodes are in it for a while."""
+        self._forgotten_generation = 0
+        """Changes up to this generation may be missing there."""
+        self._fetched: set[str] = set()
+        """Pods read one by one since the last list began: newer than what that list will say of them."""
+
+    def set_listener(self, listener: LedgerListener) -> None:
+        """Tell `listener` from now on."""
+        self._listener = listener
+
+    def apply_policy_change(self) -> None:
+        """Every node counts as roomier from here on: what is refused there may be let in, and no event tells of it."""
+        self.capacity_generation += 1
+        self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)
+        if self._listener is not None:
+            self._listener.on_capacity_gained()
+
+    def set_resolved_callback(self, callback: Callable[[str], None]) -> None:
+        """Tell from now on of each pod, by uid, that is shown bound or leaving, or is gone: nobody places it any more."""
+        self._on_pod_resolved = callback
+
+    def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
+        """The nodes that gained room after this capacity generation, the latest first, each with its own."""
+        found = []
+        for name, gained_at in reversed(self._capacity_gained_at.items()):
+            if gained_at <= generation:
+                break
+            found.append((gained_at, self._nodes[name]))
+        return found
+
+    def get_node(self, name: str) -> Node | None:
+        return self._nodes.get(name)
+
+    def list_nodes(self) -> list[Node]:
+        """All nodes, those without cards too, by name."""
+        return [self._nodes[name] for name in sorted(self._nodes)]
+
+    def get_pod(self, uid: str) -> Pod | None:
+        return self._pods.get(uid)
+
+    def list_pods(self) -> Iterable[Pod]:
+        return self._pods.values()
+
+    def get_reservation(self, uid: str, node_name: str) -> Reservation | None:
+        return self._reservations.get((uid, node_name))
+
+    def list_reservations(self) -> list[Reservation]:
+        return list(self._reservations.values())
+
+    def get_age_seconds(self, reservation: Reservation) -> float:
+        return self._clock() - reservation.made_at
+
+    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
+        """The nodes that changed, came or went after that generation; None when that is forgotten: look at all."""
+        if generation < self._forgotten_generation:
+            return None
+        changed = []
+        for name, at in reversed(self._changed.items()):
+            if at <= generation:
+                break
+            changed.append(name)
+        return changed
+
+    def list_reserved_nodes(self, uid: str) -> list[str]:
+        """Where the pod has a place reserved."""
+        return [name for held, name in self._reservations if held == uid]
+
+    def list_nominated_nodes(self) -> KeysView[str]:
+        """Where some unbound pod waits for the room of evicted ones."""
+        return self._nominated.keys()
+
+    def list_nominees(self, name: str) -> list[Pod]:
+        """The unbound pods for which others were evicted from this node, and that have no place there yet."""
+        return [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
+
+    def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
+        """The node as it will be when the pods that are leaving, and those of the uids in `also`, are gone."""
+        facts = self._facts.get(name)
+        if facts is None:
+            return None
+        holds = self._build_holds(facts)
+        return self._build_node(
+            facts, [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in victim_uids]
+        )
+
+    def release_nominated_capacity(self, name: str) -> None:
+        """What was kept there for a nominated pod is room for others again."""
+        if name in self._nodes:
+            self._mark_capacity_gained(name)
+
+    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
+        """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
+
+        A pod whose bind got no answer may only have room where its own reservation is. Such a node is made for
+        this pod alone. What a *bound* pod holds is never free, whoever names its uid.
+        """
+        if uid in self._reserved.get(name, ()):
+            facts = self._facts.get(name)
+            if facts is None:
+                return None
+            return self._build_node(facts, [hold for hold in self._build_holds(facts) if hold.pod.uid != uid])
+        return self._nodes.get(name)
+
+    def list_holds(self, node_name: str) -> list[Hold]:
+        """Who holds what on a node, in the order of namespace and name."""
+        facts = self._facts.get(node_name) or NodeFacts(node_name)
+        return sorted(self._build_holds(facts), key=get_display_order)
+
+    def update_node(self, facts: NodeFacts) -> None:
+        if self._facts.get(facts.name) != facts:
+            self._facts[facts.name] = facts
+            self._rebuild_node(facts.name)
+
+    def remove_node(self, name: str) -> None:
+        """Its pods are kept: they count again if the node comes back before they are gone."""
+        if self._facts.pop(name, None) is not None:
+            self._rebuild_node(name)
+
+    def update_pod(self, pod: Pod) -> None:
+        """The watch shows `pod`. Showing it bound confirms its reservation; its record counts from here on."""
+        known = self._pods.get(pod.uid)
+        if known is None or not pod.is_older_than(known):
+            self._put_pod(pod)
+
+    def update_fetched_pod(self, pod: Pod) -> None:
+        """The API server was asked for this one pod: newer than a list that is under way."""
+        self._fetched.add(pod.uid)
+        self.update_pod(pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """Release whatever the pod held anywhere."""
+        pod = self._pods.pop(uid, None)
+        touched = self._drop_reservations(uid)
+        if pod is not None and pod.node_name:
+            self._bound[pod.node_name].discard(uid)
+            touched.add(pod.node_name)
+        for name in touched:
+            self._rebuild_node(name)
+        self._update_nomination(uid, before=_get_nomination(pod), now="")
+        self._on_pod_resolved(uid)
+
+    def begin_list(self) -> RelistBaseline:
+        """Call before the first page of a list of all pods is asked for."""
+        self._fetched.clear()
+        return RelistBaseline(frozenset(self._pods), frozenset(self._reservations))
+
+    def update_listed_pod(self, pod: Pod) -> None:
+        """A list says more than the watch before it: it may take back even a binding (a restored backup)."""
+        if pod.uid in self._fetched:
+            self.update_pod(pod)
+        else:
+            self._put_pod(pod)
+
+    def end_list(self, baseline: RelistBaseline, listed: set[str]) -> None:
+        """Release everything that was known before the list began and that it does not know: a uid never comes back.
+
+        That one of them was fetched meanwhile says nothing: the answer may be older than the list's snapshot.
+        """
+        for uid in baseline.pods - listed:
+            self.remove_pod(uid)
+        for uid, node_name in baseline.reservations:
+            if uid not in listed:
+                self.forget(uid, node_name)
+
+    def list_node_names(self) -> frozenset[str]:
+        return frozenset(self._facts)
+
+    def assume(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
+        """Hold the place before its Binding is sent. The caller has just seen that it fits."""
+        reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
+        self._reservations[pod.uid, node_name] = reservation
+        self._reserved[node_name].add(pod.uid)
+        self._rebuild_node(node_name)
+        return reservation
+
+    def mark_unconfirmed(self, uid: str, node_name: str) -> None:
+        """No answer came to the Binding: keep the place until the API shows the pod, or shows it gone."""
+        reservation = self._reservations.get((uid, node_name))
+        if reservation is not None:
+            self._reservations[uid, node_name] = replace(reservation, is_unconfirmed=True)
+
+    def forget(self, uid: str, node_name: str) -> None:
+        """The Binding was refused for certain: the place is free again."""
+        if self._reservations.pop((uid, node_name), None) is not None:
+            self._reserved[node_name].discard(uid)
+            self._rebuild_node(node_name)
+
+    def count_drift_units(self, name: str) -> int:
+        """Units by which the node's sums differ from a fresh count; always 0, or there is a bug."""
+        facts, node = self._facts.get(name), self._nodes.get(name)
+        if facts is None or node is None:
+            return 0
+        fresh = self._build_node(facts, self._build_holds(facts))
+        if len(fresh.cards) != len(node.cards):
+            return max(fresh.total_units, node.total_units)
+        return sum(abs(a.used_units - b.used_units) for a, b in zip(fresh.cards, node.cards, strict=True))
+
+    def _put_pod(self, pod: Pod) -> None:
+        if pod.is_finished or not pod.can_hold_memory:
+            self.remove_pod(pod.uid)
+            return
+        known = self._pods.get(pod.uid)
+        self._pods[pod.uid] = pod
+        touched: set[str] = set()
+        if known is not None and known.node_name and known.node_name != pod.node_name:
+            self._bound[known.node_name].discard(pod.uid)
+            touched.add(known.node_name)
+        if known is None and not pod.node_name and self._listener is not None:
+            self._listener.on_pod_added(pod.uid)
+        if pod.node_name:
+            self._bound[pod.node_name].add(pod.uid)
+            touched |= self._drop_reservations(pod.uid)
+            if known is None or (known.node_name, known.record, known.request) != (
+                pod.node_name,
+                pod.record,
+                pod.request,
+            ):
+                touched.add(pod.node_name)
+        for name in touched:
+            self._rebuild_node(name)
+        self._update_nomination(pod.uid, before=_get_nomination(known), now=_get_nomination(pod))
+        if pod.node_name or pod.is_terminating:
+            self._on_pod_resolved(pod.uid)
+
+    def _update_nomination(self, uid: str, *, before: str, now: str) -> None:
+        """What was kept for the pod elsewhere is room for others again."""
+        if before == now:
+            return
+        if before:
+            self._nominated[before].discard(uid)
+            if not self._nominated[before]:
+                del self._nominated[before]
+            self.release_nominated_capacity(before)
+        if now:
+            self._nominated[now].add(uid)
+
+    def _drop_reservations(self, uid: str) -> set[str]:
+        names = {name for held, name in self._reservations if held == uid}
+        for name in names:
+            del self._reservations[uid, name]
+            self._reserved[name].discard(uid)
+        return names
+
+    def _rebuild_node(self, name: str) -> None:
+        """Count one node anew, after any change of it."""
+        self.generation += 1
+        self._changed.pop(name, None)  # and to the end
+        self._changed[name] = self.generation
+        facts = self._facts.get(name)
+        if facts is None:
+            self._nodes.pop(name, None)
+            self._reported_problems.pop(name, None)
+            self._capacity_gained_at.pop(name, None)
+            self._forget_removed_nodes()
+            return
+        holds = self._build_holds(facts)
+        before = self._nodes.get(name)
+        self._nodes[name] = node = self._build_node(facts, holds)
+        self._report_new_problems(node, holds)
+        if has_gained_capacity(before, node):
+            self._mark_capacity_gained(name)
+
+    def _mark_capacity_gained(self, name: str) -> None:
+        self.capacity_generation += 1
+        self._capacity_gained_at.pop(name, None)
+        self._capacity_gained_at[name] = self.capacity_generation
+        if self._listener is not None:
+            self._listener.on_capacity_gained()
+
+    def _forget_removed_nodes(self) -> None:
+        """An autoscaler makes and removes nodes for ever: their names must not pile up."""
+        if len(self._changed) > 2 * len(self._nodes) + REMOVED_NODES_KEPT:
+            self._changed = {name: at for name, at in self._changed.items() if name in self._nodes}
+            self._forgotten_generation = self.generation
+
+    def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
+        return build_node_from_holds(facts, holds, unit_mib=self.unit_mib)
+
+    def _build_holds(self, facts: NodeFacts) -> list[Hold]:
+        indices = index_cards(facts)
+        reserved = (self._reservations[uid, facts.name] for uid in self._reserved.get(facts.name, ()))
+        return [
+            *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.get(facts.name, ())),
+            *(
+                build_reserved_hold(
+                    each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
+                )
+                for each in reserved
+            ),
+        ]
+
+    def _report_new_problems(self, node: Node, holds: Iterable[Hold]) -> None:
+        """Report what is wrong on the node and was not wrong at its last count."""
+        found = {(notice.kind, notice.subject): notice for notice in find_problems(node, holds)}
+        for key in found.keys() - self._reported_problems[node.name]:
+            self._report_problem(found[key])
+        self._reported_problems[node.name] = frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class RelistBaseline:
+    """What the ledger knew when a list of all pods began."""
+
+    pods: frozenset[str]
+    reservations: frozenset[tuple[str, str]]
+
+
+def _ignore_pod(_uid: str) -> None:
+    """Until somebody wants to."""
+
+
+def _get_nomination(pod: Pod | None) -> str:
+    """The node that the pod may still be bound to because others were evicted there."""
+    return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.nominated_node

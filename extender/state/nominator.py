@@ -1,0 +1,148 @@
+"""The ledger as one pod finds it: what is kept for a nominated pod is used for pods of lower or equal priority.
+
+The scheduler evicted others for it and protects the sum of its node meanwhile; which card that is, only we know.
+Which cards are kept follows from the ledger at every question; what preempt answered lately counts as a nomination until
+the API shows the real one (`evictions`). Each nominee's cards are found on the node as it will be when those that are
+leaving, and those that were named to be evicted for it, are gone, the most important nominee first, so what is kept for
+them fits together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from extender.state.ledger import Ledger
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.evaluate import evaluate_node
+from policies.policy import Demand, ScoredCards
+from policies.trial_placement import Placement, hold_on_node
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Node
+from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NominatedPlacement:
+    """Cards kept for a nominated pod."""
+
+    pod: Pod
+    request: CardRequest
+    placement: Placement
+
+
+class Nominator:
+    """A `policies.engine.engine.LedgerView` over the ledger."""
+
+    def __init__(self, ledger: Ledger, pending_preemptions: PendingPreemptions) -> None:
+        self._ledger = ledger
+        self._pending_preemptions = pending_preemptions
+
+    @property
+    def generation(self) -> int:
+        return self._ledger.generation
+
+    def list_nodes_changed_since(self, generation: int) -> list[str] | None:
+        return self._ledger.list_nodes_changed_since(generation)
+
+    def list_node_names(self) -> Collection[str]:
+        return self._ledger.list_node_names()
+
+    def get_node(self, name: str) -> Node | None:
+        return self._ledger.get_node(name)
+
+    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
+        """The node less what it has reserved for the pod itself, plus what is kept from it for nominated pods."""
+        node = self._ledger.get_node_for_pod(name, uid)
+        if node is None:
+            return None
+        for kept in self._list_placements_against(name, uid, self._get_priority(uid)):
+            node = hold_on_node(node, kept.placement.cards, kept.request)
+        return node
+
+    def list_pod_specific_nodes(self, uid: str) -> list[str]:
+        """The nodes that are others to this pod than to everybody else."""
+        special = self._ledger.list_reserved_nodes(uid)
+        priority = self._get_priority(uid)
+        expected = self._pending_preemptions.list_pods_by_node()
+        for name in self._ledger.list_nominated_nodes() | expected.keys():
+            nominees = self._list_nominees(name, expected.get(name, ()))
+            if name not in special and any(_has_precedence(pod, uid, priority) for pod in nominees):
+                special.append(name)
+        return special
+
+    def is_nominee(self, pod: Pod) -> bool:
+        """Whether others were evicted for it, or may be."""
+        return bool(pod.nominated_node) or pod.uid in self._pending_preemptions
+
+    def list_placements(self) -> Iterator[NominatedPlacement]:
+        """Whatever is kept anywhere."""
+        expected = self._pending_preemptions.list_pods_by_node()
+        for name in sorted(self._ledger.list_nominated_nodes() | expected.keys()):
+            yield from self._find_placements(name, expected.get(name, ()))
+
+    def list_holds_against(self, name: str, pod: Pod) -> list[Hold]:
+        """What is kept on this node from that pod, as if it were held."""
+        node = self._ledger.get_node(name)
+        if node is None:
+            return []
+        units = {card.index: card.units for card in node.cards}
+        return [
+            Hold(
+                kept.pod,
+                "reserved",
+                {at: units[at] if kept.request.whole else kept.request.units for at in kept.placement.cards},
+            )
+            for kept in self._list_placements_against(name, pod.uid, pod.priority)
+        ]
+
+    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
+        """Preempt answered: as if the pod were nominated to all these nodes, until it shows to which it is."""
+        self._pending_preemptions.add_preemption(pod, victims)
+
+    def release_ended_preemptions(self) -> bool:
+        """Where nothing is expected any longer there is room for those who were refused for it; whether more may end."""
+        for name in sorted(self._pending_preemptions.take_ended_nodes()):
+            self._ledger.release_nominated_capacity(name)
+        return bool(self._pending_preemptions)
+
+    def _list_placements_against(self, name: str, uid: str, priority: int) -> list[NominatedPlacement]:
+        expected = self._pending_preemptions.list_pods_on_node(name)
+        if not expected and name not in self._ledger.list_nominated_nodes():
+            return []
+        return [kept for kept in self._find_placements(name, expected) if _has_precedence(kept.pod, uid, priority)]
+
+    def _find_placements(self, name: str, preemptors: Iterable[Pod]) -> list[NominatedPlacement]:
+        """The cards that are kept on this node. A nominee that will find none there keeps nothing from others."""
+        kept: list[NominatedPlacement] = []
+        for pod in self._list_nominees(name, preemptors):
+            future = self._ledger.build_node_after_terminations(
+                name, self._pending_preemptions.list_victims(pod.uid, name)
+            )
+            if future is None or pod.request is None:
+                continue
+            for each in kept:
+                future = hold_on_node(future, each.placement.cards, each.request)
+            judged = evaluate_node(future, pod.request.card_request, "binpack", Demand())
+            if isinstance(judged, ScoredCards):
+                indices = tuple(sorted(card.index for card in judged.cards))
+                kept.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))
+        return kept
+
+    def _list_nominees(self, name: str, preemptors: Iterable[Pod]) -> list[Pod]:
+        """Most important first."""
+        nominees = self._ledger.list_nominees(name)
+        known = {pod.uid for pod in nominees}
+        more = [
+            pod for pod in preemptors if pod.uid not in known and self._ledger.get_reservation(pod.uid, name) is None
+        ]
+        return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
+
+    def _get_priority(self, uid: str) -> int:
+        pod = self._ledger.get_pod(uid)
+        return pod.priority if pod is not None else 0
+
+
+def _has_precedence(nominee: Pod, uid: str, priority: int) -> bool:
+    return nominee.uid != uid and nominee.priority >= priority

@@ -1,0 +1,94 @@
+"""Places that were named to the scheduler and not bound yet: they lower the rank of their cards for other pods.
+
+    filter or prioritize names a place --make--> promised --its bind, its next filter, its end, or 2 s--> forgotten
+
+Filter for the next pod comes before bind for this one, so without promises both are sent to the same card and one bind
+is refused. A promise refuses nobody and is no part of the ledger: whoever fits nowhere else may still have the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.engine.reserved_nodes import ReservedCards
+from policies.trial_placement import Placement
+from vrampack.cards.request import CardRequest
+
+SOFT_RESERVATION_SECONDS = 2.0
+"""A bind follows within milliseconds; one that waits longer for its volumes or its gang decides anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftReservation:
+    """A place named for one pod."""
+
+    uid: str
+    request: CardRequest
+    placement: Placement
+    made_at: float
+    """Seconds of the clock."""
+
+
+class SoftReservations:
+    """At most one for each pod. `policies.engine.engine.Promised` for ranking."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._reservations: dict[str, SoftReservation] = {}
+        """The oldest first."""
+        self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
+        """By node; another tuple whenever one of them changes."""
+
+    def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
+        """Remember the place that was just named for the pod."""
+        self.release_pod(uid)
+        self._reservations[uid] = SoftReservation(uid, request, placement, self._clock())
+        self._cards_by_node[placement.node_name] = (
+            *self._cards_by_node.get(placement.node_name, ()),
+            (placement.cards, request),
+        )
+
+    def release_pod(self, uid: str) -> None:
+        """The pod is bound, leaving or gone, or asked about again."""
+        promise = self._reservations.pop(uid, None)
+        if promise is None:
+            return
+        name, places = promise.placement.node_name, list(self._cards_by_node[promise.placement.node_name])
+        places.remove((promise.placement.cards, promise.request))
+        if places:
+            self._cards_by_node[name] = tuple(places)
+        else:
+            del self._cards_by_node[name]
+
+    def get_placement(self, uid: str) -> Placement | None:
+        """The place that was promised to this pod."""
+        self._expire_old()
+        promise = self._reservations.get(uid)
+        return promise.placement if promise is not None else None
+
+    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
+        """What is promised to other pods, by node: cards by index, and the request."""
+        self._expire_old()
+        own = self._reservations.get(uid)
+        if own is None:
+            return self._cards_by_node
+        node_name, places = own.placement.node_name, list(self._cards_by_node[own.placement.node_name])
+        places.remove((own.placement.cards, own.request))
+        others = {name: each for name, each in self._cards_by_node.items() if name != node_name}
+        return {**others, node_name: tuple(places)} if places else others
+
+    def list_active(self) -> list[SoftReservation]:
+        """All that hold now, the oldest first."""
+        self._expire_old()
+        return list(self._reservations.values())
+
+    def get_age_seconds(self, reservation: SoftReservation) -> float:
+        return self._clock() - reservation.made_at
+
+    def _expire_old(self) -> None:
+        while self._reservations:
+            oldest = next(iter(self._reservations.values()))
+            if self.get_age_seconds(oldest) < SOFT_RESERVATION_SECONDS:
+                return
+            self.release_pod(oldest.uid)

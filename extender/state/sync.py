@@ -1,0 +1,271 @@
+"""Keeps the ledger in step with the API server, and knows how fresh it is.
+
+Two reflectors, pods and nodes, feed two sinks; the ledger is complete when both lists ended once. A third task
+counts every node anew, slice by slice, and notes where the ledger differs: it never should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from extender.events import EventReason, ExtenderEventRecorder
+from extender.metrics import ExtenderMetrics
+from extender.settings import ExtenderConfiguration
+from extender.state.ledger import Ledger, RelistBaseline
+from extender.state.ledger_problems import LedgerProblem
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
+from vrampack.kube.reflector import ObjectReference, Reflector
+
+log = logging.getLogger(__name__)
+
+RESOURCES = ("nodes", "pods")
+DRIFT_CHECK_SECONDS = 60.0
+DRIFT_CHECK_NODES_PER_SLICE = 100
+"""Nodes counted before others get their turn: about 2 ms."""
+
+_EVENT_REASONS = {
+    "record_missing": EventReason.UNASSIGNED_POD,
+    "record_unreadable": EventReason.ANNOTATION_REJECTED,
+    "card_unknown": EventReason.ANNOTATION_REJECTED,
+    "records_disagree": EventReason.RECORDS_DISAGREE,
+    "overcommitted": EventReason.OVERCOMMITTED,
+}
+
+
+class Freshness:
+    """When the API server last spoke of pods and of nodes, and whether both lists are complete."""
+
+    def __init__(self, *, clock: Callable[[], float], now: Callable[[], float], stale_seconds: float) -> None:
+        self._clock = clock
+        self._now = now
+        self._stale_seconds = stale_seconds
+        self._activity_at: dict[str, float] = {}
+        self._listed = {resource: asyncio.Event() for resource in RESOURCES}
+        self.last_activity_at: dict[str, float] = {}
+        """Unix seconds by resource, for people."""
+
+    def record_activity(self, resource: str) -> None:
+        self._activity_at[resource] = self._clock()
+        self.last_activity_at[resource] = self._now()
+
+    def mark_listed(self, resource: str) -> None:
+        self._listed[resource].set()
+
+    async def wait_until_listed(self, resource: str) -> None:
+        """Wait for the first complete list."""
+        await self._listed[resource].wait()
+
+    def find_unready_reason(self) -> str:
+        """Why the ledger must not be trusted now; empty when it may."""
+        for resource in RESOURCES:
+            if not self._listed[resource].is_set():
+                return f"the list of {resource} is not complete yet"
+            silence = self._clock() - self._activity_at[resource]
+            if silence > self._stale_seconds:
+                return f"no word from the API server about {resource} for {silence:.0f} s"
+        return ""
+
+
+class ProblemReporter:
+    """What becomes of problems that the ledger or a sink notices: a count, an event, a log line."""
+
+    def __init__(self, metrics: ExtenderMetrics, events: ExtenderEventRecorder) -> None:
+        self._metrics = metrics
+        self._events = events
+
+    def report_ledger_problem(self, problem: LedgerProblem) -> None:
+        """A `Ledger` report."""
+        self._metrics.annotation_violations.labels(problem.kind).inc()
+        reason = _EVENT_REASONS[problem.kind]
+        log.warning("%s node=%s pod=%s %s", problem.kind, problem.node_name, problem.pod or "-", problem.text)
+        if problem.pod is not None:
+            self._events.record_pod_event(problem.pod, reason, f"on node {problem.node_name}: {problem.text}")
+        else:
+            self._events.record_node_event(problem.node_name, reason, problem.text, card=problem.card)
+
+    def report_invalid_request(self, pod: Pod, text: str) -> None:
+        """Refused nodes carry fixed texts; here stands which field is wrong, and what to write."""
+        self._metrics.annotation_violations.labels("request_not_valid").inc()
+        log.warning("request not valid pod=%s %s", pod, text)
+        self._events.record_pod_event(pod, EventReason.REQUEST_NOT_VALID, text)
+
+    def report_node_problem(self, name: str, text: str) -> None:
+        self._metrics.annotation_violations.labels("node_unreadable").inc()
+        log.warning("node annotation rejected node=%s %s", name, text)
+        self._events.record_node_event(name, EventReason.ANNOTATION_REJECTED, text)
+
+    def report_unit_mismatch(self, name: str, text: str) -> None:
+        self._metrics.annotation_violations.labels("unit_mismatch").inc()
+        log.warning("node refused node=%s %s", name, text)
+        self._events.record_node_event(name, EventReason.UNIT_MISMATCH, text)
+
+    def report_malformed_object(self, text: str) -> None:
+        self._metrics.annotation_violations.labels("object_malformed").inc()
+        log.warning("object not decoded error=%s", text)
+
+
+class PodSink:
+    """Pods of the reflector into the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, freshness: Freshness, reporter: ProblemReporter, metrics: ExtenderMetrics, resource: str
+    ) -> None:
+        self._ledger = ledger
+        self._freshness = freshness
+        self._metrics = metrics
+        self._resource = resource
+        self._baseline: RelistBaseline | None = None
+        self._listed: set[str] = set()
+        self._reporter = reporter
+
+    def on_list_started(self, reason: str) -> None:
+        self._metrics.relists.labels("pods", reason).inc()
+        self._baseline = self._ledger.begin_list()
+        self._listed = set()
+
+    def on_page(self, objects: Sequence[PodObject]) -> None:
+        for obj in objects:
+            self._listed.add(obj.metadata.uid)
+            self._ledger.update_listed_pod(self._read(obj))
+
+    def on_list_finished(self) -> None:
+        if self._baseline is not None:
+            self._ledger.end_list(self._baseline, self._listed)
+        self._baseline, self._listed = None, set()
+        self._freshness.mark_listed("pods")
+
+    def on_changed(self, obj: PodObject) -> None:
+        self._ledger.update_pod(self._read(obj))
+
+    def on_deleted(self, obj: PodObject) -> None:
+        self._ledger.remove_pod(obj.metadata.uid)
+
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        self._reporter.report_malformed_object(text)
+        self._listed.add(reference.uid)
+
+    def on_contact(self) -> None:
+        self._freshness.record_activity("pods")
+
+    def _read(self, obj: PodObject) -> Pod:
+        pod = to_pod(obj, resource=self._resource)
+        problem = pod.request.card_request.problem if pod.request is not None else ""
+        if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
+            self._reporter.report_invalid_request(pod, problem)
+        return pod
+
+
+class NodeSink:
+    """Nodes of the reflector into the ledger."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        freshness: Freshness,
+        reporter: ProblemReporter,
+        metrics: ExtenderMetrics,
+        settings: ExtenderConfiguration,
+    ) -> None:
+        self._ledger = ledger
+        self._freshness = freshness
+        self._reporter = reporter
+        self._metrics = metrics
+        self._settings = settings
+        self._known_names: frozenset[str] = frozenset()
+        self._listed: set[str] = set()
+        self._problems: dict[str, tuple[str, ...]] = {}
+
+    def on_list_started(self, reason: str) -> None:
+        self._metrics.relists.labels("nodes", reason).inc()
+        self._known_names = self._ledger.list_node_names()
+        self._listed = set()
+
+    def on_page(self, objects: Sequence[NodeObject]) -> None:
+        for obj in objects:
+            self._listed.add(obj.metadata.name)
+            self.on_changed(obj)
+
+    def on_list_finished(self) -> None:
+        for name in self._known_names - self._listed:
+            self._forget(name)
+        self._freshness.mark_listed("nodes")
+
+    def on_changed(self, obj: NodeObject) -> None:
+        resources = self._settings.resources
+        unit_mib = self._settings.unit_mib
+        reading = to_node(obj, unit_mib=unit_mib, resource=resources.memory, count_resource=resources.count)
+        self._ledger.update_node(reading.facts)
+        self._report(reading.facts.name, reading.problems)
+
+    def on_deleted(self, obj: NodeObject) -> None:
+        self._forget(obj.metadata.name)
+
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        self._reporter.report_malformed_object(text)
+        self._listed.add(reference.name)
+
+    def on_contact(self) -> None:
+        self._freshness.record_activity("nodes")
+
+    def _forget(self, name: str) -> None:
+        self._problems.pop(name, None)
+        self._ledger.remove_node(name)
+
+    def _report(self, name: str, problems: tuple[str, ...]) -> None:
+        """Once per problem, not once per heartbeat of the node."""
+        node = self._ledger.get_node(name)
+        mismatch = node.problem if node is not None and node.problem and node.problem not in problems else ""
+        found = (*problems, mismatch) if mismatch else problems
+        known = self._problems.get(name, ())
+        for text in found:
+            if text not in known:
+                (self._reporter.report_unit_mismatch if text == mismatch else self._reporter.report_node_problem)(
+                    name, text
+                )
+        self._problems[name] = found
+
+
+class DriftCheck:
+    """Counts the ledger anew, for ever, a slice at a time."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.drift_units: dict[str, int] = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(DRIFT_CHECK_SECONDS)
+            found: dict[str, int] = {}
+            for at, name in enumerate(self._ledger.list_node_names()):
+                if drift := self._ledger.count_drift_units(name):
+                    found[name] = drift
+                    log.error("ledger drift node=%s units=%d", name, drift)
+                if at % DRIFT_CHECK_NODES_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+            self.drift_units = found
+
+
+async def run_reflectors(pods: Reflector[PodObject], nodes: Reflector[NodeObject], freshness: Freshness) -> None:
+    """Feed the ledger for ever. Nodes after the first list of pods: each is then counted once, not anew for every pod."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pods.run())
+        await freshness.wait_until_listed("pods")
+        group.create_task(nodes.run())
+
+
+def build_reflectors(
+    api: Api,
+    ledger: Ledger,
+    freshness: Freshness,
+    reporter: ProblemReporter,
+    metrics: ExtenderMetrics,
+    settings: ExtenderConfiguration,
+) -> tuple[Reflector[PodObject], Reflector[NodeObject]]:
+    """The two that feed the ledger."""
+    pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory)
+    nodes = NodeSink(ledger, freshness, reporter, metrics, settings)
+    return Reflector(api, "pods", PodObject, pods), Reflector(api, "nodes", NodeObject, nodes)

@@ -1,0 +1,71 @@
+"""Lays requests one after another onto copies of nodes: what fits *together*, as the policies would place it.
+
+Pure: nodes in, places out; the nodes that were given stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from policies.evaluate import evaluate_node
+from policies.policy import Demand, ScoredCards
+from policies.tuning import PolicyName
+from vrampack.cards.node import Card, Node
+from vrampack.cards.request import CardRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A place for a request: the node, and the cards by index."""
+
+    node_name: str
+    cards: tuple[int, ...]
+    score: float = 0.0
+
+    @property
+    def sort_key(self) -> tuple[float, str]:
+        """Smaller is better: by score, ties by node name, as everywhere."""
+        return -self.score, self.node_name
+
+
+class TrialCluster:
+    """Copies of some nodes, and what was laid on them."""
+
+    def __init__(self, nodes: Iterable[Node], demand: Demand | None = None) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._demand = demand or Demand()
+
+    def find_placement(self, name: str, request: CardRequest, policy: PolicyName) -> Placement | None:
+        """Where the request would go on this node as it is filled now, or None."""
+        node = self._nodes[name]
+        if node.largest_free_units < request.units:
+            return None
+        judged = evaluate_node(node, request, policy, self._demand)
+        if not isinstance(judged, ScoredCards):
+            return None
+        return Placement(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
+
+    def hold_placement(self, placement: Placement, request: CardRequest) -> None:
+        """Count the request on these cards; where node or card is not here, nothing is counted."""
+        node = self._nodes.get(placement.node_name)
+        if node is None:
+            return
+        self._nodes[node.name] = hold_on_node(node, placement.cards, request)
+
+
+def hold_on_node(node: Node, indices: Collection[int], request: CardRequest) -> Node:
+    """The node with the request on these of its cards as well; indices that it does not have count nothing."""
+    cards = tuple(_hold_on_card(card, request) if card.index in indices else card for card in node.cards)
+    free = [card.free_units for card in cards if card.is_usable]
+    return replace(
+        node,
+        cards=cards,
+        largest_free_units=max(free, default=0),
+        free_units=sum(free),
+        used_units=sum(card.used_units for card in cards),
+    )
+
+
+def _hold_on_card(card: Card, request: CardRequest) -> Card:
+    return replace(card, used_units=card.used_units + (card.units if request.whole else request.units))

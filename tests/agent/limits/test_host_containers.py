@@ -1,0 +1,217 @@
+"""Who runs on a host without Kubernetes: known by cgroup, counted, written down for the next agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vrampack.agent.host.containers import HostContainer, HostContainers, make_host_container
+from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.errors import LimitError
+from vrampack.cards.node import CardFacts
+
+T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
+V100 = CardFacts(1, 15, 16130, "GPU-b", "Tesla V100-SXM2-16GB")
+DOCKER = "/system.slice/docker-ID.scope"
+
+
+class FakeContainerHost:
+    """Cgroups of v2 or of v1 that are files, and the processes in them."""
+
+    def __init__(self, folder: Path, *, version: int = 2) -> None:
+        self.folder = folder
+        self.mount = folder / "cgroup"
+        self.hierarchy = "unified" if version == 2 else "memory"
+        self.mount.mkdir()
+        if version == 2:
+            (self.mount / "cgroup.controllers").touch()
+
+    def tenants(self, *, may_overcommit: bool = False) -> HostContainers:
+        made = HostContainers(self.folder / "tenants", CgroupTree(self.mount), may_overcommit=may_overcommit)
+        made.restore_running()
+        return made
+
+    def runs(self, name: str, path: str = DOCKER, **mib: int) -> HostContainer:
+        """A container with a process, and limits by the ends of uuids."""
+        cgroup = path.replace("ID", name)
+        folder = self.of(cgroup)
+        folder.mkdir(parents=True)
+        if self.hierarchy == "unified":
+            (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        (folder / "cgroup.procs").write_text("7\n")
+        return make_host_container(name, self.hierarchy, cgroup, {f"GPU-{end}": amount for end, amount in mib.items()})
+
+    def ends(self, each: HostContainer) -> None:
+        """Its last process; whoever made the cgroup leaves it behind."""
+        for name, text in (("cgroup.events", "populated 0\nfrozen 0\n"), ("cgroup.procs", "")):
+            if (self.of(each.cgroup) / name).exists():
+                (self.of(each.cgroup) / name).write_text(text)
+
+    def of(self, cgroup: str) -> Path:
+        return (self.mount if self.hierarchy == "unified" else self.mount / self.hierarchy) / cgroup[1:]
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> FakeContainerHost:
+    return FakeContainerHost(tmp_path, version=request.param)
+
+
+def test_a_card_is_given_up_to_its_memory(host: FakeContainerHost) -> None:
+    tenants = host.tenants()
+    tenants.add_container(host.runs("c1", a=6043), [T4])
+    tenants.add_container(host.runs("c2", a=8058), [T4])
+    # 15109 - 6043 - 8058 = 1008
+    text = (
+        r"card 0 \(GPU-a\) has 1008 of its 15109 MiB left and 1009 are asked; held by c2 \(8058\), c1 \(6043\): stop a"
+    )
+    with pytest.raises(LimitError, match=text):
+        tenants.add_container(host.runs("c3", a=1009), [T4])
+    tenants.add_container(host.runs("c4", a=1008), [T4])
+    assert (tenants.sum_limits_mib("GPU-a"), tenants.sum_limits_mib("GPU-b")) == (15109, 0)
+
+
+def test_each_of_several_cards_must_have_room(host: FakeContainerHost) -> None:
+    tenants = host.tenants()
+    tenants.add_container(host.runs("c1", b=16130), [T4, V100])
+    with pytest.raises(LimitError, match=r"card 1 \(GPU-b\) has 0 of its 16130 MiB left and 1 are asked"):
+        tenants.add_container(host.runs("c2", a=1, b=1), [T4, V100])
+    assert tenants.sum_limits_mib("GPU-a") == 0
+
+
+def test_who_may_give_more_than_there_is_does(host: FakeContainerHost) -> None:
+    tenants = host.tenants(may_overcommit=True)
+    for name in ("c1", "c2"):
+        tenants.add_container(host.runs(name, a=15109), [T4])
+    assert tenants.sum_limits_mib("GPU-a") == 2 * 15109
+
+
+def test_a_full_card_hinders_nobody_on_another(host: FakeContainerHost) -> None:
+    """After a change of `overcommit`, or a card that shrank."""
+    host.tenants(may_overcommit=True).add_container(host.runs("c1", a=99999), [T4])
+    host.tenants().add_container(host.runs("c2", b=1), [T4, V100])
+
+
+def test_what_ended_is_given_again(host: FakeContainerHost) -> None:
+    tenants = host.tenants()
+    first = host.runs("c1", a=15109)
+    tenants.add_container(first, [T4])
+    host.ends(first)
+    assert tenants.remove_ended() == (first,)
+    assert list((host.folder / "tenants").iterdir()) == []
+    tenants.add_container(host.runs("c2", a=15109), [T4])
+
+
+def test_a_child_cgroup_keeps_a_container_alive(host: FakeContainerHost) -> None:
+    """An init in a container puts every process into cgroups below; v1 knows no `populated`."""
+    if host.hierarchy == "unified":
+        return
+    tenants = host.tenants()
+    inner = host.runs("c1", a=1)
+    tenants.add_container(inner, [T4])
+    host.ends(inner)
+    below = host.of(inner.cgroup) / "init.scope"
+    below.mkdir()
+    (below / "cgroup.procs").write_text("8\n")
+    assert tenants.remove_ended() == ()
+
+
+def test_the_next_agent_knows_who_runs(host: FakeContainerHost) -> None:
+    runs, ended = host.runs("c1", a=6043), host.runs("c2", a=8058)
+    before = host.tenants()
+    for each in (runs, ended):
+        before.add_container(each, [T4])
+    host.ends(ended)
+    after = host.tenants()
+    assert after.list_containers() == (runs,)
+    assert after.find_container(runs.owner) == runs
+    assert after.find_container(ended.owner) is None
+
+
+def test_a_damaged_file_is_dropped_and_said(host: FakeContainerHost, caplog: pytest.LogCaptureFixture) -> None:
+    host.tenants().add_container(host.runs("c1", a=6043), [T4])
+    (file,) = (host.folder / "tenants").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert host.tenants().list_containers() == ()
+    assert "its processes get no more memory" in caplog.text
+    assert not file.exists()
+
+
+def test_a_container_that_starts_again_takes_its_own_place(host: FakeContainerHost) -> None:
+    tenants = host.tenants()
+    first = host.runs("c1", a=15109)
+    tenants.add_container(first, [T4])
+    again = make_host_container(first.id, first.hierarchy, first.cgroup, {"GPU-a": 8058})
+    tenants.add_container(again, [T4])
+    assert tenants.list_containers() == (again,)
+
+
+def test_a_cgroup_is_one_container_s(host: FakeContainerHost) -> None:
+    tenants = host.tenants()
+    first = host.runs("c1", a=1)
+    tenants.add_container(first, [T4])
+    other = make_host_container("c2", first.hierarchy, first.cgroup, {"GPU-a": 1})
+    with pytest.raises(LimitError, match="is that of container c1: give each container a cgroup of its own"):
+        tenants.add_container(other, [T4])
+
+
+def test_containers_of_one_id_are_two(host: FakeContainerHost) -> None:
+    """Each of containerd's namespaces may have a `web`."""
+    tenants = host.tenants()
+    for namespace in ("default", "other"):
+        tenants.add_container(host.runs("web", f"/{namespace}/ID", a=7000), [T4])
+    assert tenants.sum_limits_mib("GPU-a") == 14000
+
+
+LINES = {
+    "Docker, v2": ("unified", "/system.slice/docker-c1.scope", "0::/system.slice/docker-c1.scope\n"),
+    "Docker, v1": ("memory", "/docker/c1", "9:name=systemd:/docker/c1\n4:cpu,memory:/docker/c1\n0::/\n"),
+    "below it": ("memory", "/docker/c1", "4:memory:/docker/c1/init.scope/deeper\n"),
+    "a name of systemd's v1 tree": ("systemd", "/docker/c1", "1:name=systemd:/docker/c1\n"),
+    "colons in the path": ("unified", "/a/x:cri:c1", "0::/a/x:cri:c1\n"),
+}
+
+
+@pytest.mark.parametrize(("hierarchy", "cgroup", "text"), LINES.values(), ids=LINES)
+def test_a_process_is_its_container_s(tmp_path: Path, hierarchy: str, cgroup: str, text: str) -> None:
+    host = FakeContainerHost(tmp_path)
+    host.hierarchy = hierarchy
+    tenants = host.tenants()
+    each = make_host_container("c1", hierarchy, cgroup, {"GPU-a": 1})
+    tenants.add_container(each, [T4])
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(text)
+    assert tenants.find_process_owner(7, tmp_path) == each.owner
+
+
+STRANGERS = {
+    "a neighbour": "0::/docker/c2\n",
+    "its parent": "0::/docker\n",
+    "a name that begins so": "0::/docker/c1x\n",
+    "the path of another tree": "4:memory:/docker/c1\n0::/\n",
+    "the root": "0::/\n",
+}
+
+
+@pytest.mark.parametrize("text", STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_is_nobody_s(tmp_path: Path, text: str) -> None:
+    tenants = FakeContainerHost(tmp_path).tenants()
+    tenants.add_container(make_host_container("c1", "unified", "/docker/c1", {"GPU-a": 1}), [T4])
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(text)
+    assert tenants.find_process_owner(7, tmp_path) is None
+    assert tenants.find_process_owner(8, tmp_path) is None
+    assert tenants.find_container(None) is None
+
+
+def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
+    tenants = FakeContainerHost(tmp_path).tenants()
+    outer, inner = (
+        make_host_container(name, "unified", path, {})
+        for name, path in (("c1", "/docker/c1"), ("c2", "/docker/c1/x/c2"))
+    )
+    for each in (outer, inner):
+        tenants.add_container(each, [])
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text("0::/docker/c1/x/c2/init\n")
+    assert tenants.find_process_owner(7, tmp_path) == inner.owner

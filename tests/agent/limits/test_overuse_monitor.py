@@ -1,0 +1,91 @@
+"""Who is over the limit, since when, and when an eviction is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.agent.limits.simulated_driver import SimulatedLimitDriver, build_measure
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.overuse_monitor import OverLimit, OveruseMonitor
+
+OWNERS = {7: CgroupOwner("u-1", "c-1"), 8: CgroupOwner("u-1", "c-2"), 9: CgroupOwner("u-2", "c-3")}
+NAMES = {("u-1", "c-1"): "main", ("u-1", "c-2"): "side", ("u-2", "c-3"): "main"}
+LIMITS = {("u-1", "main"): {"GPU-a": 4301}, ("u-1", "side"): {"GPU-a": 1000}, ("u-2", "main"): {"GPU-a": 8058}}
+
+
+@dataclass
+class OveruseScene:
+    driver: SimulatedLimitDriver = field(default_factory=SimulatedLimitDriver)
+    now: float = 100.0
+
+    def watch(self, *, slack_mib: int = 0, evict_after_seconds: float | None = None) -> OveruseMonitor:
+        return OveruseMonitor(
+            build_measure(self.driver, OWNERS),
+            lambda uid, name: LIMITS.get((uid, name)),
+            lambda uid, container_id: NAMES.get((uid, container_id)),
+            lambda: self.now,
+            slack_mib=slack_mib,
+            evict_after_seconds=evict_after_seconds,
+        )
+
+    def uses(self, **mib_by_pid: int) -> None:
+        self.driver.cards = ()
+        self.driver.set_usage("GPU-a", **mib_by_pid)
+
+
+async def test_who_is_over_is_named_with_what_it_may_and_does_use() -> None:
+    scene = OveruseScene()
+    scene.uses(p7=4302, p8=1000, p9=8059)
+    assert await scene.watch().list_over_limit() == (
+        OverLimit("u-1", "main", "GPU-a", 4302, 4301, 0.0, should_evict=False),
+        OverLimit("u-2", "main", "GPU-a", 8059, 8058, 0.0, should_evict=False),
+    )
+
+
+@pytest.mark.parametrize(("used_mib", "is_over"), [(4301 + 512, False), (4301 + 513, True)])
+async def test_what_a_process_costs_beside_its_memory_is_let_pass(used_mib: int, is_over: bool) -> None:  # noqa: FBT001
+    scene = OveruseScene()
+    scene.uses(p7=used_mib)
+    assert bool(await scene.watch(slack_mib=512).list_over_limit()) is is_over
+
+
+async def test_an_excess_that_lasts_asks_for_an_eviction() -> None:
+    scene = OveruseScene()
+    watch = scene.watch(evict_after_seconds=30)
+    scene.uses(p7=5000)
+    await watch.list_over_limit()
+    scene.now += 29.5
+    assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(29.5, False)]
+    scene.now += 0.5
+    assert [(over.lasted_seconds, over.should_evict) for over in await watch.list_over_limit()] == [(30.0, True)]
+
+
+async def test_an_excess_that_ended_starts_anew() -> None:
+    scene = OveruseScene()
+    watch = scene.watch(evict_after_seconds=30)
+    scene.uses(p7=5000)
+    await watch.list_over_limit()
+    scene.uses(p7=4301)
+    assert await watch.list_over_limit() == ()
+    scene.now += 60
+    scene.uses(p7=5000)
+    assert [over.lasted_seconds for over in await watch.list_over_limit()] == [0]
+
+
+async def test_nobody_is_evicted_unless_it_is_asked_for() -> None:
+    scene = OveruseScene()
+    watch = scene.watch()
+    scene.uses(p7=5000)
+    await watch.list_over_limit()
+    scene.now += 1e9
+    assert [over.should_evict for over in await watch.list_over_limit()] == [False]
+
+
+async def test_who_has_no_name_or_no_limit_is_not_over() -> None:
+    """A container that the pod's status does not show yet, one of another pod, one on a card not its own."""
+    scene = OveruseScene()
+    scene.driver.set_usage("GPU-other", p7=99_999)
+    scene.driver.set_usage("GPU-a", p10=99_999)
+    assert await scene.watch().list_over_limit() == ()

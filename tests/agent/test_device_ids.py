@@ -1,0 +1,166 @@
+"""Device ids, the size of their list, and which of them are preferred."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from vrampack.agent.kubelet.device_ids import (
+    HEALTHY,
+    MAX_LIST_BYTES,
+    UNHEALTHY,
+    build_device_list,
+    choose_preferred_ids,
+    count_readable_units,
+    count_units_by_card,
+    find_list_problem,
+    make_device_ids,
+    parse_card_uuid,
+)
+from vrampack.cards.node import CardFacts
+from vrampack.cards.units import count_card_units
+
+UUIDS = st.builds(
+    lambda kind, value: f"{kind}-{uuid.UUID(int=value)}", st.sampled_from(["GPU", "MIG"]), st.integers(0, 2**128 - 1)
+)
+MAX_ID = 63
+"""Labels and file names that are made of ids end there."""
+
+
+def a_card(name: str, units: int, *, index: int = 0, healthy: bool = True) -> CardFacts:
+    return CardFacts(index, units, units * 1024, name, healthy=healthy)
+
+
+@given(UUIDS, st.integers(1, 600))
+def test_ids_name_their_card_and_are_short(name: str, units: int) -> None:
+    ids = make_device_ids(a_card(name, units))
+    assert len({*ids}) == units
+    assert max(map(len, ids)) <= MAX_ID
+    assert {parse_card_uuid(each) for each in ids} == {name}
+    assert count_units_by_card(ids) == count_readable_units(ids) == {name: units}
+
+
+@given(UUIDS)
+def test_ids_are_the_same_after_every_start(name: str) -> None:
+    assert make_device_ids(a_card(name, 3)) == [f"{name}::0", f"{name}::1", f"{name}::2"]
+
+
+@pytest.mark.parametrize("other", ["GPU-0-_-3", "GPU-0", "", "::3", "GPU-0::", "GPU-0::x", "GPU-0::-1", "GPU-0::٣"])
+def test_ids_of_another_plugin_are_not_ours(other: str) -> None:
+    assert parse_card_uuid(other) is None
+    assert count_units_by_card(["GPU-0::1", other]) is None
+
+
+def test_gpushares_ids_are_seen() -> None:
+    assert count_readable_units(["GPU-0-_-0", "GPU-0-_-1", "GPU-1::7", "nvidia0"]) == {"GPU-0": 2, "GPU-1": 1}
+
+
+def test_one_unhealthy_card_leaves_the_others_as_they_are() -> None:
+    answer = build_device_list([a_card("GPU-0", 2), a_card("GPU-1", 1, index=1, healthy=False)])
+    assert [(each.ID, each.health) for each in answer.devices] == [
+        ("GPU-0::0", HEALTHY), ("GPU-0::1", HEALTHY), ("GPU-1::0", UNHEALTHY),
+    ]  # fmt: skip
+
+
+NODES = {
+    # cards, MiB of each, MiB per unit: devices in all, and what to set when they are too many
+    "T4": (1, 15360, 1024, 15, ""),
+    "A10": (4, 23028, 1024, 88, ""),
+    "8 x V100": (8, 16130, 1024, 120, ""),
+    "1 x 80 GiB in MiB": (1, 81920, 1, 81920, "set 2 "),
+    "1 x 80 GiB in 256 MiB": (1, 81920, 256, 320, ""),
+    "8 x 80 GiB in MiB": (8, 81920, 1, 655360, "set 16 "),
+    "8 x 80 GiB in 256 MiB": (8, 81920, 256, 2560, ""),
+    "8 x 80 GiB": (8, 81920, 1024, 640, ""),
+    "8 x H200 in MiB": (8, 143771, 1, 1150168, "set 32 "),
+    "8 x H200 in 256 MiB": (8, 143771, 256, 4488, ""),
+    "8 x H200": (8, 143771, 1024, 1120, ""),
+    "8 x 288 GiB in MiB": (8, 294912, 1, 2359296, "set 64 "),
+    "8 x 288 GiB in 256 MiB": (8, 294912, 256, 9216, ""),
+    "8 x 288 GiB": (8, 294912, 1024, 2304, ""),
+    "no cards": (0, 0, 1024, 0, ""),
+}
+
+
+def cards_of(count: int, memory_mib: int, unit_mib: int) -> list[CardFacts]:
+    names = [f"GPU-{uuid.UUID(int=2**127 + number)}" for number in range(count)]
+    units = count_card_units(memory_mib, unit_mib)
+    return [CardFacts(index, units, memory_mib, name) for index, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(("count", "memory_mib", "unit_mib", "devices", "advice"), NODES.values(), ids=NODES)
+def test_a_list_that_kubelet_cannot_take_is_refused(
+    count: int, memory_mib: int, unit_mib: int, devices: int, advice: str
+) -> None:
+    cards = cards_of(count, memory_mib, unit_mib)
+    assert sum(card.units for card in cards) == devices
+    problem = find_list_problem(cards, unit_mib)
+    assert bool(advice) == bool(problem)
+    if devices < 100_000:  # a list of millions takes seconds to make
+        assert (build_device_list(cards).ByteSize() > MAX_LIST_BYTES) == bool(problem)
+    assert advice in problem
+    if advice:
+        assert f"unit_mib: {unit_mib} makes {devices} devices" in problem
+
+
+@pytest.mark.parametrize("name", [name for name, row in NODES.items() if row[-1]])
+def test_the_unit_that_is_advised_will_do(name: str) -> None:
+    count, memory_mib, _, _, advice = NODES[name]
+    advised = int(advice.split()[1])
+    assert find_list_problem(cards_of(count, memory_mib, advised), advised) == ""
+    assert build_device_list(cards_of(count, memory_mib, advised)).ByteSize() < MAX_LIST_BYTES
+    assert find_list_problem(cards_of(count, memory_mib, advised // 2), advised // 2) != ""
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> tuple[list[str], list[str], int, dict[str, int] | None]:
+    """Available ids, those that must be in, how many, and the card that the container has; some ids are not ours."""
+    ids = [f"GPU-{card}::{unit}" for card in range(4) for unit in range(6)] + ["GPU-0-_-1", "x"]
+    available = draw(st.lists(st.sampled_from(ids), unique=True, min_size=1))
+    size = draw(st.integers(0, len(available)))
+    must = draw(st.lists(st.sampled_from(available), unique=True, max_size=size))
+    units = st.dictionaries(st.sampled_from(["GPU-0", "GPU-1", "GPU-9"]), st.integers(0, 8), max_size=2)
+    return available, must, size, draw(st.none() | units)
+
+
+@given(wishes())
+def test_exactly_so_many_available_ids_are_preferred(
+    wish: tuple[list[str], list[str], int, dict[str, int] | None],
+) -> None:
+    available, must, size, wanted = wish
+    chosen = choose_preferred_ids(available, must, size, wanted)
+    assert len(chosen) == len({*chosen}) == size
+    assert {*must} <= {*chosen} <= {*available}
+
+
+@given(wishes())
+def test_ids_of_the_cards_that_the_container_has_come_first(
+    wish: tuple[list[str], list[str], int, dict[str, int] | None],
+) -> None:
+    """Where all of them have enough: a part of each would name cards that the container does not have anyway."""
+    available, _, size, wanted = wish
+    units = (
+        count_units_by_card(each for each in choose_preferred_ids(available, [], size, wanted) if parse_card_uuid(each))
+        or {}
+    )
+    there = {card: sum(parse_card_uuid(each) == card for each in available) for card in wanted or {}}
+    assume(all(there[card] >= asked for card, asked in (wanted or {}).items()))
+    left = size
+    for card, asked in (wanted or {}).items():
+        assert units.get(card, 0) >= min(asked, left)
+        left -= min(asked, left)
+
+
+def test_a_card_that_has_not_enough_gives_no_part() -> None:
+    """2 of GPU-0, where 1 is free: both of GPU-1, so that kubelet counts the container on one card at least."""
+    available = ["GPU-0::0", "GPU-1::0", "GPU-1::1"]
+    assert choose_preferred_ids(available, [], 2, {"GPU-0": 2}) == ["GPU-1::0", "GPU-1::1"]
+
+
+def test_without_a_wish_one_card_is_filled_that_fits_best() -> None:
+    """3 of the card with 4 left rather than of the one with 6."""
+    available = [f"GPU-0::{unit}" for unit in range(6)] + [f"GPU-1::{unit}" for unit in range(4)]
+    assert count_units_by_card(choose_preferred_ids(available, [], 3, None)) == {"GPU-1": 3}

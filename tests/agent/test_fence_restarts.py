@@ -1,0 +1,180 @@
+"""Who passed once passes at every restart; ids that are handed out anew are another container's. And pods of many parts."""
+
+from __future__ import annotations
+
+import json
+
+from tests.agent.agent_harness import agent_harness
+from tests.agent.pod_lifecycle import (
+    assert_fence_agrees,
+    count_refusals,
+    fence_of,
+    put_bound_pod,
+    remove_pod,
+    restart_container,
+    run_pod,
+    start_container,
+    start_refused,
+)
+
+COUNT = {"aliyun.com/gpu-count": "2"}
+WHOLE = {"ack.gpushare.placement": "require-whole-device"}
+TWO = (16130, 16130)
+
+
+async def test_with_the_api_server_down_who_passed_restarts_and_nobody_else_starts() -> None:
+    async with agent_harness() as world:
+        known, new = put_bound_pod(world, "known"), put_bound_pod(world, "new")
+        await run_pod(world, known)
+        assert await world.kubelet.admit(new)
+        await world.api.__aexit__(None, None, None)
+        assert (await restart_container(world, known)).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        outcome = await world.kubelet.try_start(new, "main")
+        assert "the API server does not say what pod default/new was given" in str(outcome)
+        assert count_refusals(world, "api") == 1
+        await world.api.__aenter__()
+        await world.kubelet.start(new, "main")
+
+
+async def test_after_the_agents_restart_who_runs_passes_without_the_api_server() -> None:
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
+        await run_pod(world, pod)
+        await world.kill_agent()
+        await world.start_agent()
+        await world.api.__aexit__(None, None, None)
+        assert (await restart_container(world, pod)).env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        await world.api.__aenter__()
+
+
+async def test_who_passed_passes_when_its_card_is_another_one() -> None:
+    """As a re-cut leaves it: fewer units than were given, then none."""
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", units=8, init={"prepare": 4})
+        await run_pod(world, pod, "prepare")
+        world.kubelet.exit(pod, "prepare")
+        await start_container(world, pod)
+        (card,) = world.agent._advertisement.current.cards
+        for cards in ((type(card)(0, 4, 4096, "GPU-0"),), (type(card)(0, 15, 16130, "GPU-9"),)):
+            world.agent._advertisement.update_cards(cards, "")
+            await restart_container(world, pod)
+            await restart_container(world, pod, "prepare")  # its sandbox was made anew
+            world.kubelet.exit(pod, "prepare")
+        assert fence_of(world).count_held_units() == {"GPU-0": 8}
+
+
+async def test_a_replacement_of_the_same_name_and_ids_is_judged_anew() -> None:
+    """A StatefulSet's: kubelet hands it the ids of its predecessor, whose leave does not count for it."""
+    async with agent_harness() as world:
+        old = put_bound_pod(world, "web-0", uid="old", units=15)
+        await run_pod(world, old)
+        ids = world.kubelet.device_ids(old, "main")
+        world.api.freeze_watches()  # the agent does not hear that the old one is gone
+        remove_pod(world, old)
+        new = put_bound_pod(world, "web-0", uid="new", units=15, is_recorded=False)
+        assert await world.kubelet.admit(new)
+        assert world.kubelet.device_ids(new, "main") == ids
+        assert "has no record of its cards" in await start_refused(world, new)
+        world.api.thaw_watches()
+
+
+async def test_a_pod_whose_deletion_overtakes_the_answer_about_it_holds_nothing() -> None:
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p")
+        assert await world.kubelet.admit(pod)
+        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
+        answer = await world.agent._pod_cache._api.get_pod_bytes("default", "p", timeout_seconds=5)
+        world.api.delete("pods", "p", grace_seconds=0)
+        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is None)
+        world.agent._pod_cache._api = _Late(answer)  # type: ignore[assignment]
+        assert "the API server has no pod default/p" in str(await world.kubelet.try_start(pod, "main"))
+        assert not fence_of(world).count_held_units()
+
+
+class _Late:
+    """An API server whose answer was on its way for long."""
+
+    def __init__(self, answer: bytes | None) -> None:
+        self._answer = answer
+
+    async def get_pod_bytes(self, *_: str, timeout_seconds: float) -> bytes | None:  # noqa: ARG002 - the real one's
+        return self._answer
+
+
+async def test_a_plain_init_container_with_the_ids_of_the_main_one_starts() -> None:
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", init={"prepare": 4})
+        started = await run_pod(world, pod, "prepare")
+        assert started.device_ids == world.kubelet.device_ids(pod, "main")
+        assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        world.kubelet.exit(pod, "prepare")
+        await world.kubelet.start(pod, "main")
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
+
+
+async def test_a_larger_init_container_is_known_by_the_ids_that_it_shares() -> None:
+    """6 of 15 units are floor(16130 * 6 / 15) = 6452 MiB; the pod holds the larger sum for life."""
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", init={"prepare": 6})
+        started = await run_pod(world, pod, "prepare")
+        assert started.device_ids > world.kubelet.device_ids(pod, "main")
+        assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "6452"
+        world.kubelet.exit(pod, "prepare")
+        assert (await world.kubelet.start(pod, "main")).env["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"
+        assert fence_of(world).count_held_units() == {"GPU-0": 6}
+
+
+async def test_an_init_container_alone_is_found_in_kubelets_checkpoint() -> None:
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", units={"main": 0}, init={"prepare": 4})
+        await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not None)
+        started = await run_pod(world, pod, "prepare")
+        assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        assert fence_of(world).count_held_units() == {"GPU-0": 4}
+
+
+async def test_a_sidecar_and_a_main_container_are_one_pod_on_one_card() -> None:
+    async with agent_harness() as world:
+        pod = put_bound_pod(world, "p", init={"helper": 2}, sidecars=["helper"])
+        await run_pod(world, pod, "helper", "main")
+        assert fence_of(world).count_held_units() == {"GPU-0": 6}
+        assert (await restart_container(world, pod, "helper")).env[
+            "NVIDIA_GPU_MEMORY_LIMIT"
+        ] == "2150"  # 16130 * 2 / 15
+        await assert_fence_agrees(world)
+
+
+async def test_a_pod_of_two_cards_sees_both() -> None:
+    """8 units are 4 on each, and the limit is that of one card."""
+    async with agent_harness(*TWO) as world:
+        started = await run_pod(world, put_bound_pod(world, "p", cards=[0, 1], units=8, labels=COUNT))
+        assert started.env["NVIDIA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+        assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "4301"
+        assert fence_of(world).count_held_units() == {"GPU-0": 4, "GPU-1": 4}
+        await assert_fence_agrees(world)
+
+
+async def test_a_pod_of_two_cards_is_refused_where_one_of_them_is_full() -> None:
+    async with agent_harness(*TWO) as world:
+        await run_pod(world, put_bound_pod(world, "first", cards=[1], units=12))
+        second = put_bound_pod(world, "second", cards=[0, 1], units=8, labels=COUNT)
+        assert "card GPU-1 has 15 units, running pods hold 12" in await start_refused(world, second)
+        assert fence_of(world).count_held_units() == {"GPU-1": 12}
+
+
+async def test_a_whole_card_is_held_whole_and_may_be_used_whole() -> None:
+    async with agent_harness(*TWO) as world:
+        started = await run_pod(world, put_bound_pod(world, "p", units=4, labels=WHOLE))
+        assert started.env["NVIDIA_GPU_MEMORY_LIMIT"] == "16130"
+        assert fence_of(world).count_held_units() == {"GPU-0": 15}
+        assert "running pods hold 15" in await start_refused(world, put_bound_pod(world, "late", units=1))
+        await assert_fence_agrees(world)
+
+
+async def test_a_record_of_a_whole_card_is_refused_to_a_pod_that_asked_for_a_part() -> None:
+    async with agent_harness(*TWO) as world:
+        pod = put_bound_pod(world, "p", units=4, labels=WHOLE)
+        world.api.delete("pods", "p", grace_seconds=0)
+        forged = put_bound_pod(world, "q", units=4, change=dict(pod.annotations))
+        assert json.loads(pod.annotations["vrampack.dev/allocation"])["cards"][0]["units"] == 15
+        assert "not what they ask" in await start_refused(world, forged)

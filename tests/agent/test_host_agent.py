@@ -1,0 +1,256 @@
+"""The agent of a host without Kubernetes, on a driver that says what a test wants: when it is ready, what it shows, how it ends.
+
+That containers are held is `tests/shim/test_standalone.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
+from tests.support.simulated_kmod import SimulatedKmod, write_proc, write_process
+from vrampack.agent.host.agent import HostPaths, StandaloneAgent
+from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.preload.backend import PreloadPaths
+from vrampack.agent.metrics import AgentMetrics
+from vrampack.agent.nvml.driver import GpuInventory
+from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.settings import AgentConfiguration, AgentListen
+
+MIB = 1 << 20
+T4 = scripted_gpu(memory_mib=15109, model="Tesla T4")
+SIX = ["ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15"]
+
+
+class HostDriver(ScriptedDriver):
+    """Of a version that needs the library, unless told otherwise; it holds limits by cgroup."""
+
+    def __init__(self, version: str = "580.95.05") -> None:
+        super().__init__(T4)
+        self.version = version
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.limits: list[tuple[str, str, int | None]] = []
+
+    async def list_gpus(self) -> GpuInventory:
+        await self.may_answer.wait()
+        return GpuInventory((await super().list_gpus()).gpus, self.version)
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        self.limits.append((cgroup_path, uuid, mib))
+
+
+@dataclass
+class HostAgentHarness:
+    """Its cgroups are files."""
+
+    folder: Path
+    driver: HostDriver
+    module: SimulatedKmod
+
+    @property
+    def places(self) -> HostPaths:
+        preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
+        places = HostPaths(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
+        return replace(places, kmod=self.module.open_nodes, proc=self.folder / "proc")
+
+    def agent(
+        self, enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
+    ) -> StandaloneAgent:
+        settings = AgentConfiguration(
+            apiVersion="vrampack.dev/v1",
+            kind="AgentConfiguration",
+            listen=AgentListen(health=""),
+            enforcement=enforcement,
+        )
+        return StandaloneAgent(
+            settings, AgentMetrics("0", node="host"), self.driver, host="host", node_paths=self.places
+        )
+
+    async def asks(self, name: str, *env: str, hierarchy: str = "unified") -> dict[str, object]:
+        """What the hook of a container is answered."""
+        cgroup = self.folder / "cgroup" / "docker" / name
+        cgroup.mkdir(parents=True)
+        (cgroup / "cgroup.events").write_text("populated 1\n")
+        question = {"v": 2, "pid": 7, "id": name, "namespace": "", "pod": "", "uid": "", "container": ""}
+        question |= {"hierarchy": hierarchy, "cgroup": f"/docker/{name}", "env": [*env]}
+        reader, writer = await asyncio.open_unix_connection(self.places.hook_socket)
+        writer.write(json.dumps(question).encode() + b"\n")
+        answer: dict[str, object] = json.loads(await reader.readline())
+        writer.close()
+        return answer
+
+
+@asynccontextmanager
+async def running(agent: StandaloneAgent, until: Callable[[], bool] | None = None) -> AsyncIterator[None]:
+    """Until it is ready, unless told otherwise."""
+    is_so = until or (lambda: not agent.find_unready_reason())
+    task = asyncio.create_task(agent.run())
+    try:
+        async with asyncio.timeout(10):
+            while not is_so():
+                assert not task.done()
+                await asyncio.sleep(0.005)
+        yield
+    finally:
+        agent.stop()
+        await task
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostAgentHarness:
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "cgroup" / "cgroup.controllers").touch()
+    (tmp_path / "libvrampack.so").write_bytes(b"a library")
+    write_proc(tmp_path)
+    module = SimulatedKmod()
+    module.is_loaded = False
+    return HostAgentHarness(tmp_path, HostDriver(), module)
+
+
+def series(agent: StandaloneAgent, name: str) -> list[tuple[dict[str, str], float]]:
+    families = text_string_to_metric_families(agent._metrics.render_page().decode())
+    return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
+
+
+async def test_a_container_gets_the_library_and_is_shown(host: HostAgentHarness) -> None:
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX) == {"ok": True, "mount": str(host.folder / "preload")}
+        labels = {"node": "host", "UUID": "GPU-0", "gpu": "0", "namespace": "", "pod": "", "container": "c1"}
+        assert series(agent, "vrampack_agent_container_memory_limit_bytes") == [(labels, 6043 * MIB)]
+        # 6043 of 15109 MiB are 5.6 of 14 units
+        assert [value for _, value in series(agent, "vrampack_agent_card_held_units")] == [6]
+        assert series(agent, "vrampack_agent_enforcement_info") == [({"mode": "preload"}, 1)]
+        assert series(agent, "vrampack_agent_hook_answers_total") == [({"result": "ok"}, 1), ({"result": "refused"}, 0)]
+
+
+async def test_where_the_driver_holds_limits_nothing_is_mounted(host: HostAgentHarness) -> None:
+    host.driver = HostDriver("615.71.09")
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX) == {"ok": True}
+    assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)]
+
+
+async def test_where_the_module_holds_limits_a_container_is_registered_and_nothing_mounted(
+    host: HostAgentHarness,
+) -> None:
+    host.module.is_loaded = True
+    agent = host.agent()
+    async with running(agent):
+        assert await host.asks("c1", *SIX, "ALIYUN_COM_GPU_SCHD_WEIGHT=4") == {"ok": True}
+        (key,) = host.module.instances
+        assert host.module.limits() == {key: {0: 6043}}
+        cgroup = (host.folder / "cgroup/docker/c1").stat().st_ino
+        assert (host.module.instances[key].identity, host.module.instances[key].weight) == (f"cgroup={cgroup}", 4)
+        host.module.set_usage(key, 0, 3193, refused=1)
+        await agent._reconcile_module()
+        assert series(agent, "vrampack_agent_container_memory_used_bytes")[0][1] == 3193 * MIB
+        assert series(agent, "vrampack_agent_container_refused_allocations_total")[0][1] == 1
+        (shown,) = agent._build_limits_status().containers
+        assert (shown.container, shown.limit_bytes, shown.used_bytes) == ("c1", 6043 * MIB, 3193 * MIB)
+        host.module.end_budget(key)
+        (host.folder / "cgroup/docker/c1/cgroup.events").write_text("populated 0\n")
+        assert await host.asks("c2", *SIX) == {"ok": True}
+        assert key not in host.module.instances
+
+
+async def test_on_cgroup_v1_a_host_s_container_is_its_process_ids_namespace(host: HostAgentHarness) -> None:
+    host.module.is_loaded = True
+    (host.folder / "cgroup" / "cgroup.controllers").unlink()
+    procs = host.folder / "cgroup" / "memory" / "docker" / "c1" / "cgroup.procs"
+    procs.parent.mkdir(parents=True)
+    procs.write_text("7\n")
+    write_process(host.folder / "proc", 7, (7, 1))
+    async with running(host.agent()):
+        assert await host.asks("c1", *SIX, hierarchy="memory") == {"ok": True}
+    assert [each.identity for each in host.module.instances.values()] == ["pidns=7"]
+
+
+async def test_the_next_agent_of_a_module_that_was_loaded_anew_registers_who_runs(host: HostAgentHarness) -> None:
+    host.module.is_loaded = True
+    async with running(host.agent()):
+        await host.asks("c1", *SIX)
+    host.module.load()
+    async with running(host.agent()):
+        assert [*host.module.limits().values()] == [{0: 6043}]
+
+
+async def test_while_the_module_is_detached_no_container_with_a_limit_starts(host: HostAgentHarness) -> None:
+    host.module.is_loaded = True
+    agent = host.agent()
+    async with running(agent):
+        host.module.is_attached = False
+        await agent._reconcile_module()
+        assert "vrampack limits attach" in agent.find_unready_reason()
+        answer = await host.asks("c1", *SIX)
+        assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
+
+
+async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: HostAgentHarness) -> None:
+    host.driver.error = DriverError("the driver is asleep")
+    agent = host.agent()
+    async with running(agent, lambda: host.places.hook_socket.exists() and bool(agent._discovery.problem)):
+        text = "the cards of this host are not known yet: the driver is asleep"
+        assert agent.find_unready_reason() == text
+        assert await host.asks("c1", *SIX) == {"ok": False, "error": text}
+        assert [value for _, value in series(agent, "vrampack_agent_offered")] == [0]
+
+
+async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host: HostAgentHarness) -> None:
+    looks = asyncio.Event()
+    host.driver.may_answer = looks
+    agent = host.agent()
+    async with running(agent, host.places.hook_socket.exists):
+        asked = asyncio.create_task(host.asks("c1", *SIX))
+        assert await asyncio.wait([asked], timeout=0.1) == (set(), {asked})
+        looks.set()
+        assert (await asked)["ok"] is True
+
+
+async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrampack.agent.host.agent.TAKE_UP_SECONDS", 0.01)
+    host.driver.may_answer = asyncio.Event()
+    async with running(host.agent(), host.places.hook_socket.exists):
+        assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}
+
+
+async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarness) -> None:
+    """By the driver anew as well: it may have been loaded anew."""
+    host.driver = HostDriver("615.71.09")
+    for expected in (1, 2):
+        agent = host.agent()
+        async with running(agent):
+            if expected == 1:
+                await host.asks("c1", *SIX)
+            assert [each.limits for each in agent._host_containers.list_containers()] == [{"GPU-0": 6043}]
+        assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)] * expected
+    assert not host.places.hook_socket.exists()
+
+
+IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"], str, str]] = {
+    "watch holds nobody": ("watch", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
+    "none holds nobody": ("none", "580.95.05", "without Kubernetes enforcement is auto, native, kmod or preload"),
+    "an old driver": ("native", "580.95.05", "back end native cannot work here: driver 580.95.05, 615 or newer"),
+    "no module": ("kmod", "580.95.05", "back end kmod cannot work here: /proc/cgpu_km is not there"),
+    "a driver that the library does not know": ("preload", "470.1", "driver 470.1, the library knows"),
+}
+
+
+@pytest.mark.parametrize(("enforcement", "version", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+async def test_what_holds_nobody_ends_the_agent(
+    host: HostAgentHarness, enforcement: Literal["native", "kmod", "watch", "none", "preload"], version: str, why: str
+) -> None:
+    host.driver = HostDriver(version)
+    with pytest.raises(ImpossibleBackEndError, match=why):
+        await host.agent(enforcement).run()

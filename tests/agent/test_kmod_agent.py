@@ -1,0 +1,167 @@
+"""A whole agent that holds limits with the kernel module: what it is told, who may start, what people see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
+from tests.agent.pod_lifecycle import put_bound_pod, remove_pod, report_status, start_container, start_refused
+from tests.agent.test_preload_agent import change_limit
+from tests.fakes.kubelet.pods import KubeletPod
+from tests.fakes.kubelet.scripted_plugin import MEMORY
+from tests.support.simulated_kmod import MIB
+from vrampack.agent.limits import enforcement
+from vrampack.agent.status.schema import LimitedProcess, ModuleStatus
+
+UID = "1d3a9a10-0000-4000-8000-000000000001"
+LIMIT_MIB = 4301  # 16130 * 4 / 15
+LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
+LOOK_SECONDS = 0.02
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test here waits for one."""
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def a_node() -> AsyncIterator[AgentHarness]:
+    async with agent_harness(starts=False, enforcement="kmod") as world:
+        world.load_simulated_module()
+        await world.start_agent()
+        yield world
+
+
+async def running(world: AgentHarness, name: str = "p", uid: str = UID) -> KubeletPod:
+    pod = put_bound_pod(world, name, uid=uid)
+    world.make_cgroup(pod)
+    await world.kubelet.registered(MEMORY)
+    assert await world.kubelet.admit(pod), pod.message
+    await start_container(world, pod)
+    report_status(world, pod)
+    return pod
+
+
+async def test_a_pod_is_registered_before_it_starts_and_people_see_its_use() -> None:
+    async with a_node() as world:
+        pod = await running(world)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+        assert world.module.instances[UID].identity == f"cgroup={world.make_cgroup(pod).stat().st_ino}"
+        world.module.set_usage(UID, 0, 3193, pid=812, refused=1)
+        await world.wait_until(
+            lambda: world.read_metric("vrampack_agent_container_memory_used_bytes", **LABELS) == 3193 * MIB
+        )
+        assert world.read_metric("vrampack_agent_container_memory_limit_bytes", **LABELS) == LIMIT_MIB * MIB
+        assert world.read_metric("vrampack_agent_container_memory_peak_bytes", **LABELS) == 3193 * MIB
+        assert world.read_metric("vrampack_agent_container_refused_allocations_total", **LABELS) == 1
+        assert world.read_metric("vrampack_agent_enforcement_info", mode="kmod") == 1
+        page = world.agent._build_limits_status()
+        assert page.module == ModuleStatus("0.1.0", True, "580.95.05", "two devices", "guarded", 1)  # noqa: FBT003
+        (shown,) = page.containers
+        assert (shown.pod, shown.container, shown.limit_bytes) == ("p", "main", LIMIT_MIB * MIB)
+        assert shown.processes == (LimitedProcess(812, 3193 * MIB, 0),)
+
+
+async def test_a_changed_record_is_pushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only at the next look."""
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 3600)
+    async with a_node() as world:
+        pod = await running(world)
+        change_limit(world, pod, 2000)
+        await world.wait_until(lambda: world.module.limits() == {UID: {0: 2000}})
+
+
+async def test_a_module_that_goes_away_stops_new_pods_and_no_running_one() -> None:
+    async with a_node() as world:
+        await running(world)
+        world.module.is_attached = False
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        assert "limits cannot be held: the kernel module is detached" in world.agent.find_unready_reason()
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+        world.module.is_attached = True
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        assert world.agent.find_unready_reason() == ""
+
+
+async def test_a_pod_that_comes_before_the_next_look_is_refused() -> None:
+    async with a_node() as world:
+        pod = put_bound_pod(world, "p", uid=UID)
+        world.make_cgroup(pod)
+        assert await world.kubelet.admit(pod), pod.message
+        world.module.is_attached = False
+        assert "its memory limit cannot be put in place: the kernel module is detached" in await start_refused(
+            world, pod
+        )
+        world.module.is_attached = True
+        await start_container(world, pod)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+
+
+async def test_a_module_that_is_loaded_anew_knows_who_runs() -> None:
+    """The driver was exchanged: the agent ended with it, and the next one finds an empty module."""
+    async with a_node() as world:
+        await running(world)
+        await world.kill_agent()
+        world.load_simulated_module("580.105.08")
+        await world.start_agent()
+        await world.wait_until(lambda: world.module.limits() == {UID: {0: LIMIT_MIB}})
+
+
+async def test_who_is_gone_is_forgotten() -> None:
+    async with a_node() as world:
+        pod = await running(world)
+        remove_pod(world, pod)
+        world.make_cgroup(pod).rmdir()
+        await world.wait_until(lambda: world.module.instances == {})
+
+
+async def test_a_node_without_the_module_offers_nothing_until_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vrampack.agent.app.CHOOSE_SECONDS", LOOK_SECONDS)
+    async with agent_harness(starts=False, enforcement="kmod") as world:
+        world.driver.version = "580.95.05"
+        await world.launch_agent()
+        await world.wait_until(
+            lambda: "back end kmod cannot work here: /proc/cgpu_km is" in world.agent._advertisement.current.problem
+        )
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        world.load_simulated_module()
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        await running(world)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+
+
+async def test_an_agent_that_comes_while_the_module_is_detached_takes_nothing_weaker() -> None:
+    """Somebody exchanges the driver; the library would be there."""
+    async with agent_harness(starts=False) as world:
+        world.add_library()
+        world.load_simulated_module()
+        world.module.is_attached = False
+        await world.launch_agent()
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
+        world.module.is_attached = True
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True})
+        await running(world)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}
+
+
+async def test_a_driver_that_nobody_knows_keeps_the_node_from_offering() -> None:
+    async with agent_harness(starts=False, enforcement="kmod") as world:
+        world.load_simulated_module("616.1")
+        await world.launch_agent()
+        await world.wait_until(
+            lambda: "kmod cannot work here: driver 616.1, the module" in world.agent._advertisement.current.problem
+        )
+
+
+async def test_auto_takes_the_module_before_the_library() -> None:
+    async with agent_harness(starts=False) as world:
+        world.add_library()
+        world.load_simulated_module()
+        await world.start_agent()
+        assert world.read_metric("vrampack_agent_enforcement_info", mode="kmod") == 1
+        await running(world)
+        assert world.module.limits() == {UID: {0: LIMIT_MIB}}

@@ -1,0 +1,335 @@
+"""NVML through the real `nvidia-ml-py`, on a library that is really loaded: only the GPU behind it is played."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pynvml
+import pytest
+
+from tests.fakes.nvml.build import LIBRARY, build_stub
+from tests.fakes.nvml.machine import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    OLD_DRIVER,
+    UNKNOWN,
+    FakeNvmlMachine,
+    allocate_in_process,
+    without_gpu,
+)
+from tests.fakes.nvml.profiles import A100_PARTS, PROFILES, partition_gpu, stub_gpus
+from tests.support.nvml_stub import BUILT, load_stub_machine, stub_folder
+from tests.support.polling import wait_until
+from vrampack.agent.nvml.driver import CgroupLimit, GpuProcess, GpuUsage, Xid
+from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
+from vrampack.agent.nvml.nvml_driver import NvmlDriver
+
+MIB = 1024 * 1024
+A_CALL_SECONDS = 10.0
+SHORT_SECONDS = 0.2
+"""Where a call is meant to hang."""
+
+Plays: TypeAlias = Callable[[str], FakeNvmlMachine]
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Iterator[Plays]:
+    """Play the machine of that profile."""
+    with load_stub_machine(tmp_path, ()) as made:
+
+        def play(profile: str) -> FakeNvmlMachine:
+            made.set_gpus(PROFILES[profile])
+            return made
+
+        yield play
+
+
+def a_library(tmp_path: Path, *, seconds: float = A_CALL_SECONDS) -> NvmlDriver:
+    return NvmlDriver(call_timeout_seconds=seconds, pci_devices=tmp_path)
+
+
+def a_cgroup(folder: Path) -> Path:
+    """A folder that looks like one from outside."""
+    folder.mkdir()
+    (folder / "cgroup.procs").touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("profile", "memory_mib"),
+    {
+        "t4": [15109],
+        "t4-15360": [15360],
+        "v100": [16130],
+        "v100x8": [16130] * 8,
+        "a10-l4": [23028, 23034],
+        "h200x8": [143771] * 8,
+        "none": [],
+    }.items(),
+)
+async def test_every_gpu_is_a_card(tmp_path: Path, plays: Plays, profile: str, memory_mib: list[int]) -> None:
+    played = plays(profile)
+    inventory = await a_library(tmp_path).list_gpus()
+    assert [card.memory_mib for card in inventory.gpus] == memory_mib
+    assert [card.uuid for card in inventory.gpus] == [gpu.uuid for gpu in played.gpus]
+    assert [card.index for card in inventory.gpus] == list(range(len(memory_mib)))
+    assert inventory.driver_version == "615.71.09"
+    assert not inventory.mig_gpus
+
+
+async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
+    """NUMA is the CPUs' node of the PCI device, as the kernel has it; -1 there is none."""
+    plays("a10-l4")
+    for place, node in (("0000:01:00.0", "1\n"), ("0000:02:00.0", "-1\n")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "numa_node").write_text(node)
+    a10, l4 = (await a_library(tmp_path).list_gpus()).gpus
+    assert (a10.model, a10.minor, a10.pci_bus_id, a10.numa) == ("NVIDIA A10", 0, "00000000:01:00.0", 1)
+    assert (l4.model, l4.minor, l4.pci_bus_id, l4.numa) == ("NVIDIA L4", 1, "00000000:02:00.0", None)
+
+
+async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, plays: Plays) -> None:
+    """DP-11. An instance's index is (0 + 1) * 100 + its place on the GPU."""
+    gpu = plays("a100-mig").gpus[0]
+    inventory = await a_library(tmp_path).list_gpus()
+    assert [card.uuid for card in inventory.gpus] == [part.uuid for part in gpu.instances]
+    assert [card.index for card in inventory.gpus] == [100, 101, 102, 103]
+    assert [card.memory_mib for card in inventory.gpus] == [19968, 9856, 4864, 4864]
+    assert {card.mig_parent for card in inventory.gpus} == {gpu.uuid}
+    assert inventory.gpus[0].model == "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+    assert (inventory.gpus[1].gpu_instance, inventory.gpus[1].compute_instance) == (2, 0)
+    assert inventory.mig_gpus == {gpu.uuid}
+
+
+async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
+    """No restart: uncut, cut into nothing, into parts, into other parts."""
+    played = plays("none")
+    (whole,) = stub_gpus("NVIDIA A100-SXM4-40GB", 40960)
+    library = a_library(tmp_path)
+    seen = []
+    for gpu in (
+        whole,
+        partition_gpu(whole),
+        partition_gpu(whole, *A100_PARTS),
+        partition_gpu(whole, ("7g.40gb", 40192)),
+    ):
+        played.set_gpus((gpu,))
+        inventory = await library.list_gpus()
+        seen.append([(card.index, card.memory_mib) for card in inventory.gpus])
+        assert inventory.mig_gpus == ({whole.uuid} if gpu.is_cut else set())
+    assert seen == [[(0, 40960)], [], [(100, 19968), (101, 9856), (102, 4864), (103, 4864)], [(100, 40192)]]
+
+
+async def test_a_lost_card_does_not_hide_the_others(tmp_path: Path, plays: Plays) -> None:
+    played = plays("v100x8")
+    lost = played.gpus[3].uuid
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    played.lose(lost)
+    inventory = await library.list_gpus()
+    assert [card.index for card in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
+    assert [(card.index, card.uuid, str(card.error)) for card in inventory.unreadable] == [(3, lost, "GPU is lost")]
+    await library.check_gpu(played.gpus[4].uuid)
+    with pytest.raises(DriverError, match="GPU is lost") as refusal:
+        await library.check_gpu(lost)
+    assert refusal.value.code == GPU_IS_LOST
+    played.heal()
+    assert len((await library.list_gpus()).gpus) == 8
+
+
+async def test_a_card_vanishes_and_comes_back(tmp_path: Path, plays: Plays) -> None:
+    played = plays("v100x8")
+    everything, gone = played.gpus, played.gpus[0].uuid
+    library = a_library(tmp_path)
+    played.set_gpus(without_gpu(everything, gone))
+    assert [card.uuid for card in (await library.list_gpus()).gpus] == [gpu.uuid for gpu in everything[1:]]
+    played.set_gpus(everything)
+    assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
+
+
+async def test_a_hung_driver_stops_nobody(tmp_path: Path, plays: Plays) -> None:
+    """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
+    played = plays("v100x8")
+    library = a_library(tmp_path, seconds=SHORT_SECONDS)
+    await library.list_gpus()
+    hung, fine = played.gpus[0].uuid, played.gpus[1].uuid
+    played.hang("nvmlDeviceGetMemoryInfo", hung)
+    with pytest.raises(DriverHungError, match=r"no answer from the driver in 0\.2 s"):
+        await library.check_gpu(hung)
+    for _ in range(3):
+        with pytest.raises(DriverHungError, match="has not answered an earlier call yet"):
+            await asyncio.wait_for(library.check_gpu(hung), SHORT_SECONDS / 2)
+    await library.check_gpu(fine)
+    assert library.hung_call_count == 1
+    played.heal()
+    await asyncio.to_thread(wait_until, lambda: not library.hung_call_count)
+    await library.check_gpu(hung)
+
+
+async def test_an_error_keeps_its_number(tmp_path: Path, plays: Plays) -> None:
+    played = plays("v100")
+    played.fail("nvmlDeviceGetCount_v2", UNKNOWN)
+    with pytest.raises(DriverError, match="the list of cards: Unknown Error") as refusal:
+        await a_library(tmp_path).list_gpus()
+    assert refusal.value.code == UNKNOWN
+
+
+async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, plays: Plays) -> None:
+    played = plays("v100")
+    played.fail("nvmlInit", DRIVER_NOT_LOADED)
+    library = a_library(tmp_path)
+    with pytest.raises(NoDriverError, match="Driver Not Loaded"):
+        await library.list_gpus()
+    played.heal()
+    assert len((await library.list_gpus()).gpus) == 1
+
+
+async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, plays: Plays) -> None:
+    """One call fails, the next one works: nobody restarts an agent for it."""
+    plays("v100")
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    with contextlib.suppress(pynvml.NVMLError):
+        while True:
+            pynvml.nvmlShutdown()
+    with pytest.raises(DriverError, match="Uninitialized"):
+        await library.list_gpus()
+    assert len((await library.list_gpus()).gpus) == 1
+
+
+async def test_events_are_told_once(tmp_path: Path, plays: Plays) -> None:
+    gpu = (played := plays("a100-mig")).gpus[0]
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    played.xid(gpu.uuid, 79)
+    played.xid(gpu.uuid, 94, gpu_instance=2, compute_instance=0)
+    played.xid(None, 62)
+    assert await library.wait_for_xids(0.0) == (
+        Xid(79, gpu.uuid),
+        Xid(94, gpu.uuid, gpu_instance=2, compute_instance=0),
+        Xid(62, None),
+    )
+    assert await library.wait_for_xids(0.0) == ()
+
+
+async def test_an_event_ends_the_wait(tmp_path: Path, plays: Plays) -> None:
+    played = plays("v100")
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    waiting = asyncio.create_task(library.wait_for_xids(A_CALL_SECONDS))
+    played.xid(played.gpus[0].uuid, 48)
+    assert await asyncio.wait_for(waiting, A_CALL_SECONDS) == (Xid(48, played.gpus[0].uuid),)
+
+
+async def test_usage_is_counted_per_process(tmp_path: Path, plays: Plays) -> None:
+    played = plays("a10-l4")
+    a10, l4 = (gpu.uuid for gpu in played.gpus)
+    played.add_process(a10, 4711, 100)
+    played.add_process(a10, 4712, 50)
+    library = a_library(tmp_path)
+    await library.list_gpus()
+    assert await library.read_usage() == (
+        GpuUsage(a10, 150 * MIB, 23028 * MIB, (GpuProcess(4711, 100 * MIB), GpuProcess(4712, 50 * MIB))),
+        GpuUsage(l4, 0, 23034 * MIB),
+    )
+    played.lose(a10)
+    assert await library.read_usage() == (GpuUsage(l4, 0, 23034 * MIB),)
+
+
+async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Plays) -> None:
+    """4301 MiB: 4000 fit, 302 more do not, 301 do; a cgroup made anew at that place has no limit."""
+    uuid = plays("v100").gpus[0].uuid
+    library = a_library(tmp_path)
+    cgroup = a_cgroup(tmp_path / "leaf")
+    await library.set_limit(str(cgroup), uuid, 4301)
+    assert [allocate_in_process(stub_folder(), cgroup, uuid, mib) for mib in (4000, 302, 301, 1)] == [0, 20, 0, 20]
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(4301 * MIB, 4301 * MIB)
+    with pytest.raises(DriverError, match="Invalid Argument"):
+        await library.set_limit(str(cgroup), uuid, 4300)
+    (cgroup / "cgroup.procs").unlink()
+    cgroup.rename(tmp_path / "dead")
+    a_cgroup(cgroup)
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
+    assert allocate_in_process(stub_folder(), cgroup, uuid, 9999) == 0
+
+
+async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
+    uuid = plays("v100").gpus[0].uuid
+    library = a_library(tmp_path)
+    cgroup = a_cgroup(tmp_path / "leaf")
+    await library.set_limit(str(cgroup), uuid, 1)
+    await library.set_limit(str(cgroup), uuid, None)
+    assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
+
+
+async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:
+    """A folder that is no cgroup, an instance, and a driver that does not know limits."""
+    played = plays("v100")
+    whole, part = played.gpus[0], partition_gpu(stub_gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
+    played.set_gpus((whole, replace(part, minor=1)))
+    library = a_library(tmp_path)
+    cgroup = str(a_cgroup(tmp_path / "leaf"))
+    with pytest.raises(DriverError, match="Invalid Argument"):
+        await library.set_limit(str(tmp_path), whole.uuid, 1)
+    with pytest.raises(DriverError, match="Not Supported"):
+        await library.set_limit(cgroup, part.instances[0].uuid, 1)
+    played.set_driver(OLD_DRIVER)
+    with pytest.raises(DriverError, match="Function Not Found"):
+        await library.set_limit(cgroup, whole.uuid, 1)
+
+
+PRINT_CARDS = """
+import asyncio
+from vrampack.agent.nvml.errors import DriverError
+from vrampack.agent.nvml.nvml_driver import Library
+library = Library(call_timeout_seconds={seconds})
+async def ask():
+    try:
+        print(len((await library.cards()).cards), [usage.total_bytes for usage in await library.usage()])
+    except DriverError as error:
+        print(type(error).__name__, error)
+asyncio.run(ask())
+"""
+
+
+def in_a_process(*, library: Path, state: Path | None = None, seconds: float = A_CALL_SECONDS) -> str:
+    """What a fresh process prints, which has loaded no stub."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path.cwd()),
+        "LD_LIBRARY_PATH": str(library.resolve()),
+    }
+    environment["VRAMPACK_NVML_STATE"] = str(state)
+    script = PRINT_CARDS.format(seconds=seconds)
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.strip()
+
+
+def test_a_machine_without_the_library_says_so(tmp_path: Path) -> None:
+    """An empty file stands before any real one that the machine of the tests may have."""
+    (tmp_path / LIBRARY).touch()
+    assert in_a_process(library=tmp_path) == "NoDriverError the list of cards: NVML Shared Library Not Found"
+
+
+def test_an_older_library_lacks_functions(tmp_path: Path) -> None:
+    """Without memory info v2 the first form is asked; without the process list nobody is counted."""
+    newer = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMigMode")
+    library = build_stub(BUILT, without=newer)
+    made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])
+    assert in_a_process(library=library, state=made.state) == f"1 [{15109 * MIB}]"
+
+
+def test_a_process_ends_though_its_driver_hangs(tmp_path: Path) -> None:
+    made = FakeNvmlMachine(tmp_path / "state", gpus=PROFILES["t4"])
+    made.hang("nvmlInit")
+    said = in_a_process(library=stub_folder(), state=made.state, seconds=SHORT_SECONDS)
+    assert said == "DriverHungError the list of cards: no answer from the driver in 0.2 s"

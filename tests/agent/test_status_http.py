@@ -1,0 +1,90 @@
+"""The page of metrics: who uses how much of which card, with labels that join with dcgm-exporter's."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
+from tests.fakes.kubelet.pods import KubeletPod
+from vrampack.agent.limits.contract import ContainerUsage
+from vrampack.agent.nvml.driver import GpuUsage as CardUsage
+from vrampack.agent.nvml.errors import DriverError
+
+MIB = 1024 * 1024
+LIMIT = "vrampack_agent_container_memory_limit_bytes"
+USED = "vrampack_agent_container_memory_used_bytes"
+LABELS = {"node": NODE, "UUID": "GPU-0", "gpu": "0", "namespace": "default", "pod": "p", "container": "main"}
+
+
+def series(world: AgentHarness, name: str) -> list[tuple[dict[str, str], float]]:
+    """Of the page as a scraper gets it."""
+    families = text_string_to_metric_families(world.metrics.render_page().decode())
+    return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
+
+
+async def a_running_pod(world: AgentHarness) -> KubeletPod:
+    pod = world.add_bound_pod("p", units=4)
+    assert await world.kubelet.admit(pod)
+    await world.kubelet.start(pod, "main")
+    world.api.patch("pods", "p", {"status": pod.manifest()["status"]}, is_status=True)
+    await world.wait_until(lambda: bool(series(world, LIMIT)))
+    return pod
+
+
+async def test_a_container_s_limit_and_use_stand_beside_each_other() -> None:
+    async with agent_harness() as world:
+        pod = await a_running_pod(world)
+        await world.agent._usage_collector.refresh_usage()
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]  # 16130 * 4 / 15
+        assert series(world, USED) == [(LABELS, 0)]
+        container_id = pod.states["main"].container_id.rpartition("/")[2]
+        world.agent._usage_collector._container_usage = (
+            ContainerUsage(pod.uid, container_id, "GPU-0", 7 * MIB),
+            ContainerUsage(pod.uid, container_id, "GPU-0", 5 * MIB),  # two processes of one container
+            ContainerUsage("somebody", "else", "GPU-0", 3 * MIB),
+        )
+        assert series(world, USED) == [(LABELS, 12 * MIB)]
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+
+
+async def test_series_vanish_with_their_pod() -> None:
+    async with agent_harness() as world:
+        pod = await a_running_pod(world)
+        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 4
+        world.kubelet.remove(pod)
+        world.api.delete("pods", "p", grace_seconds=0)
+        await world.wait_until(lambda: not series(world, LIMIT))
+        assert series(world, USED) == []
+        assert world.read_metric("vrampack_agent_card_held_units", node=NODE, UUID="GPU-0", gpu="0") == 0
+
+
+async def test_a_card_s_use_is_absent_while_the_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[CardUsage] = [CardUsage("GPU-0", 9 * MIB, 16130 * MIB)]
+
+    async def usage() -> tuple[CardUsage, ...]:
+        if not answers:
+            raise DriverError("Unknown Error", 999)
+        return tuple(answers)
+
+    async with agent_harness() as world:
+        await a_running_pod(world)
+        monkeypatch.setattr(world.driver, "read_usage", usage)
+        await world.agent._usage_collector.refresh_usage()
+        card = {"node": NODE, "UUID": "GPU-0", "gpu": "0"}
+        assert series(world, "vrampack_agent_card_memory_used_bytes") == [(card, 9 * MIB)]
+        assert series(world, USED) == [(LABELS, 0)]
+        answers.clear()
+        await world.agent._usage_collector.refresh_usage()
+        assert series(world, "vrampack_agent_card_memory_used_bytes") == []
+        assert series(world, USED) == []  # not measured is not 0
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]
+        assert series(world, "vrampack_agent_card_memory_bytes") == [(card, 16130 * MIB)]
+
+
+async def test_where_nobody_measures_nobody_is_said_to_use_nothing() -> None:
+    async with agent_harness(enforcement="none") as world:
+        await a_running_pod(world)
+        await world.agent._usage_collector.refresh_usage()
+        assert series(world, USED) == []
+        assert series(world, LIMIT) == [(LABELS, 4301 * MIB)]

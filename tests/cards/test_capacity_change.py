@@ -1,0 +1,71 @@
+"""What counts as gained room: everything that can turn a no into a yes, and nothing that cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.builders import snapshot_node
+from vrampack.cards.capacity_change import has_gained_capacity
+from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import CardRequest
+
+FULL = snapshot_node(units=(16, 16), used=(16, 16))
+BROKEN = replace(snapshot_node(), problem="its unit is another")
+
+CASES = {
+    "a new node": (None, snapshot_node(used=(15, 16)), True),
+    "a new node that is full": (None, FULL, False),
+    "nothing changed": (snapshot_node(used=(4, 0)), snapshot_node(used=(4, 0)), False),
+    "a pod went": (FULL, snapshot_node(used=(12, 16)), True),
+    "a pod came": (snapshot_node(used=(4, 4)), snapshot_node(used=(8, 4)), False),
+    # 4 units move from card 0 to card 1: whoever wants all of card 0 fits now
+    "a pod moved": (snapshot_node(used=(4, 0)), snapshot_node(used=(0, 4)), True),
+    "a card healed": (snapshot_node(unhealthy=[1]), snapshot_node(), True),
+    "a full card healed": (snapshot_node(used=(0, 16), unhealthy=[1]), snapshot_node(used=(0, 16)), False),
+    "a card was uncordoned": (snapshot_node(cordoned=[0]), snapshot_node(), True),
+    "a card was cordoned": (snapshot_node(), snapshot_node(cordoned=[0]), False),
+    "freed on a sick card": (snapshot_node(used=(8, 0), unhealthy=[0]), snapshot_node(unhealthy=[0]), False),
+    "one card more": (snapshot_node(units=(16,)), snapshot_node(units=(16, 16)), True),
+    "one card less": (snapshot_node(units=(16, 16)), snapshot_node(units=(16,)), False),
+    "a card of another model": (
+        snapshot_node(units=(16,), models=["A"]),
+        snapshot_node(units=(16,), models=["B"]),
+        True,
+    ),
+    "a problem is over": (BROKEN, snapshot_node(), True),
+    "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "want"), CASES.values(), ids=CASES)
+def test_room_is_gained(before: Node | None, after: Node, *, want: bool) -> None:
+    assert has_gained_capacity(before, after) is want
+
+
+NODES = st.builds(
+    snapshot_node,
+    units=st.just((8, 8, 4)),
+    used=st.tuples(*[st.integers(0, 9)] * 3),
+    unhealthy=st.sets(st.integers(0, 2)),
+    models=st.tuples(*[st.sampled_from("AB")] * 3),
+)
+REQUESTS = st.builds(
+    CardRequest,
+    units=st.integers(1, 9),
+    count=st.integers(1, 3),
+    whole=st.booleans(),
+    models=st.sampled_from([(), ("A",), ("A", "B")]),
+)
+
+
+@given(before=NODES, after=NODES, request=REQUESTS)
+def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: Node, request: CardRequest) -> None:
+    """What is never signalled is never kicked."""
+    fitted_before = not isinstance(find_fitting_cards(before, request), Unfit)
+    fits_after = not isinstance(find_fitting_cards(after, request), Unfit)
+    assert has_gained_capacity(before, after) or fitted_before or not fits_after

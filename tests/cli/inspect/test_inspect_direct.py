@@ -1,0 +1,117 @@
+"""`vrampack inspect`: the same output as the plugin's, read by the kube client from an API server that speaks HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.inspect.clusters import CLUSTERS
+from tests.fakes.proxy import FaultProxy
+from vrampack.cli import inspect_direct
+from vrampack.cli.version import VERSION
+from vrampack.simulator.apiserver import ApiServer
+from vrampack.simulator.kubeconfig import write_kubeconfig
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    """Twelve nodes and eleven pods."""
+    async with ApiServer() as server:
+        objects = CLUSTERS["twelve-nodes"]
+        for kind, items in (("Node", objects.nodes), ("Pod", objects.pods)):
+            for item in items:
+                server.restore({"kind": kind, "apiVersion": "v1", **item})
+        yield server
+
+
+@pytest.fixture
+async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
+    """In front of it, and can be told to fail."""
+    async with FaultProxy(int(api.url.rpartition(":")[2])) as between:
+        yield between
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever runs the tests may have clusters of their own: none of them is to be read."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+async def inspect(*arguments: str) -> int:
+    """In a thread: the command has a loop of its own."""
+    return await asyncio.to_thread(inspect_direct.main, arguments)
+
+
+async def test_it_shows_what_the_plugin_shows(
+    api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
+    kubeconfig = str(write_kubeconfig(tmp_path, api.url))
+    for form, flags in (("summary", []), ("details", ["-d"]), ("wide", ["-o", "wide"])):
+        assert await inspect("--kubeconfig", kubeconfig, *flags) == 0
+        assert capsys.readouterr() == ((GOLDEN / f"twelve-nodes.{form}.txt").read_text(), "")
+
+
+async def test_the_kubeconfig_is_found_as_kubectl_finds_it(
+    api: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flag, else the variable, else the home folder; one that is named must be there."""
+    file = write_kubeconfig(tmp_path, api.url)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    assert await inspect("node-3") == 0
+    assert await inspect("--kubeconfig", str(tmp_path / "none")) == 1
+    monkeypatch.delenv("KUBECONFIG")
+    assert await inspect() == 1
+    assert str(tmp_path / "home" / ".kube" / "config") in capsys.readouterr().err
+    (tmp_path / "home" / ".kube").mkdir(parents=True)
+    file.rename(tmp_path / "home" / ".kube" / "config")
+    assert await inspect("node-3") == 0
+    assert await inspect("node-33") == 1
+    assert capsys.readouterr().err == "vrampack inspect: node node-33 not found\n"
+
+
+async def test_inside_a_pod_its_account_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    assert await inspect() == 1
+    assert "vrampack inspect: service account of this pod: " in capsys.readouterr().err
+
+
+async def test_a_list_that_expires_half_way_is_read_anew(
+    proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect_direct, "PAGE_SIZE", 5)
+    kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
+    proxy.when("GET", r"continue=").gone(times=1)
+    assert await inspect("--kubeconfig", kubeconfig) == 0
+    assert capsys.readouterr().out == (GOLDEN / "twelve-nodes.summary.txt").read_text()
+
+
+async def test_a_refusal_and_silence_are_a_no(
+    proxy: FaultProxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = str(write_kubeconfig(tmp_path, proxy.url))
+    proxy.when("GET", r"/pods").answer(403, b'{"kind":"Status","code":403,"reason":"Forbidden","message":"not you"}')
+    assert await inspect("--kubeconfig", kubeconfig) == 1
+    assert capsys.readouterr() == ("", "vrampack inspect: cannot list pods: 403 Forbidden: not you\n")
+    assert await inspect("--kubeconfig", str(write_kubeconfig(tmp_path, "http://127.0.0.1:9"))) == 1
+    assert capsys.readouterr().err.startswith("vrampack inspect: cannot list nodes: list nodes: ")
+
+
+async def test_version_and_the_flags_of_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own flags only: what kubectl would do with a token or a proxy, this client does not."""
+    with pytest.raises(SystemExit) as raised:
+        inspect_direct.main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out == f"vrampack inspect {VERSION}\n"
+    with pytest.raises(SystemExit) as raised:
+        inspect_direct.main(["--token", "x"])
+    assert raised.value.code == 2

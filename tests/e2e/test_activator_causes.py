@@ -1,0 +1,109 @@
+"""Causes of which the scheduler hears nothing, or too early, and which may let a waiting pod in: a kick brings it back.
+
+Freed room and healed cards are in `test_kicks`. In each the scheduler is left without a reason of its own, or asks while our
+watch still shows the old state.
+
+A change of the policy is a cause as well, but no policy refuses a pod that fits yet: it cannot turn a no into a yes. What
+is shown here is that a reload reaches the running extender and wakes nobody without need. That it begins a round, in
+which those are laid again who had seen all room, is shown in process, in `tests/extender/test_kicks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.e2e.in_cluster import ExtenderProgram, installed_configuration
+from tests.e2e.test_activator import KICK, asked, bound, created, refused
+from tests.e2e.verb_calls import get_inspect, post_bind, read_ledger_states, read_metric
+from tests.fakes.proxy_thread import FaultProxyThread
+from tests.support.control_plane.cluster import ControlPlane
+from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.processes import LOOPBACK
+
+BINDING = r"/pods/gated/binding$"
+NODE = "/api/v1/nodes/gpu-0"
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def ours(
+    cluster: ControlPlane, extender: Start, scheduler: Start, api_proxy: FaultProxyThread
+) -> Iterator[ExtenderProgram]:
+    """An extender behind the failing proxy, the real scheduler, and one node of two cards of 15 and 8 units.
+
+    Whatever happens in a test, nobody is let in by the scheduler's flush.
+    """
+    cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1, units=8)))
+    started = extender(api=(LOOPBACK, api_proxy.port))
+    scheduler()
+    yield started
+    api_proxy.clear()
+    assert read_metric(started, "vrampack_bound_after_flush_total") == 0
+
+
+def test_the_place_of_a_refused_bind_is_used(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
+    """The API server refuses a Binding of a pod with scheduling gates. No scheduler knows of that bind, so none hears of it."""
+    gated = pod_manifest("gated", 15)
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    made = cluster.request_ok("POST", PODS, gated)
+    held = api_proxy.when("POST", BINDING).hold()
+    with ThreadPoolExecutor(1) as calls:
+        answer = calls.submit(post_bind, ours, made, "gpu-0")
+        cluster.wait_until(
+            lambda: read_ledger_states(ours) == {"gated on gpu-0/0": "reserved, 15"}, what="the place is reserved"
+        )
+        waiting = refused(cluster, created(cluster, "waiting"))
+        held.release()
+        assert answer.result().endswith("nothing was bound")
+    bound(cluster, waiting)
+    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+
+
+def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
+    """The other card is too small. The scheduler asks and is refused while our watch still shows the cordon."""
+    cordon(cluster, "GPU-0")
+    cluster.wait_until(
+        lambda: get_inspect(ours)["nodes"][0]["devs"][0]["cordoned"], what="the extender knows of the cordon"
+    )
+    waiting = refused(cluster, created(cluster, "waiting"))
+    api_proxy.freeze_watches()
+    before = asked(ours)
+    cordon(cluster, None)
+    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    api_proxy.thaw_watches()
+    bound(cluster, waiting)
+    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+
+
+def test_another_policy_is_in_force_at_once_and_wakes_nobody_without_need(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
+    """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""
+    large = refused(cluster, created(cluster, "large", units=16))
+    first = bound(cluster, created(cluster, "first", units=3))
+    assert card_of(cluster, first) == 1
+
+    file = ours.process.log_path.parent / "config.yaml"
+    file.write_text(installed_configuration(cluster, "vrampack-extender") + "\npolicy: {default: spread}\n")
+    cluster.wait_until(lambda: read_metric(ours, "vrampack_config_generation") == 2, what="the new policy is in force")
+
+    second = bound(cluster, created(cluster, "second", units=3))
+    assert card_of(cluster, second) == 0
+    assert "nodeName" not in cluster.request_ok("GET", f"{PODS}/{large}")["spec"]
+    assert api_proxy.count("PATCH", KICK) == 0
+
+
+def cordon(cluster: ControlPlane, uuid: str | None) -> None:
+    patch = {"metadata": {"annotations": {"vrampack.dev/cordoned-cards": uuid}}}
+    cluster.request_ok("PATCH", NODE, patch, content_type="application/merge-patch+json")
+
+
+def card_of(cluster: ControlPlane, name: str) -> int:
+    return int(read_allocation_record(cluster.request_ok("GET", f"{PODS}/{name}"))["cards"][0]["index"])

@@ -1,0 +1,139 @@
+"""A kicker over a ledger that a test feeds, an API server that takes note of kicks, and the clock that both believe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from extender.metrics import ExtenderMetrics
+from extender.requeue.activator import Activation, PodActivator
+from extender.state.ledger import Ledger
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.engine import Engine
+from policies.tuning import PolicyTuning
+from tests.fakes.api import FakeKubeApi
+from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
+from vrampack.cards.allocation import allocate_cards
+from vrampack.cards.node import NodeFacts, Share
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import Record
+
+
+class ActivationApi(FakeKubeApi):
+    """Takes every kick, but those of the pods named in `errors`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kicked: list[str] = []
+        self.values: list[str] = []
+        self.errors: dict[str, Exception] = {}
+        self._told = asyncio.Condition()
+
+    async def wait_for_activations(self, count: int) -> None:
+        async with asyncio.timeout(5), self._told:
+            await self._told.wait_for(lambda: len(self.kicked) >= count)
+
+    async def patch_pod_status(
+        self,
+        namespace: str,  # noqa: ARG002 - the real one's shape
+        name: str,
+        uid: str,  # noqa: ARG002 - the real one's shape
+        annotations: Mapping[str, str],
+        *,
+        timeout_seconds: float,  # noqa: ARG002 - the real one's shape
+    ) -> None:
+        if name in self.errors:
+            raise self.errors[name]
+        self.kicked.append(name)
+        self.values.append(annotations["vrampack.dev/retry"])
+        async with self._told:
+            self._told.notify_all()
+
+
+class ActivatorHarness:
+    """Nodes `n`, `m`, .. of one card of 15 units unless they are put otherwise; pods by name."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.seconds = 1000.0
+        self.problem = ""
+        self.door = ActivationApi()
+        self.metrics = ExtenderMetrics("test")
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=lambda _: None)
+        self.evictions = PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: self.seconds)
+        nominations = Nominator(self.ledger, self.evictions)
+        self.kicker = PodActivator(
+            ledger=self.ledger,
+            engine=Engine(nominations, PolicyTuning()),
+            nominator=nominations,
+            api=self.door,
+            metrics=self.metrics,
+            find_unready_reason=lambda: self.problem,
+            clock=lambda: self.seconds,
+            started_ns=7,
+        )
+        self.ledger.set_listener(self.kicker)
+        for name in nodes:
+            self.put_node(node_facts(name, 15))
+            self.fill_node(name)
+
+    def put_node(self, facts: NodeFacts) -> None:
+        self.ledger.update_node(facts)
+
+    def fill_node(self, node: str, units: int = 15) -> None:
+        """A pod `on-<node>` holds so much of card 0."""
+        record = Record("vrampack", (Share(units, "GPU-0", 0),))
+        self.ledger.update_pod(ledger_pod(f"on-{node}", units=units, node=node, record=record))
+
+    def free_node(self, node: str) -> None:
+        self.ledger.remove_pod(f"on-{node}")
+
+    def add_pending_pod(self, name: str, units: int = 15, *, priority: int = 0, created: str = "") -> Pod:
+        pod = ledger_pod(name, units=units, priority=priority, created=created)
+        self.ledger.update_pod(pod)
+        return pod
+
+    def reject_pod(self, name: str, *, nodes: Collection[str] = ("n", "m")) -> None:
+        """Filter is called for the pod and says no to all of these nodes."""
+        self.kicker.on_filter_called()
+        self.kicker.on_filter_answered(name, nodes, fits=False)
+
+    def accept_pod(self, name: str) -> None:
+        self.kicker.on_filter_called()
+        self.kicker.on_filter_answered(name, ["n"], fits=True)
+
+    def add_rejected_pod(self, name: str, units: int = 15, *, priority: int = 0, created: str = "") -> Pod:
+        """A pod that arrived and was refused."""
+        pod = self.add_pending_pod(name, units, priority=priority, created=created)
+        self.reject_pod(name)
+        return pod
+
+    def assume_pod(self, pod: Pod, node_name: str) -> None:
+        node = self.ledger.get_node(node_name)
+        if node is None or pod.request is None:
+            raise ValueError(f"nothing to assume: {pod} on {node_name}")
+        self.ledger.assume(
+            pod, node_name, allocate_cards(node, node.cards[: pod.request.card_request.count], pod.request)
+        )
+
+    def confirm_binding(self, pod: Pod, node: str) -> None:
+        units = pod.request.card_request.units if pod.request else 0
+        self.ledger.update_pod(replace(pod, node_name=node, record=Record("vrampack", (Share(units, "GPU-0", 0),))))
+
+    async def run_round(self) -> list[str]:
+        """One round: whom it kicked, in order."""
+        return [attempt.pod.name for attempt in await self.run_round_attempts()]
+
+    async def run_round_attempts(self) -> list[Activation]:
+        before = len(self.door.kicked)
+        chosen = await self.kicker.choose_activations()
+        await self.kicker.activate_pods(chosen)
+        done = set(self.door.kicked[before:])
+        return [attempt for attempt in chosen if attempt.pod.name in done]
+
+    def count_results(self, result: str) -> int:
+        return int(self.metrics.activations.labels(result)._value.get())
+
+    def count_flushed(self) -> int:
+        return int(self.metrics.bound_after_flush._value.get())

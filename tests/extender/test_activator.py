@@ -1,0 +1,382 @@
+"""Who is woken, when, and how often. The scheduler is the test itself; the clock is the stage's."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from extender.requeue import activator, dry_run
+from tests.extender.activator_harness import ActivatorHarness
+from tests.support.builders import node_facts
+from vrampack.kube.errors import NoAnswerError, RefusedError
+
+
+@pytest.fixture
+def stage() -> ActivatorHarness:
+    return ActivatorHarness("n")
+
+
+async def test_room_that_a_refused_pod_has_not_seen_wakes_it_once(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    assert await stage.run_round() == []
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    assert await stage.run_round() == []
+    assert stage.door.values == ["7-1"]
+
+
+async def test_a_pod_that_nobody_refused_is_the_schedulers(stage: ActivatorHarness) -> None:
+    stage.add_pending_pod("a")
+    stage.kicker.on_filter_called()
+    stage.free_node("n")
+    assert await stage.run_round() == []
+
+
+async def test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken(stage: ActivatorHarness) -> None:
+    """The scheduler heard of the room and asked; the node was not among those it let the pod to."""
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    stage.reject_pod("a", nodes=["m"])
+    assert await stage.run_round() == []
+
+
+async def test_a_pod_that_passed_meanwhile_is_not_woken(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    stage.accept_pod("a")
+    assert await stage.run_round() == []
+
+
+async def test_room_that_is_too_small_wakes_nobody(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a", 15)
+    stage.fill_node("n", 8)
+    assert await stage.run_round() == []
+
+
+async def test_those_are_woken_that_fit_together_by_priority_then_age_then_uid(stage: ActivatorHarness) -> None:
+    """15 units: 5 of `high`, 5 of `old`, then 5 of `b` before `c`; `big` fits no more and does not keep others out."""
+    stage.add_rejected_pod("c", 5, created="2026-01-02T00:00:00Z")
+    stage.add_rejected_pod("b", 5, created="2026-01-02T00:00:00Z")
+    stage.add_rejected_pod("old", 5, created="2026-01-01T00:00:00Z")
+    stage.add_rejected_pod("big", 11, priority=5)
+    stage.add_rejected_pod("high", 5, priority=9, created="2026-01-03T00:00:00Z")
+    stage.free_node("n")
+    assert await stage.run_round() == ["high", "old", "b"]
+
+
+async def test_a_place_goes_to_the_next_after_five_seconds(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a", priority=1)
+    stage.add_rejected_pod("b")
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.seconds += 4.9
+    assert await stage.run_round() == []
+    stage.seconds += 0.1
+    assert await stage.run_round() == ["b"]
+    assert stage.count_results("expired") == 1
+    assert stage.door.values == ["7-1", "7-2"]
+
+
+async def test_one_that_is_never_bound_backs_off_ever_longer(stage: ActivatorHarness) -> None:
+    """Kicked at 0, 10, 25, 50, 95, 180, 345: 5 s of trying and 5, 10, 20, 40, 80, 160 s of backing off; then 300 s each."""
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    start, times = stage.seconds, []
+    for second in range(1000):
+        stage.seconds = start + second
+        stage.kicker.on_filter_called()
+        times += [second] * len(await stage.run_round())
+    assert times == [0, 10, 25, 50, 95, 180, 345, 650, 955]
+    assert len(set(stage.door.values)) == len(times)
+
+
+async def test_a_pod_that_is_refused_again_gives_its_place_up_at_once(stage: ActivatorHarness) -> None:
+    """Somebody else took the room. It has seen what there is, so only new room wakes it, and then without delay."""
+    stage.add_rejected_pod("a", priority=1)
+    stage.add_rejected_pod("b", 7)
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.fill_node("n", 8)
+    stage.reject_pod("a")
+    assert await stage.run_round() == ["b"]
+    assert stage.count_results("refused") == 1
+    stage.ledger.remove_pod("b")
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+
+
+async def test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while(stage: ActivatorHarness) -> None:
+    """`n` is tainted: the scheduler asks about `m` alone. Room on `n` is of no use to the pod, room on `m` is."""
+    stage.put_node(node_facts("m", 15))
+    stage.fill_node("m")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.reject_pod("a", nodes=["m"])
+    stage.fill_node("n", 1)
+    stage.free_node("n")
+    assert await stage.run_round() == []
+    stage.free_node("m")
+    assert await stage.run_round() == ["a"]
+
+
+async def test_one_that_backs_off_comes_after_all_others(stage: ActivatorHarness) -> None:
+    stage.put_node(node_facts("m", 15))
+    stage.fill_node("m")
+    stage.add_rejected_pod("a", priority=9)
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.reject_pod("a", nodes=["m"])
+    stage.add_rejected_pod("b")
+    stage.free_node("m")
+    assert await stage.run_round() == ["b"]
+
+
+async def test_a_kicked_pods_place_is_kept_for_it(stage: ActivatorHarness) -> None:
+    """Also once it has passed filter, until the ledger counts it: reserved, then bound."""
+    first = stage.add_rejected_pod("a", 10, priority=1)
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.ledger.update_node(node_facts("n", 15, 1))
+    stage.add_rejected_pod("b", 10)
+    stage.ledger.update_node(node_facts("n", 15, 1, 1))
+    assert await stage.run_round() == []
+    stage.accept_pod("a")
+    stage.ledger.update_node(node_facts("n", 15, 1, 1, 1))
+    assert await stage.run_round() == []
+    stage.confirm_binding(first, "n")
+    stage.add_rejected_pod("c", 5)
+    stage.ledger.update_node(node_facts("n", 15, 1, 1, 1, 1))
+    stage.ledger.update_node(node_facts("n", 20, 1, 1, 1, 1))
+    assert await stage.run_round() == ["b"]
+    assert stage.count_results("bound") == 1
+
+
+async def test_a_reserved_place_counts_once(stage: ActivatorHarness) -> None:
+    """`a` holds 8 of 15 by its reservation; counted again for its kick there would be none left for 7 more."""
+    first = stage.add_rejected_pod("a", 8, priority=1)
+    stage.add_rejected_pod("b", 7)
+    stage.add_rejected_pod("c", 7)
+    stage.free_node("n")
+    assert await stage.run_round() == ["a", "b"]
+    stage.accept_pod("a")
+    stage.assume_pod(first, "n")
+    stage.reject_pod("b")
+    stage.reject_pod("c")
+    stage.put_node(node_facts("n", 15, 1))
+    stage.put_node(node_facts("n", 16, 1))
+    assert await stage.run_round() == ["b"]
+
+
+async def test_a_failed_bind_gives_its_room_to_who_was_refused_for_it(stage: ActivatorHarness) -> None:
+    stage.free_node("n")
+    binding = stage.add_pending_pod("a")
+    stage.assume_pod(binding, "n")
+    stage.add_rejected_pod("b")
+    assert await stage.run_round() == []
+    stage.ledger.forget("a", "n")
+    assert await stage.run_round() == ["b"]
+
+
+@pytest.mark.parametrize("how", ["healed", "uncordoned", "another card", "a node more"])
+async def test_room_that_comes_of_a_node_wakes(how: str) -> None:
+    facts = node_facts("n", 15)
+    after = {"a node more": node_facts("m", 15), "another card": node_facts("n", 15, 15)}.get(how, facts)
+    stage = ActivatorHarness("n")
+    if how == "healed":
+        stage.free_node("n")
+        stage.put_node(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
+    if how == "uncordoned":
+        stage.free_node("n")
+        stage.put_node(replace(facts, cordoned=frozenset({"GPU-0"})))
+    stage.add_rejected_pod("a")
+    assert await stage.run_round() == []
+    stage.put_node(after)
+    assert await stage.run_round() == ["a"]
+
+
+async def test_a_refused_pod_that_the_ledger_learns_of_later_is_woken() -> None:
+    """Our watch is late: the scheduler asked about the pod before we saw it, and before we saw the room."""
+    stage = ActivatorHarness("n", "m")
+    stage.reject_pod("late")
+    stage.add_rejected_pod("known")
+    stage.free_node("n")
+    stage.free_node("m")
+    runner = asyncio.create_task(stage.kicker.run())
+    await stage.door.wait_for_activations(1)
+    stage.add_pending_pod("late")
+    await stage.door.wait_for_activations(2)
+    await end(runner)
+    assert stage.door.kicked == ["known", "late"]
+
+
+async def test_a_pod_that_passes_while_a_round_is_under_way_is_not_woken(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    planning = asyncio.create_task(stage.kicker.choose_activations())
+    await asyncio.sleep(0)
+    stage.accept_pod("a")
+    assert await planning == []
+
+
+async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    start = stage.seconds
+    assert await stage.run_round() == ["a"]
+    await stage.run_round()
+    assert stage.kicker.next_round_at == start + 5
+    stage.seconds += 5
+    assert await stage.run_round() == []
+    assert stage.kicker.next_round_at == start + 10
+    stage.problem = "the list of pods is not complete yet"
+    assert await stage.run_round() == []
+    assert stage.kicker.next_round_at == start + 6
+
+
+async def test_room_wakes_the_kicker_and_changes_at_once_are_one_round() -> None:
+    stage = ActivatorHarness("n", "m")
+    stage.add_rejected_pod("a")
+    stage.add_rejected_pod("b")
+    runner = asyncio.create_task(stage.kicker.run())
+    await asyncio.sleep(0)
+    stage.free_node("n")
+    stage.free_node("m")
+    await stage.door.wait_for_activations(2)
+    await end(runner)
+    assert stage.door.values == ["7-1", "7-1"]
+
+
+async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.seconds += 301
+    stage.free_node("n")
+    assert await stage.run_round() == []
+    stage.kicker.on_filter_called()
+    assert await stage.run_round() == ["a"]
+
+
+async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    stage.problem = "no word from the API server"
+    assert await stage.run_round() == []
+    stage.problem = ""
+    assert await stage.run_round() == ["a"]
+
+
+async def test_what_the_api_server_does_not_take_is_counted_and_the_place_goes_on(stage: ActivatorHarness) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.door.errors["b"] = RefusedError(404, "NotFound", "no such pod")
+    stage.door.errors["c"] = NoAnswerError("cut")
+    for priority, name in enumerate("dcba"):
+        stage.add_rejected_pod(name, priority=priority)
+    stage.free_node("n")
+    assert [await stage.run_round() for _ in range(4)] == [[], [], [], ["d"]]
+    assert (stage.count_results("failed"), stage.count_results("gone")) == (2, 1)
+
+
+async def test_a_kicked_pod_that_is_deleted_counts_as_gone(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]
+    stage.ledger.remove_pod("a")
+    assert await stage.run_round() == []
+    assert stage.count_results("gone") == 1
+
+
+async def test_what_only_the_flush_brings_back_is_counted(stage: ActivatorHarness) -> None:
+    """There was room, nobody could be kicked, and the scheduler came by itself 300 s later."""
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.seconds += 300
+    stage.accept_pod("a")
+    assert stage.count_flushed() == 1
+
+
+async def test_who_was_woken_or_came_soon_was_not_brought_back_by_the_flush() -> None:
+    stage = ActivatorHarness("n", "m")
+    stage.add_rejected_pod("woken")
+    stage.free_node("n")
+    assert await stage.run_round() == ["woken"]
+    stage.door.errors["soon"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("soon")
+    stage.seconds += 280
+    stage.kicker.on_filter_called()
+    stage.free_node("m")
+    assert await stage.run_round() == []
+    stage.seconds += 290
+    stage.accept_pod("woken")
+    stage.accept_pod("soon")
+    assert stage.count_flushed() == 0
+
+
+async def test_room_that_came_and_went_was_not_there_all_the_time(stage: ActivatorHarness) -> None:
+    stage.door.errors["a"] = RefusedError(403, "Forbidden", "no")
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    await stage.run_round()
+    stage.fill_node("n")
+    await stage.run_round()
+    stage.seconds += 300
+    stage.free_node("n")
+    stage.accept_pod("a")
+    assert stage.count_flushed() == 0
+
+
+async def test_no_more_than_a_hundred_are_out_at_a_time() -> None:
+    stage = ActivatorHarness()
+    stage.put_node(node_facts("n", 15))
+    stage.fill_node("n")
+    for number in range(150):
+        stage.add_rejected_pod(f"p{number:03}", 1)
+    stage.put_node(node_facts("n", *[15] * 20))
+    first = await stage.run_round()
+    assert len(first) == activator.MAX_ACTIVATED_PODS
+    assert await stage.run_round() == []
+    stage.accept_pod(first[0])
+    assert await stage.run_round() == ["p100"]
+
+
+async def test_a_round_ends_after_so_many_nodes_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three sizes looks at both nodes: four looks are enough for two of them."""
+    monkeypatch.setattr(dry_run, "MAX_NODE_VISITS", 4)
+    stage = ActivatorHarness("n", "m")
+    for units in (4, 5, 6):
+        stage.add_rejected_pod(f"p{units}", units)
+    stage.free_node("n")
+    stage.free_node("m")
+    assert await stage.run_round() == ["p4", "p5"]
+    assert await stage.run_round() == ["p6"]
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_another_policy_lets_those_be_asked_again_who_had_seen_all_room(stage: ActivatorHarness) -> None:
+    """No policy refuses what fits yet, so the place was there before: the round is the point. In vain, it is said once."""
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    stage.reject_pod("a", nodes=["n"])
+    assert await stage.run_round() == []
+    stage.ledger.apply_policy_change()
+    assert await stage.run_round() == ["a"]
+    stage.reject_pod("a", nodes=["n"])
+    assert await stage.run_round() == []
+    assert stage.count_flushed() == 0
+
+
+async def test_another_policy_wakes_nobody_for_whom_there_is_no_room(stage: ActivatorHarness) -> None:
+    stage.add_rejected_pod("a")
+    stage.ledger.apply_policy_change()
+    assert await stage.run_round() == []
+    stage.free_node("n")
+    assert await stage.run_round() == ["a"]

@@ -1,0 +1,39 @@
+"""Whom a new process takes for refused, and when."""
+
+from __future__ import annotations
+
+from tests.extender.activator_harness import ActivatorHarness
+from tests.support.builders import ledger_pod, node_facts
+
+
+async def test_a_new_process_takes_what_waits_for_refused() -> None:
+    """Five seconds after the first call, in which the scheduler asks about whom it wants to; once."""
+    stage = ActivatorHarness()
+    stage.put_node(node_facts("n", 15))
+    stage.put_node(node_facts("m", 15))
+    stage.add_pending_pod("a")
+    stage.add_pending_pod("leaving")
+    stage.ledger.update_pod(ledger_pod("leaving", leaving=True))
+    stage.seconds += 100
+    assert await stage.run_round() == []
+    stage.kicker.on_filter_called()
+    assert await stage.run_round() == []
+    stage.seconds += 5
+    assert await stage.run_round() == ["a"]
+    stage.add_pending_pod("later", 4)
+    stage.seconds += 100
+    assert "later" not in await stage.run_round()
+
+
+async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> None:
+    """Whom it has not asked about yet waits in the scheduler's queue, not for us; but nobody longer than a minute."""
+    stage = ActivatorHarness("n")
+    stage.add_pending_pod("waits", 2)
+    stage.free_node("n")
+    for second in range(59):
+        stage.seconds = 1000.0 + second
+        stage.accept_pod(f"passes-{second}")
+        assert await stage.run_round() == [], second
+    stage.seconds = 1060.0
+    stage.accept_pod("passes-last")
+    assert await stage.run_round() == ["waits"]

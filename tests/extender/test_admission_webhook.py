@@ -1,0 +1,189 @@
+"""The admission webhook's route: what the API server sends, what strangers send, and what comes back."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from extender.http.admission_webhook import AdmissionReviewer, ReviewResponse, review_admission
+from extender.http.routes import build_admission_app
+from extender.http.timed_verbs import MAX_BODY_BYTES
+from extender.metrics import ExtenderMetrics
+from tests.support.admission.pods import (
+    MIRROR,
+    VOID,
+    admission_container,
+    admission_pod,
+    env_entry,
+    expected_environment,
+)
+from tests.support.in_memory_extender import CONFIGURATION
+from tests.support.verb_listener import Address, build_request, open_connection, read_reply, run_listener
+from vrampack.cards.env_injection import InjectionNames
+
+WIRING = InjectionNames()
+SECOND = InjectionNames(scheduler_name="vrampack")
+"""Where a second scheduler is ours."""
+
+
+def a_review(pod: Any, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    asked = {"uid": "u-1", "operation": "CREATE", "object": pod, "oldObject": None, **fields}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
+
+
+def response(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
+    assert answer.status == HTTPStatus.OK
+    whole = json.loads(answer.body)
+    assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert whole["response"]["uid"] == "u-1"
+    return whole["response"]
+
+
+def patch(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
+    made = response(answer)
+    assert (made["allowed"], made["patchType"], answer.result) == (True, "JSONPatch", "changed")
+    return json.loads(base64.b64decode(made["patch"]))
+
+
+@pytest.fixture
+def metrics() -> ExtenderMetrics:
+    return ExtenderMetrics("test")
+
+
+@pytest.fixture
+def address(metrics: ExtenderMetrics) -> Iterator[Address]:
+    with run_listener(build_admission_app(AdmissionReviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
+        yield at
+
+
+def counted(metrics: ExtenderMetrics, result: str) -> float | None:
+    name = "vrampack_admission_request_duration_seconds_count"
+    return metrics.registry.get_sample_value(name, {"result": result})
+
+
+def test_a_pod_that_asks_is_patched() -> None:
+    (only,) = patch(review_admission(a_review(admission_pod()), WIRING))
+    assert (only["op"], only["path"]) == ("add", "/spec/containers/0/env")
+    assert sorted(only["value"], key=repr) == sorted(expected_environment("main", 4), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("given", "want"), [("", "vrampack"), ("default-scheduler", "vrampack"), ("vrampack", None), ("another", None)]
+)
+def test_a_pod_that_chose_no_scheduler_is_given_ours_where_the_setting_says_so(given: str, want: str | None) -> None:
+    pod = a_review(admission_pod(schedulerName=given))
+    named = [step["value"] for step in patch(review_admission(pod, SECOND)) if step["path"] == "/spec/schedulerName"]
+    assert named == ([want] if want else [])
+    assert all(step["path"] != "/spec/schedulerName" for step in patch(review_admission(pod, WIRING)))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])),
+        admission_pod(admission_container(units=0)),
+        admission_pod(admission_container(units="-1")),
+    ],
+)
+def test_a_pod_that_asks_for_nothing_is_not_touched(pod: Any) -> None:  # noqa: ANN401 - any JSON value
+    answer = review_admission(a_review(pod), SECOND)
+    assert answer.result == "unchanged"
+    assert response(answer) == {"uid": "u-1", "allowed": True}
+
+
+def test_only_a_node_is_believed_about_mirror_pods() -> None:
+    mirror = admission_pod(annotations={MIRROR: "hash"})
+    assert patch(review_admission(a_review(mirror, userInfo={"groups": ["system:authenticated"]}), WIRING))
+    assert review_admission(a_review(mirror, userInfo={"groups": ["system:nodes"]}), WIRING).result == "unchanged"
+    assert (
+        review_admission(a_review(admission_pod(), userInfo={"groups": ["system:nodes"]}), WIRING).result == "changed"
+    )
+
+
+def test_only_new_ephemeral_containers_are_given_void() -> None:
+    named = admission_container("named", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    new = admission_container("new", env=[env_entry("A", "b")])
+    pod, before = admission_pod(), admission_pod()
+    before["spec"]["ephemeralContainers"] = [admission_container("old")]
+    pod["spec"]["ephemeralContainers"] = [admission_container("old"), named, new]
+    asked = {"operation": "UPDATE", "subResource": "ephemeralcontainers", "oldObject": before}
+    (only,) = patch(review_admission(a_review(pod, **asked), SECOND))
+    assert only == {"op": "add", "path": "/spec/ephemeralContainers/2/env", "value": [*VOID, env_entry("A", "b")]}
+    plain = admission_pod(admission_container())
+    plain["spec"]["ephemeralContainers"] = [admission_container("new")]
+    assert review_admission(a_review(plain, **asked), SECOND).result == "unchanged"
+
+
+@pytest.mark.parametrize(("operation", "sub_resource"), [("UPDATE", ""), ("CREATE", "binding"), ("DELETE", "")])
+def test_what_it_is_not_there_for_passes(operation: str, sub_resource: str) -> None:
+    asked = {"operation": operation, "subResource": sub_resource}
+    assert review_admission(a_review(admission_pod(), **asked), WIRING).result == "unchanged"
+
+
+def test_what_is_no_quantity_is_refused_with_its_text() -> None:
+    answer = review_admission(a_review(admission_pod(admission_container(units="four"))), WIRING)
+    made = response(answer)
+    assert (made["allowed"], answer.result) == (False, "refused")
+    assert made["status"] == {"code": 422, "message": "aliyun.com/gpu-mem: 'four' is not a quantity"}
+
+
+def test_an_entry_keeps_whatever_it_says() -> None:
+    """Also what no version of ours knows: nothing of an entry is read but its name."""
+    entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
+    (only,) = patch(review_admission(a_review(admission_pod(admission_container(units=1, env=entries))), WIRING))
+    assert only["value"][-2:] == entries
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "truncated"),
+        (b"{}", "required field"),
+        (b"\xff\xfe", "no AdmissionReview of a pod (admission.k8s.io/v1)"),
+        (b"[" * 100_000, "no AdmissionReview"),
+        (a_review(admission_pod()).replace(b"k8s.io/v1", b"k8s.io/v1beta1"), "apiVersion"),
+        (a_review(admission_pod()).replace(b"AdmissionReview", b"ConversionReview"), "kind"),
+        (a_review(None), "$.request.object"),
+        (a_review({"spec": {"containers": [{"name": 7}]}}), "Expected `str`, got `int`"),
+        (a_review({"spec": {"containers": [{"name": "a", "env": "b"}]}}), "Expected `array`, got `str`"),
+    ],
+)
+def test_what_is_no_review_is_answered_400_with_the_reason(
+    address: Address, metrics: ExtenderMetrics, body: bytes, text: str
+) -> None:
+    with open_connection(address) as client:
+        client.sendall(build_request("/mutate", body))
+        status, answer = read_reply(client)
+    assert (status, counted(metrics, "malformed")) == (400, 1)
+    assert text in json.loads(answer)["error"]
+
+
+def test_a_body_without_end_is_answered_413(address: Address) -> None:
+    with open_connection(address) as client:
+        client.sendall(b"POST /mutate HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+        assert read_reply(client)[0] == 413
+
+
+def test_other_paths_and_methods_are_not_there(address: Address) -> None:
+    for head, want in ((b"GET /mutate", 405), (b"POST /", 404), (b"GET /metrics", 404), (b"GET /docs", 404)):
+        with open_connection(address) as client:
+            client.sendall(head + b" HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
+            assert read_reply(client)[0] == want
+
+
+def test_calls_are_counted_by_result(address: Address, metrics: ExtenderMetrics) -> None:
+    pods = {
+        "changed": admission_pod(),
+        "unchanged": admission_pod(admission_container()),
+        "refused": admission_pod(admission_container(units="four")),
+    }
+    for result, pod in pods.items():
+        with open_connection(address) as client:
+            client.sendall(build_request("/mutate", a_review(pod)))
+            assert read_reply(client)[0] == 200
+        assert counted(metrics, result) == 1

@@ -1,0 +1,197 @@
+"""The certificate of the admission listener: changed while connections stand, never for a worse one, never ended in silence."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from extender.http.admission_webhook import AdmissionReviewer
+from extender.http.cert_watcher import REPEAT_WARNING_SECONDS, CertWatcher
+from extender.http.routes import build_admission_app
+from extender.metrics import ExtenderMetrics
+from extender.settings import AdmissionSettings
+from tests.support.in_memory_extender import CONFIGURATION
+from tests.support.verb_listener import Address, build_request, open_connection, read_reply, run_listener
+from vrampack.cli.certificates.key_pairs import ServingCertificate, renew_if_due
+
+NAME = "vrampack-admission.vrampack-system.svc"
+LIFE = timedelta(days=90)
+CALL = build_request("/mutate", b"{}")
+
+
+class CertificateFiles:
+    """Where a pair lies, as kubelet would have it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = AdmissionSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
+        self._written = 0
+
+    def write(self, made: ServingCertificate) -> None:
+        self.put("tls.crt", made.certificate)
+        self.put("tls.key", made.key)
+
+    def put(self, name: str, content: bytes) -> None:
+        """In one step, as another file: times may not tell two writes apart."""
+        self._written += 1
+        path = self.settings.cert_file
+        assert path is not None
+        fresh = path.with_name(f"{self._written}")
+        fresh.write_bytes(content)
+        fresh.replace(path.with_name(name))
+
+
+@pytest.fixture
+def metrics() -> ExtenderMetrics:
+    return ExtenderMetrics("test")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def pairs(now: datetime) -> tuple[ServingCertificate, ServingCertificate]:
+    """The first one lies there at the start; the second is signed by the same authority."""
+    first = renew_if_due(None, [NAME], LIFE, now)
+    return first, renew_if_due(first, [NAME], 4 * LIFE, now)
+
+
+@pytest.fixture
+def first(pairs: tuple[ServingCertificate, ServingCertificate]) -> ServingCertificate:
+    return pairs[0]
+
+
+@pytest.fixture
+def files(tmp_path: Path, first: ServingCertificate) -> CertificateFiles:
+    made = CertificateFiles(tmp_path)
+    made.write(first)
+    return made
+
+
+@pytest.fixture
+def certificates(files: CertificateFiles, metrics: ExtenderMetrics, now: datetime) -> CertWatcher:
+    return CertWatcher(files.settings, metrics, now=now.timestamp)
+
+
+@pytest.fixture
+def address(certificates: CertWatcher, metrics: ExtenderMetrics) -> Iterator[Address]:
+    app = build_admission_app(AdmissionReviewer(CONFIGURATION, metrics))
+    with run_listener(app, receive_seconds=5, tls=certificates.context) as at:
+        yield at
+
+
+def wrapped(address: Address, trusted: ServingCertificate) -> ssl.SSLSocket:
+    """A handshake as the API server makes it, by the name of the Service, and strictly."""
+    context = ssl.create_default_context(cadata=trusted.authorities.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context.wrap_socket(open_connection(address), server_hostname=NAME)
+
+
+def shown(address: Address, trusted: ServingCertificate) -> str:
+    with closing(wrapped(address, trusted)) as client:
+        return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
+
+
+def sample(metrics: ExtenderMetrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"vrampack_admission_certificate_{name}")
+
+
+async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
+    address: Address,
+    certificates: CertWatcher,
+    files: CertificateFiles,
+    metrics: ExtenderMetrics,
+    pairs: tuple[ServingCertificate, ServingCertificate],
+    now: datetime,
+) -> None:
+    first, second = pairs
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "expiry_timestamp_seconds") == (now + LIFE).timestamp()
+    with wrapped(address, first) as standing:
+        standing.sendall(CALL)
+        assert read_reply(standing)[0] == 400
+        files.write(second)
+        await certificates.reload_if_changed()
+        assert shown(address, first) == second.certificate.decode()
+        assert sample(metrics, "expiry_timestamp_seconds") == (now + 4 * LIFE).timestamp()
+        standing.sendall(CALL)
+        assert read_reply(standing)[0] == 400
+
+
+async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
+    address: Address,
+    certificates: CertWatcher,
+    files: CertificateFiles,
+    metrics: ExtenderMetrics,
+    pairs: tuple[ServingCertificate, ServingCertificate],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = pairs
+    files.put("tls.crt", second.certificate)
+    await certificates.reload_if_changed()
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "reload_failures_total") == 1
+    assert "admission certificate not reloaded" in caplog.text
+    await certificates.reload_if_changed()
+    assert sample(metrics, "reload_failures_total") == 1
+    files.put("tls.key", second.key)
+    await certificates.reload_if_changed()
+    assert shown(address, first) == second.certificate.decode()
+
+
+@pytest.mark.parametrize("content", [b"", b"not PEM"])
+async def test_what_is_no_certificate_keeps_the_old_one(
+    address: Address,
+    certificates: CertWatcher,
+    files: CertificateFiles,
+    metrics: ExtenderMetrics,
+    first: ServingCertificate,
+    content: bytes,
+) -> None:
+    files.put("tls.crt", content)
+    await certificates.reload_if_changed()
+    assert shown(address, first) == first.certificate.decode()
+    assert sample(metrics, "reload_failures_total") == 1
+
+
+def test_without_a_usable_pair_there_is_no_start(
+    files: CertificateFiles, metrics: ExtenderMetrics, now: datetime
+) -> None:
+    files.put("tls.key", b"not PEM")
+    with pytest.raises(OSError, match=r"admission\.cert_file .*tls\.crt, admission\.key_file .*tls\.key"):
+        CertWatcher(files.settings, metrics, now=now.timestamp)
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "text"),
+    [
+        (74, None, ""),  # 90 / 6 = 15 days are left from day 75 on
+        (76, logging.WARNING, "ends soon"),
+        (91, logging.ERROR, "has ended, no pod that asks is created"),
+    ],
+)
+def test_its_end_is_said_in_time_and_once_an_hour(
+    files: CertificateFiles,
+    now: datetime,
+    caplog: pytest.LogCaptureFixture,
+    days: int,
+    level: int | None,
+    text: str,
+) -> None:
+    clock = now.timestamp() + days * 86_400
+    made = CertWatcher(files.settings, ExtenderMetrics("test"), now=lambda: clock)
+    said = 0 if level is None else 1
+    made.warn_of_expiry()
+    made.warn_of_expiry()
+    assert [record.levelno for record in caplog.records] == [level] * said
+    assert text in caplog.text
+    clock += REPEAT_WARNING_SECONDS
+    made.warn_of_expiry()
+    assert len(caplog.records) == 2 * said

@@ -1,0 +1,238 @@
+"""A changed file takes effect where it can, says where it cannot, and does no harm when it is bad."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from extender.app import Extender, ExtenderOptions
+from extender.config_reloader import ConfigReloader
+from extender.metrics import ExtenderMetrics
+from extender.settings import ExtenderConfiguration, load_settings
+from tests.fakes.api import FakeKubeApi
+from tests.support.builders import ledger_pod, node_facts, pod_request
+from vrampack.cards.node import Share
+from vrampack.cards.records import Record
+
+HEAD = "apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n"
+SPREAD = HEAD + "policy: {default: spread}\n"
+OVERRIDES = {"verbs": "127.0.0.1:7"}
+
+
+class ReloadHarness:
+    """A reloader over a real file, and what it handed on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "extender.yaml"
+        self.write(HEAD)
+        self.metrics = ExtenderMetrics("test")
+        self.applied: list[ExtenderConfiguration] = []
+        self.reloader = self.start(self.path)
+
+    def start(self, path: Path) -> ConfigReloader:
+        self.settings = load_settings(path, OVERRIDES)
+        return ConfigReloader(
+            path, OVERRIDES, settings=self.settings, metrics=self.metrics, apply_settings=self.applied.append
+        )
+
+    def write(self, text: str) -> None:
+        """A new file under the name, as editors write it: another inode, whatever the clock's grain."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.rename(self.path)
+
+    @property
+    def policies(self) -> list[str]:
+        return [settings.policy.default for settings in self.applied]
+
+    @property
+    def generation(self) -> float:
+        return float(self.metrics.config_generation._value.get())
+
+    @property
+    def failures(self) -> float:
+        return float(self.metrics.config_reload_failures._value.get())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[ReloadHarness]:
+    with caplog.at_level("WARNING", logger="extender.config_reloader"):
+        yield ReloadHarness(tmp_path)
+
+
+async def test_a_changed_policy_takes_effect(desk: ReloadHarness) -> None:
+    desk.write(SPREAD)
+    await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation) == (["spread"], 2)
+    desk.write(HEAD)
+    await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation) == (["spread", "binpack"], 3)
+
+
+async def test_a_file_that_says_the_same_changes_nothing(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
+    for text in (HEAD, HEAD, HEAD + "# a comment\n", HEAD + "policy: {default: binpack}\n"):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
+    assert caplog.messages == []
+
+
+async def test_a_file_written_in_place_is_seen(desk: ReloadHarness) -> None:
+    """Same inode, same size, and a time that differs by one nanosecond."""
+    await desk.reloader.reload_if_changed()
+    before = desk.path.stat()
+    desk.path.write_text(SPREAD)
+    await desk.reloader.reload_if_changed()
+    assert desk.path.stat().st_ino == before.st_ino
+    assert desk.policies == ["spread"]
+    at = desk.path.stat().st_mtime_ns + 1
+    desk.path.write_text(SPREAD.replace("spread", "sprEAD"))
+    os.utime(desk.path, ns=(at, at))
+    await desk.reloader.reload_if_changed()
+    assert desk.failures == 1
+
+
+async def test_what_was_changed_before_the_first_look_is_seen(desk: ReloadHarness) -> None:
+    """Between reading the file at the start and the first look, too."""
+    started = desk.start(desk.path)
+    desk.write(SPREAD)
+    await started.reload_if_changed()
+    assert desk.policies == ["spread"]
+
+
+async def test_flags_go_on_winning_over_the_file(desk: ReloadHarness, caplog: pytest.LogCaptureFixture) -> None:
+    desk.write(SPREAD + "listen: {verbs: '127.0.0.1:1'}\n")
+    await desk.reloader.reload_if_changed()
+    assert desk.applied[0].listen.verbs == "127.0.0.1:7"
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("policy: {default: best}", "policy.default: Input should be"),
+        ("policy: [", "not YAML"),
+        ("unit_mib: 2020-13-45", "month must be in 1..12"),
+        ("unit_mib: 0\nreserve_mib: -1", "unit_mib: Input should be greater than or equal to 1; "),
+    ],
+)
+async def test_a_bad_file_keeps_the_old_generation_and_says_so_once(
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture, text: str, fault: str
+) -> None:
+    desk.write(SPREAD)
+    await desk.reloader.reload_if_changed()
+    desk.write(HEAD + text)
+    for _ in range(3):
+        await desk.reloader.reload_if_changed()
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "configuration not reloaded generation=2" in record.getMessage()
+    assert fault in record.getMessage()
+    assert "\n" not in record.getMessage()
+    assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 1)
+
+
+async def test_a_bad_file_that_is_mended_takes_effect(desk: ReloadHarness) -> None:
+    for text in (HEAD + "polcy: 1", HEAD + "policy: 1", SPREAD):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation, desk.failures) == (["spread"], 2, 2)
+
+
+async def test_a_configmap_is_swapped_by_a_link_above_the_file(tmp_path: Path, desk: ReloadHarness) -> None:
+    """As kubelet does it: `extender.yaml` -> `..data/extender.yaml`, and `..data` is put to another folder."""
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    for name, text in (("..2025_1", HEAD), ("..2025_2", SPREAD)):
+        (volume / name).mkdir()
+        (volume / name / "extender.yaml").write_text(text)
+        os.utime(volume / name / "extender.yaml", ns=(1, 1))
+    (volume / "..data").symlink_to("..2025_1")
+    (volume / "extender.yaml").symlink_to("..data/extender.yaml")
+    reloader = desk.start(volume / "extender.yaml")
+    await reloader.reload_if_changed()
+    (volume / "..data_tmp").symlink_to("..2025_2")
+    (volume / "..data_tmp").rename(volume / "..data")
+    await reloader.reload_if_changed()
+    assert (desk.policies, desk.generation) == (["spread"], 2)
+
+
+async def test_a_field_that_needs_a_restart_is_named_and_the_rest_applies(
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.write(SPREAD + "unit_mib: 256\ndeadlines: {bind_seconds: 2.0}\n")
+    for _ in range(2):
+        await desk.reloader.reload_if_changed()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    named = [message.partition("field=")[2].partition(" ")[0] for message in caplog.messages]
+    assert named == ["unit_mib", "deadlines.bind_seconds"]
+    assert all("needs a restart" in message for message in caplog.messages)
+    assert desk.policies == ["spread"]
+    assert (desk.applied[0].unit_mib, desk.applied[0].deadlines.bind_seconds) == (1024, 3.0)
+
+
+async def test_a_field_that_needs_a_restart_alone_is_no_new_generation(desk: ReloadHarness) -> None:
+    desk.write(HEAD + "nvidia_fractions: true\n")
+    await desk.reloader.reload_if_changed()
+    assert (desk.applied, desk.generation, desk.failures) == ([], 1, 0)
+
+
+async def test_a_field_put_back_needs_no_restart_any_more(
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for text in (HEAD + "unit_mib: 256\n", HEAD):
+        desk.write(text)
+        await desk.reloader.reload_if_changed()
+    assert len(caplog.messages) == 1
+
+
+async def test_a_file_that_vanishes_is_said_once_and_its_return_is_seen(
+    desk: ReloadHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.write(SPREAD)
+    await desk.reloader.reload_if_changed()
+    desk.path.unlink()
+    for _ in range(3):
+        await desk.reloader.reload_if_changed()
+    assert [f"{desk.path}: No such file or directory" in message for message in caplog.messages] == [True]
+    assert (desk.generation, desk.failures) == (2, 1)
+    desk.write(HEAD)
+    await desk.reloader.reload_if_changed()
+    assert (desk.policies, desk.generation, desk.failures) == (["spread", "binpack"], 3, 1)
+
+
+async def test_a_file_that_is_gone_at_the_first_look_is_said(desk: ReloadHarness) -> None:
+    desk.path.unlink()
+    await desk.reloader.reload_if_changed()
+    assert desk.failures == 1
+
+
+async def test_a_pipe_is_read_at_the_start_and_never_again(desk: ReloadHarness) -> None:
+    """`--config <(..)`: opening it again could wait for ever. That `run` ends is the test."""
+    desk.path.unlink()
+    os.mkfifo(desk.path)
+    async with asyncio.timeout(1):
+        await desk.reloader.run()
+
+
+async def test_the_service_decides_by_the_new_policy_and_asks_again(desk: ReloadHarness) -> None:
+    """5 units are free on one node and 15 on the other: binpack takes the tighter, spread the emptier one."""
+    options = ExtenderOptions(desk.settings, "test", config=desk.path, overrides=OVERRIDES)
+    service = Extender(options, FakeKubeApi(), desk.metrics)
+    for facts in (node_facts("empty", 15), node_facts("tight", 15)):
+        service._ledger.update_node(facts)
+    record = Record("vrampack", (Share(10, "GPU-0", 0),))
+    service._ledger.update_pod(ledger_pod("held", units=10, node="tight", record=record))
+    assert service._config_reloader is not None
+
+    best = [service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1)]
+    room = service._ledger.capacity_generation
+    desk.write(SPREAD)
+    await service._config_reloader.reload_if_changed()
+    best.append(service._components.engine.rank_nodes(["empty", "tight"], pod_request(2), "a", 1))
+    assert best == [["tight"], ["empty"]]
+    assert {node.name for _, node in service._ledger.list_nodes_gained_since(room)} == {"empty", "tight"}

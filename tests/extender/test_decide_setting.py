@@ -1,0 +1,121 @@
+"""Which verb names the node, and what becomes of a node on which a pod fails late."""
+
+from __future__ import annotations
+
+import pytest
+
+from extender.scheduling.node_backoff import INITIAL_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
+from extender.settings import DecidingVerb
+from tests.extender.scheduler_harness import SchedulerHarness
+
+TOKEN = {"name": "kube-api-access", "projected": {"sources": []}}
+TERM = {"weight": 1, "preference": {}}
+PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [TERM]}
+REQUIRED: dict[str, object] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+SPECS: dict[str, tuple[dict[str, object], bool]] = {
+    "nothing": ({}, False),
+    "the volume of every pod": ({"volumes": [TOKEN]}, False),
+    "files": ({"volumes": [{"name": "a", "configMap": {}}, {"name": "b", "emptyDir": {}}]}, False),
+    "a claim": ({"volumes": [TOKEN, {"name": "a", "persistentVolumeClaim": {"claimName": "x"}}]}, True),
+    "an ephemeral claim": ({"volumes": [{"name": "a", "ephemeral": {}}]}, True),
+    "a kind of volume nobody knows": ({"volumes": [{"name": "a", "tape": {}}]}, True),
+    "a resource claim": ({"resourceClaims": [{"name": "a"}]}, True),
+    "no resource claims": ({"resourceClaims": []}, False),
+    "required affinity": ({"affinity": {"nodeAffinity": REQUIRED}}, False),
+    "preferred nodes": ({"affinity": {"nodeAffinity": PREFERRED}}, True),
+    "preferred pods": ({"affinity": {"podAffinity": PREFERRED}}, True),
+    "preferably without pods": ({"affinity": {"podAntiAffinity": PREFERRED}}, True),
+    "hard spread": ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, False),
+    "soft spread": ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True),
+    "spread of a kind nobody knows": ({"topologySpreadConstraints": [{}]}, True),
+    "nulls": ({"volumes": None, "affinity": {"nodeAffinity": None}, "topologySpreadConstraints": None}, False),
+    "preferred nodes, in capitals": ({"AFFINITY": {"NODEAFFINITY": PREFERRED}}, True),
+}
+
+
+@pytest.mark.parametrize(("spec", "prefers"), SPECS.values(), ids=SPECS)
+def test_auto_lets_the_scheduler_score_where_a_pod_prefers_nodes(spec: dict[str, object], prefers: bool) -> None:  # noqa: FBT001 - a table
+    assert SchedulerHarness({"a": [15], "b": [8]}, decide="auto").filter_names("p", spec=spec) == (
+        ["a", "b"] if prefers else ["b"]
+    )
+
+
+MODES: dict[DecidingVerb, list[str]] = {"prioritize": ["a", "b", "c"], "filter": ["b"], "auto": ["b"]}
+
+
+@pytest.mark.parametrize(("decide", "passed"), MODES.items(), ids=MODES)
+def test_filter_names_the_best_node_where_it_decides(decide: DecidingVerb, passed: list[str]) -> None:
+    """`b` is the tightest; `d` is too small and rejected in every mode, `a` and `c` are never called a failure."""
+    answer = SchedulerHarness({"a": [15], "b": [8], "c": [16], "d": [2]}, decide=decide).post_filter("p")
+    assert answer["NodeNames"] == passed
+    assert answer["FailedNodes"] == {}
+    assert answer["FailedAndUnresolvableNodes"] == {"d": "larger than any card"}
+
+
+def test_the_node_named_by_filter_is_the_one_that_prioritize_would_name() -> None:
+    for units in range(1, 17):
+        shape = {"a": [15, 3], "b": [8, 8], "c": [16], "d": [4, 9]}
+        assert SchedulerHarness(shape, decide="filter").filter_names("p", units) == [
+            SchedulerHarness(shape).filter_and_prioritize("p", units)
+        ]
+
+
+def test_a_nominated_pods_single_name_is_answered_yes_or_no() -> None:
+    desk = SchedulerHarness({"a": [15], "b": [8]}, decide="filter")
+    assert desk.filter_names("p", names=["a"]) == ["a"]
+    assert desk.filter_names("p", 9, names=["b"]) == []
+
+
+def test_a_node_named_in_vain_comes_last_for_that_pod() -> None:
+    desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
+    assert desk.filter_names("p") == ["a"]
+    assert desk.filter_names("p") == ["b"]
+    assert desk.filter_names("p") == ["c"]
+    assert desk.filter_names("another") == ["a"]
+
+
+def test_a_node_named_in_vain_is_better_than_none() -> None:
+    desk = SchedulerHarness({"a": [8]}, decide="filter")
+    assert [desk.filter_names("p") for _ in range(3)] == [["a"]] * 3
+
+
+def test_prioritize_leads_away_from_it_too() -> None:
+    desk = SchedulerHarness({"a": [8], "b": [15]})
+    assert [desk.filter_and_prioritize("p") for _ in range(2)] == ["a", "b"]
+
+
+def test_after_a_while_it_is_as_good_as_before() -> None:
+    """And better again than `c`, on which the pod never failed."""
+    desk = SchedulerHarness({"a": [8], "b": [15], "c": [16]}, decide="filter")
+    assert desk.filter_names("p") == ["a"]
+    assert desk.filter_names("p") == ["b"]
+    desk.parts.soft_reservations.release_pod("p")
+    desk.seconds += 2 * INITIAL_BACKOFF_SECONDS
+    assert desk.filter_names("p") == ["a"]
+
+
+def test_each_failure_is_remembered_longer_and_a_bind_forgets_them() -> None:
+    seconds = 0.0
+    attempts = NodeBackoff(lambda: seconds)
+    waited = []
+    for _ in range(6):
+        attempts.record_target("p", "a")
+        attempts.back_off_target("p")
+        begun = seconds
+        while attempts.list_avoided_nodes("p"):
+            seconds += 10
+        waited.append(seconds - begun)
+    assert waited == [30, 60, 120, 240, 300, 300]
+    attempts.record_target("p", "a")
+    attempts.forget_pod("p")
+    attempts.back_off_target("p")
+    assert attempts.list_avoided_nodes("p") == frozenset()
+
+
+def test_made_up_pods_do_not_fill_the_memory() -> None:
+    attempts = NodeBackoff(lambda: 0.0)
+    for number in range(MAX_PODS + 10):
+        attempts.record_target(str(number), "a")
+    attempts.back_off_target("0")
+    assert attempts.list_avoided_nodes("0") == frozenset()
+    assert len(attempts._pods) == MAX_PODS

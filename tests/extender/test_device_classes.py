@@ -1,0 +1,203 @@
+"""Device classes that claim our resource are said and counted, once; whatever goes wrong disturbs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from extender.checks import device_classes
+from extender.checks.device_classes import DeviceClassCheck
+from extender.metrics import ExtenderMetrics
+from tests.fakes.faults import FaultBuilder
+from tests.fakes.proxy import FaultProxy
+from tests.support.recorded_api_calls import RecordedApiCalls, open_api
+from vrampack.kube.client import Api
+from vrampack.simulator.apiserver import ApiServer
+
+RESOURCE = "aliyun.com/gpu-mem"
+
+
+class DeviceClassHarness:
+    """A look around through a proxy: what it answers is what the cluster has. Behind it, the kind does not exist."""
+
+    def __init__(self, proxy: FaultProxy, api: Api) -> None:
+        self.proxy = proxy
+        self.metrics = ExtenderMetrics("test")
+        self.classes = DeviceClassCheck(api, self.metrics, resource=RESOURCE, every_seconds=0.0)
+
+    @property
+    def lists(self) -> FaultBuilder:
+        return self.proxy.when("GET", "^/apis/resource.k8s.io/v1/deviceclasses")
+
+    @property
+    def conflicts(self) -> float:
+        (family,) = self.metrics.device_class_conflicts.collect()
+        return family.samples[0].value
+
+    async def look(self, *, status: int = 200, **classes: str | None) -> float:
+        """Look once at classes with these extended resources, or at a refusal; what the gauge says then."""
+        body = {"metadata": {}, "items": [a_class(name, resource) for name, resource in classes.items()]}
+        self.lists.answer(status, body if status == 200 else None, times=1)
+        await self.classes.check_device_classes()
+        return self.conflicts
+
+
+def a_class(name: str, resource: str | None) -> dict[str, object]:
+    return {"metadata": {"name": name}, "spec": {} if resource is None else {"extendedResourceName": resource}}
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[DeviceClassHarness]:
+    async with (
+        ApiServer() as server,
+        FaultProxy(int(server.url.rpartition(":")[2])) as proxy,
+        open_api(proxy.url, RecordedApiCalls()) as api,
+    ):
+        yield DeviceClassHarness(proxy, api)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger=device_classes.__name__)
+    return caplog
+
+
+def lines(said: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Level and text of what was said since the last call."""
+    found = [
+        (record.levelname, record.getMessage()) for record in said.records if record.name == device_classes.__name__
+    ]
+    said.clear()
+    return found
+
+
+async def test_before_the_first_look_nothing_is_claimed(setting: DeviceClassHarness) -> None:
+    assert setting.conflicts == -1
+
+
+async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+) -> None:
+    assert await setting.look(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
+    assert lines(said) == [
+        (
+            "ERROR",
+            (
+                "device class claims our resource class=gpu resource=aliyun.com/gpu-mem: on nodes that do not advertise "
+                "it the scheduler wants devices of that class, and pods wait without the extender being asked; delete "
+                "the class or change its spec.extendedResourceName"
+            ),
+        )
+    ]
+    assert await setting.look(gpu=RESOURCE) == 1
+    assert lines(said) == []
+
+
+async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
+    await setting.look(a=RESOURCE)
+    lines(said)
+    assert await setting.look(a=RESOURCE, b=RESOURCE) == 2
+    assert [(level, "class=b " in text) for level, text in lines(said)] == [("ERROR", True)]
+    assert await setting.look(b=RESOURCE) == 1
+    assert lines(said) == [("INFO", "device class no longer claims our resource class=a")]
+    assert await setting.look(b="example.com/gpu") == 0
+    assert lines(said) == [("INFO", "device class no longer claims our resource class=b")]
+    assert await setting.look(b=RESOURCE) == 1
+    assert [level for level, _ in lines(said)] == ["ERROR"]
+
+
+async def test_all_pages_are_read(setting: DeviceClassHarness) -> None:
+    last = {"metadata": {}, "items": [a_class("z", RESOURCE)]}
+    setting.proxy.when("GET", "continue=next").answer(200, last, times=1)
+    setting.lists.answer(200, {"metadata": {"continue": "next"}, "items": [a_class("a", RESOURCE)]}, times=1)
+    await setting.classes.check_device_classes()
+    assert setting.conflicts == 2
+    assert [exchange.target for exchange in setting.proxy.matching("GET", "")] == [
+        "/apis/resource.k8s.io/v1/deviceclasses?limit=500",
+        "/apis/resource.k8s.io/v1/deviceclasses?limit=500&continue=next",
+    ]
+
+
+async def test_a_cluster_without_device_classes_has_none(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+) -> None:
+    """The embedded API server does not know the kind, as an old one."""
+    await setting.classes.check_device_classes()
+    assert setting.conflicts == 0
+    assert lines(said) == []
+
+
+async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture
+) -> None:
+    assert await setting.look(status=403) == -1
+    assert await setting.look(status=403) == -1
+    ((level, text),) = lines(said)
+    assert level == "WARNING"
+    assert "lacks the right to list deviceclasses of resource.k8s.io; apply the roles again" in text
+    assert await setting.look(gpu=RESOURCE) == 1
+
+
+@pytest.mark.parametrize("status", [401, 410, 429, 500, 503])
+async def test_a_failure_is_said_once_and_what_was_known_stays(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, status: int
+) -> None:
+    await setting.look(gpu=RESOURCE)
+    lines(said)
+    assert await setting.look(status=status) == 1
+    assert await setting.look(status=status) == 1
+    assert [(level, f"error={status} " in text) for level, text in lines(said)] == [("WARNING", True)]
+    assert await setting.look(gpu=RESOURCE) == 1
+    assert lines(said) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"items":7}', b'{"items":[{"spec":{"extendedResourceName":1}}]}'])
+async def test_what_is_no_list_is_a_failure(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, body: bytes
+) -> None:
+    setting.lists.answer(200, body)
+    await setting.classes.check_device_classes()
+    assert setting.conflicts == -1
+    assert [(level, "list deviceclasses" in text) for level, text in lines(said)] == [("WARNING", True)]
+
+
+async def test_a_list_that_does_not_end_is_given_up(
+    setting: DeviceClassHarness, said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_classes, "CHECK_TIMEOUT_SECONDS", 0.05)
+    setting.lists.answer(200, {"metadata": {"continue": "more"}, "items": []})
+    await setting.classes.check_device_classes()
+    assert setting.conflicts == -1
+    assert lines(said) == [("WARNING", "device classes not checked error=TimeoutError")]
+
+
+async def test_a_line_that_is_cut_is_a_failure(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
+    setting.lists.cut()
+    await setting.classes.check_device_classes()
+    assert setting.conflicts == -1
+    assert [level for level, _ in lines(said)] == ["WARNING"]
+
+
+async def test_it_looks_again_and_again_until_it_is_cancelled(setting: DeviceClassHarness) -> None:
+    """Also after a failure: the pause is the usual one at the longest, and here that is none."""
+    setting.lists.cut(times=2)
+    task = asyncio.create_task(setting.classes.run())
+    await setting.proxy.seen("GET", "deviceclasses", times=4)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert setting.conflicts == 0
+
+
+def test_a_failure_is_tried_again_sooner_and_then_less_often(setting: DeviceClassHarness) -> None:
+    classes = DeviceClassCheck(setting.classes._api, setting.metrics, resource=RESOURCE)
+    pauses = []
+    for failures in (0, 1, 2, 3, 6, 100):
+        classes._failures = failures
+        pauses.append(classes._get_pause_seconds())
+    assert pauses == [300, 10, 20, 40, 300, 300]

@@ -1,0 +1,108 @@
+"""A plan, which remembers places in order, lays as one does that looks at every node for every pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.requeue.dry_run import DryRun
+from policies.trial_placement import Placement, TrialCluster
+from tests.support.builders import snapshot_node
+from tests.support.strategies import node_strategy, request_strategy
+from vrampack.cards.node import Node
+from vrampack.cards.request import CardRequest
+
+ASKED = st.tuples(request_strategy(), st.integers(0, 4), st.sets(st.sampled_from(["n0", "n1", "n2"])))
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_it_lays_as_the_plain_way_does(data: st.DataObject) -> None:
+    cluster = [data.draw(node_strategy(name=f"n{number}")) for number in range(data.draw(st.integers(1, 3)))]
+    grown = [(len(cluster) - position, node) for position, node in enumerate(cluster)]
+    shapes = data.draw(st.lists(ASKED, min_size=1, max_size=3))
+    asked = data.draw(st.lists(st.sampled_from(shapes), max_size=10))
+    assert asyncio.run(laid_by_plan(grown, asked)) == laid_plainly(grown, asked)
+
+
+async def laid_by_plan(
+    grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
+) -> list[Placement | None]:
+    plan = DryRun(grown, ())
+    return [
+        await plan.place_pod(request, "binpack", since=since, excluded_nodes=vain) for request, since, vain in asked
+    ]
+
+
+def laid_plainly(
+    grown: list[tuple[int, Node]], asked: list[tuple[CardRequest, int, set[str]]]
+) -> list[Placement | None]:
+    layout = TrialCluster(node for _, node in grown)
+    return [_lay(layout, grown, request, since, vain) for request, since, vain in asked]
+
+
+def _lay(
+    layout: TrialCluster, grown: list[tuple[int, Node]], request: CardRequest, since: int, vain: Collection[str]
+) -> Placement | None:
+    names = [node.name for gained_at, node in grown if gained_at > since and node.name not in vain]
+    places = [place for name in names if (place := layout.find_placement(name, request, "binpack"))]
+    if not places:
+        return None
+    best = min(places, key=lambda place: place.sort_key)
+    layout.hold_placement(best, request)
+    return best
+
+
+@settings(deadline=None)
+@given(cluster=st.lists(node_strategy(), max_size=3), asked=st.lists(ASKED, max_size=6))
+def test_hopeless_is_what_fits_not_even_alone(
+    cluster: list[Node], asked: list[tuple[CardRequest, int, set[str]]]
+) -> None:
+    """Whatever was laid before."""
+
+    async def check() -> None:
+        named = [(len(cluster) - at, _named(node, f"n{at}")) for at, node in enumerate(cluster)]
+        plan = DryRun(named, ())
+        for request, since, _ in asked:
+            await plan.place_pod(request, "binpack", since=since)
+            alone = _lay(TrialCluster(node for _, node in named), named, request, since, ())
+            assert await plan.is_unplaceable(request, "binpack", since=since) == (alone is None)
+
+    asyncio.run(check())
+
+
+def _named(node: Node, name: str) -> Node:
+    return snapshot_node(name, units=[card.units for card in node.cards], used=[card.used_units for card in node.cards])
+
+
+async def test_what_is_held_from_before_is_taken() -> None:
+    plan = DryRun([(1, snapshot_node())], [(Placement("n", (0,)), CardRequest(16))])
+    assert await plan.place_pod(CardRequest(16), "binpack", since=0) == Placement("n", (1,), -16)
+    assert await plan.place_pod(CardRequest(16), "binpack", since=0) is None
+
+
+async def test_the_tightest_place_is_taken_and_ties_end_in_the_name() -> None:
+    """Free 16-10=6 on `b`, 16 on the others: 5 go to `b`, then 5 to `a`, which has 11 left and is tighter than `c`."""
+    grown = [
+        (3, snapshot_node("c")),
+        (2, snapshot_node("b", units=(16,), used=(10,))),
+        (1, snapshot_node("a", units=(16,))),
+    ]
+    plan = DryRun(grown, ())
+    laid = [await plan.place_pod(CardRequest(5), "binpack", since=0) for _ in range(3)]
+    assert [place and place.node_name for place in laid] == ["b", "a", "a"]
+
+
+async def test_who_finds_nothing_on_the_latest_nodes_does_not_close_the_others() -> None:
+    plan = DryRun([(2, snapshot_node("new", used=(16, 16))), (1, snapshot_node("old"))], ())
+    assert await plan.place_pod(CardRequest(5), "binpack", since=1) is None
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("old", (0,), -16)
+
+
+async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> None:
+    plan = DryRun([(1, snapshot_node())], ())
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0, excluded_nodes={"n"}) is None
+    assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("n", (0,), -16)

@@ -1,0 +1,125 @@
+"""A nominated pod keeps its card: the scheduler evicted others for it and protects only the sum of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import ledger_pod, node_facts
+from vrampack.cards.pod import Pod
+
+NO_ROOM = "no card with enough free memory"
+
+
+def nominate(desk: SchedulerHarness, name: str, node: str, units: int = 15, *, priority: int = 10) -> Pod:
+    pod = replace(ledger_pod(name, units=units, priority=priority), nominated_node=node)
+    desk.ledger.update_pod(pod)
+    return pod
+
+
+def test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    nominate(desk, "urgent", "a")
+    for name, priority, passed in (("lower", 9, []), ("equal", 10, []), ("higher", 11, ["a"])):
+        desk.add_pending_pod(name, priority=priority)
+        answer = desk.post_filter(name)
+        assert (answer["NodeNames"], answer["FailedNodes"]) == (passed, {} if passed else {"a": NO_ROOM})
+        assert bool(desk.choose_cards(name, "a")) == bool(passed)  # bind decides alike
+    assert desk.filter_names("urgent", 15) == ["a"]
+
+
+def test_a_pod_that_our_watch_has_not_shown_is_no_more_than_the_least() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    nominate(desk, "urgent", "a", priority=0)
+    assert desk.filter_names("unseen") == []
+
+
+def test_only_the_card_is_kept_not_the_node() -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    nominate(desk, "urgent", "a")
+    assert desk.choose_cards("small", "a") == [1]
+    assert desk.filter_and_prioritize("small") == "a"
+
+
+def test_what_leaving_pods_still_hold_will_be_the_nominees() -> None:
+    """Card 0 is full of a victim that is leaving; card 1 has 5 free, too few for the nominee, enough for others."""
+    desk = SchedulerHarness({"a": [15, 15]})
+    desk.add_bound_pod("victim", "a", 15, card=0, leaving=True)
+    desk.add_bound_pod("other", "a", 10, card=1)
+    nominate(desk, "urgent", "a")
+    assert desk.choose_cards("small", "a") == [1]
+    desk.ledger.remove_pod("victim")
+    assert desk.choose_cards("small", "a") == [1]
+    assert desk.filter_names("medium", 6) == []
+    assert desk.choose_cards("urgent", "a", 15) == [0]
+
+
+def test_nominees_of_one_node_keep_a_card_each_and_do_not_lock_each_other_out() -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    nominate(desk, "first", "a", priority=10)
+    nominate(desk, "second", "a", priority=10)
+    assert desk.filter_names("other") == []
+    assert desk.filter_names("first", 15) == ["a"]
+    assert desk.filter_names("second", 15) == ["a"]
+
+
+def test_of_two_nominees_for_one_card_the_more_important_one_has_it() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    nominate(desk, "second", "a", priority=10)
+    nominate(desk, "first", "a", priority=11)
+    assert desk.filter_names("first", 15) == ["a"]
+    assert desk.filter_names("second", 15) == []
+
+
+def test_a_nominee_that_will_find_no_card_keeps_none_from_others() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    desk.add_bound_pod("staying", "a", 8)
+    nominate(desk, "urgent", "a")
+    assert desk.filter_names("small") == ["a"]
+
+
+def test_a_nominee_whose_place_is_reserved_holds_it_once() -> None:
+    desk = SchedulerHarness({"a": [15, 15]})
+    pod = nominate(desk, "urgent", "a")
+    node = desk.ledger.get_node("a")
+    assert node is not None
+    assert pod.request is not None
+    desk.ledger.assume(pod, "a", desk.allocation(pod, "a", 0))
+    assert desk.choose_cards("small", "a", 15) == [1]
+
+
+ENDS: dict[str, Callable[[SchedulerHarness, Pod], object]] = {
+    "taken back": lambda desk, pod: desk.ledger.update_pod(replace(pod, nominated_node="")),
+    "another node": lambda desk, pod: desk.ledger.update_pod(replace(pod, nominated_node="b")),
+    "deleted": lambda desk, pod: desk.ledger.remove_pod(pod.uid),
+    "leaving": lambda desk, pod: desk.ledger.update_pod(replace(pod, is_terminating=True)),
+    "bound elsewhere": lambda desk, pod: desk.add_bound_pod(pod.name, "b", 15),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_nomination_that_ends_is_room_for_those_who_wait(end: Callable[[SchedulerHarness, Pod], object]) -> None:
+    """They were refused for it, and nothing else will wake them."""
+    desk = SchedulerHarness({"a": [15], "b": [15]})
+    pod = nominate(desk, "urgent", "a")
+    assert desk.filter_names("small", names=["a"]) == []
+    before = desk.ledger.capacity_generation
+    end(desk, pod)
+    assert [node.name for _, node in desk.ledger.list_nodes_gained_since(before)] == ["a"]
+    assert desk.filter_names("small", names=["a"]) == ["a"]
+
+
+def test_a_nomination_outlives_its_node() -> None:
+    desk = SchedulerHarness({"a": [15]})
+    pod = nominate(desk, "urgent", "a")
+    desk.ledger.remove_node("a")
+    assert desk.filter_names("small") == []
+    assert desk.filter_names("urgent", 15) == []
+    desk.put_node(node_facts("a", 15))
+    assert desk.filter_names("small") == []
+    desk.ledger.remove_pod(pod.uid)
+    assert desk.filter_names("small") == ["a"]
+    assert not desk.ledger.list_nominated_nodes()

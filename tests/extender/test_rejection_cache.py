@@ -1,0 +1,121 @@
+"""A "no" that is kept is given for the same nodes while none has gained room, and never when one has."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from policies.evaluate import evaluate_node
+from policies.policy import Demand
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import node_facts, pod_request
+from vrampack.cards.fit import Unfit
+
+NAMES = [f"n{number}" for number in range(6)]
+
+
+def full() -> SchedulerHarness:
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    for name in NAMES:
+        desk.add_bound_pod(f"on-{name}", name, 12)
+    return desk
+
+
+def kept(desk: SchedulerHarness) -> int:
+    """How many answers have been kept."""
+    return len(desk.parts.verbs._rejections._rejections)
+
+
+def rejected(desk: SchedulerHarness) -> int:
+    return int(desk.metrics.rejected_nodes.labels("no card with enough free memory")._value.get())
+
+
+def test_the_order_of_names_is_no_matter() -> None:
+    desk = full()
+    first = desk.post_filter("p")
+    again = desk.post_filter("q", names=NAMES[::-1])
+    assert (first["NodeNames"], first["FailedNodes"]) == (again["NodeNames"], again["FailedNodes"])
+    assert list(again["FailedNodes"]) == NAMES  # the ready one: made again, it would follow the names
+    assert rejected(desk) == 2 * len(NAMES)
+
+
+@pytest.mark.parametrize("names", [NAMES[:-1], [*NAMES[:-1], "other"], [*NAMES, "other"], []], ids=len)
+def test_other_names_are_another_question(names: list[str]) -> None:
+    desk = full()
+    desk.post_filter("p")
+    assert set(desk.post_filter("p", names=names or ["other"])["FailedNodes"]) == set(names or ["other"])
+
+
+def test_room_that_is_taken_changes_no_no() -> None:
+    desk = full()
+    first = desk.post_filter("p")
+    desk.add_bound_pod("more", "n0", 2)
+    assert desk.post_filter("p", names=NAMES[::-1]) == first
+
+
+def test_room_that_is_gained_ends_it() -> None:
+    desk = full()
+    assert desk.filter_names("p") == []
+    desk.ledger.remove_pod("on-n3")
+    assert desk.filter_names("p") == ["n3"]
+
+
+def test_another_size_is_another_answer() -> None:
+    desk = full()
+    assert desk.filter_names("p", 4) == []
+    assert desk.filter_names("p", 3) == NAMES
+    assert desk.filter_names("p", 4) == []
+
+
+def test_a_node_that_nobody_has_seen_is_not_kept_as_such() -> None:
+    desk = full()
+    assert desk.post_filter("p", names=["new"])["FailedNodes"] == {"new": "node not seen yet"}
+    assert kept(desk) == 0
+    desk.put_node(node_facts("new", 2))
+    assert desk.post_filter("p", names=["new"])["FailedAndUnresolvableNodes"] == {"new": "larger than any card"}
+    assert kept(desk) == 1
+
+
+def test_a_pod_with_a_place_of_its_own_is_not_answered_for_others() -> None:
+    """Its reservation on `n0` is free for it alone, whatever was said before or will be said to others."""
+    desk = full()
+    assert desk.filter_names("other") == []
+    desk.ledger.remove_pod("on-n0")
+    mine = desk.add_pending_pod("mine", 15)
+    desk.ledger.assume(mine, "n0", desk.allocation(mine, "n0", 0))
+    assert desk.filter_names("other") == []
+    assert desk.filter_names("mine", 15) == ["n0"]
+    assert desk.filter_names("other") == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
+    """Against judging every node anew: who passes, and that all others are rejected."""
+    rng = random.Random(seed)
+    desk = SchedulerHarness({name: [rng.choice((4, 8, 15))] * rng.choice((1, 2)) for name in NAMES})
+    ready = 0
+    for step in range(300):
+        name = rng.choice(NAMES)
+        change = rng.choice(("hold", "hold", "free", "free", "leave", "node", "gone", "none", "none", "none"))
+        if change in ("hold", "leave"):
+            desk.add_bound_pod(f"pod-{rng.randrange(20)}", name, rng.randint(1, 8), leaving=change == "leave")
+        elif change == "free":
+            desk.ledger.remove_pod(f"pod-{rng.randrange(20)}")
+        elif change == "node":
+            desk.put_node(node_facts(name, *[rng.choice((4, 8, 15))] * rng.choice((1, 2))))
+        elif change == "gone":
+            desk.ledger.remove_node(name)
+        units = rng.choice((2, 6, 9, 15))
+        names = rng.sample(NAMES, len(NAMES) - rng.choice((0, 0, 0, 1)))
+        before = kept(desk)
+        answer = desk.post_filter(f"asking-{step % 3}", units, names=names)
+        plain = {
+            each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, "binpack", Demand())
+            for each in names
+        }
+        fitting = [each for each in names if not isinstance(plain[each], Unfit)]
+        assert answer["NodeNames"] == fitting, (seed, step)
+        assert set(answer["FailedNodes"]) | set(answer["FailedAndUnresolvableNodes"]) == set(names) - set(fitting)
+        ready += not fitting and kept(desk) == before
+    assert ready > 10

@@ -1,0 +1,100 @@
+"""Breaks of the doors: who gets in, what is read there, how a fault of ours is said, and what rights there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Mutation
+
+SETTINGS = "tests/extender/test_settings.py"
+ROUTES = "tests/extender/test_routes.py"
+DOOR = "tests/extender/test_door.py"
+RELOAD = "tests/extender/test_reload.py"
+ROLES = "tests/manifests/test_roles.py"
+
+DOORS: Mapping[str, Mutation] = {
+    "an address that everybody reaches needs no certificates": Mutation(
+        "extender/settings.py",
+        "if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:",
+        "if False:",
+        f"{SETTINGS}::test_a_flag_cannot_open_the_door_either",
+    ),
+    "half of mutual TLS will do": Mutation(
+        "extender/settings.py",
+        "if any(given) and not all(given):",
+        "if False:",
+        f"{SETTINGS}::test_a_fault_names_file_and_path",
+    ),
+    "a setting with a misspelt name is ignored": Mutation(
+        "vrampack/config/strict.py",
+        'model_config = ConfigDict(frozen=True, extra="forbid", strict=True)',
+        'model_config = ConfigDict(frozen=True, extra="ignore", strict=True)',
+        f"{SETTINGS}::test_a_fault_names_file_and_path",
+    ),
+    "a client without a certificate is served": Mutation(
+        "extender/http/server.py",
+        "context.verify_mode = ssl.CERT_REQUIRED",
+        "context.verify_mode = ssl.CERT_OPTIONAL",
+        "tests/extender/test_server_tls.py::test_others_do_not_get_through_the_handshake",
+    ),
+    "a name may lead to another path of the API": Mutation(
+        "extender/wire/codec.py",
+        'if name != "pod_uid" and not _NAME.fullmatch(value):',
+        "if False:",
+        "tests/extender/test_wire.py::test_a_name_that_would_change_a_path_is_refused",
+    ),
+    "a fault in filter is an HTTP error, and its text is lost": Mutation(
+        "extender/http/timed_verbs.py",
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error", HTTPStatus.INTERNAL_SERVER_ERROR)',
+        f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[filter]",
+    ),
+    "a fault in bind is a success": Mutation(
+        "extender/http/timed_verbs.py",
+        'return VerbResponse(encode_json(BindingResult(f"bind outcome unknown: {text}")), "error")',
+        'return VerbResponse(encode_json(BindingResult("")), "error")',
+        f"{DOOR}::test_a_fault_is_answered_in_the_form_of_its_verb[bind]",
+    ),
+    "a filter that is not ready is an HTTP error": Mutation(
+        "extender/scheduling/verbs.py",
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error")',
+        'return VerbResponse(encode_json(FilterResult(error=text)), "error", 503)',
+        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+    ),
+    "a bind is done before the lists are complete": Mutation(
+        "extender/scheduling/verbs.py",
+        'return _bind_error(f"not ready: {problem}; nothing was bound")',
+        "pass",
+        f"{ROUTES}::test_verbs_say_that_the_lists_are_not_complete",
+    ),
+    "a body of any size is read": Mutation(
+        "extender/http/protocol.py",
+        "if self._size > MAX_BODY_BYTES:",
+        "if False:",
+        "tests/extender/test_straight.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
+    ),
+    "a policy that was read while running is not used": Mutation(
+        "extender/app.py",
+        "self._components.engine.set_tuning(settings.policy)",
+        "pass",
+        f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
+    ),
+    "who was refused is not asked again under another policy": Mutation(
+        "extender/app.py",
+        "self._ledger.apply_policy_change()",
+        "pass",
+        f"{RELOAD}::test_the_service_decides_by_the_new_policy_and_asks_again",
+    ),
+    "the extender may read all that can be claimed": Mutation(
+        "manifests/rendered/kubeadm.yaml",
+        "- deviceclasses",
+        '- "*"',
+        f"{ROLES}::test_roles_grant_the_allowed_list_and_nothing_else[kubeadm]",
+    ),
+    "our scheduler may do anything": Mutation(
+        "manifests/rendered/second-scheduler.yaml",
+        "name: system:kube-scheduler",
+        "name: cluster-admin",
+        f"{ROLES}::test_accounts_are_bound_to_the_listed_roles_and_no_other[second-scheduler]",
+    ),
+}

@@ -1,0 +1,85 @@
+"""Breaks for those who wait: places kept for nominated pods, and kicks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.mutations.breaks import Mutation
+
+NOMINATIONS = "tests/extender/test_nominations.py"
+KICKS = "tests/extender/test_kicks.py"
+
+WAITING: Mapping[str, Mutation] = {
+    "a pod of equal priority takes the card of a nominated one": Mutation(
+        "extender/state/nominator.py",
+        "return nominee.uid != uid and nominee.priority >= priority",
+        "return nominee.uid != uid and nominee.priority > priority",
+        f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
+    ),
+    "a nominated pod locks itself out": Mutation(
+        "extender/state/nominator.py",
+        "return nominee.uid != uid and nominee.priority >= priority",
+        "return nominee.priority >= priority",
+        f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
+    ),
+    "of two nominated pods the less important one has the card": Mutation(
+        "extender/state/nominator.py",
+        "return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))",
+        "return sorted([*nominees, *more], key=lambda pod: (pod.priority, pod.created_at, pod.uid))",
+        f"{NOMINATIONS}::test_of_two_nominees_for_one_card_the_more_important_one_has_it",
+    ),
+    "a nomination that ends wakes nobody": Mutation(
+        "extender/state/ledger.py",
+        "self.release_nominated_capacity(before)",
+        "pass",
+        f"{NOMINATIONS}::test_a_nomination_that_ends_is_room_for_those_who_wait",
+    ),
+    "a standby kicks": Mutation(
+        "extender/requeue/activator.py",
+        "return self._filter_called_at is not None and now - self._filter_called_at <= SCHEDULER_SILENT_SECONDS",
+        "return True",
+        f"{KICKS}::test_an_extender_that_no_scheduler_calls_kicks_nobody",
+    ),
+    "a ledger that is not to be trusted kicks": Mutation(
+        "extender/requeue/activator.py",
+        "if self._find_unready_reason():",
+        "if False:",
+        f"{KICKS}::test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted",
+    ),
+    "a node that the scheduler leaves out is offered again at once": Mutation(
+        "extender/requeue/activator.py",
+        'self._end_activation(uid, "refused", backs_off=attempt.laid.node_name not in names)',
+        'self._end_activation(uid, "refused")',
+        f"{KICKS}::test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while",
+    ),
+    "a pod that saw the room is woken for it": Mutation(
+        "extender/requeue/activator.py",
+        "self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)",
+        "self._unschedulable_pods.reject_pod(uid, 0, now)",
+        f"{KICKS}::test_a_pod_that_was_refused_with_the_room_in_sight_is_not_woken",
+    ),
+    "the least important pod is woken first": Mutation(
+        "extender/requeue/activator.py",
+        "-pod.priority,",
+        "pod.priority,",
+        f"{KICKS}::test_those_are_woken_that_fit_together_by_priority_then_age_then_uid",
+    ),
+    "two pods are woken for one place": Mutation(
+        "extender/requeue/activator.py",
+        "return kicked + kept",
+        "return kept",
+        f"{KICKS}::test_a_kicked_pods_place_is_kept_for_it",
+    ),
+    "a pod that is never bound keeps its place for itself": Mutation(
+        "extender/requeue/activator.py",
+        "elif now >= attempt.expires_at:",
+        "elif False:",
+        f"{KICKS}::test_a_place_goes_to_the_next_after_five_seconds",
+    ),
+    "any number of pods is woken at once": Mutation(
+        "extender/requeue/activator.py",
+        "if len(chosen) >= room:",
+        "if False:",
+        f"{KICKS}::test_no_more_than_a_hundred_are_out_at_a_time",
+    ),
+}

@@ -1,0 +1,107 @@
+"""Laying requests one by one: what was laid is taken for the next, and what is laid together fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.evaluate import evaluate_node
+from policies.policy import Demand, ScoredCards
+from policies.trial_placement import Placement, TrialCluster
+from policies.tuning import PolicyName
+from tests.support.builders import snapshot_node
+from tests.support.strategies import node_strategy, request_strategy
+from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.node import Node
+from vrampack.cards.request import CardRequest
+
+
+def lay(
+    layout: TrialCluster, request: CardRequest, names: Sequence[str] = ("n",)
+) -> tuple[str, tuple[int, ...]] | None:
+    """Take the best place; the plain way of what `extender.requeue.dry_run` does for thousands of nodes."""
+    places = [place for name in names if (place := layout.find_placement(name, request, "binpack"))]
+    if not places:
+        return None
+    laid = min(places, key=lambda place: place.sort_key)
+    layout.hold_placement(laid, request)
+    return laid.node_name, laid.cards
+
+
+def test_what_was_laid_is_taken() -> None:
+    """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
+    layout = TrialCluster([snapshot_node(used=(10, 0))])
+    assert [lay(layout, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
+
+
+def test_a_whole_card_is_taken_whole() -> None:
+    layout = TrialCluster([snapshot_node()])
+    assert lay(layout, CardRequest(4, whole=True)) == ("n", (0,))
+    assert lay(layout, CardRequest(16)) == ("n", (1,))
+    assert lay(layout, CardRequest(1)) is None
+
+
+def test_several_cards_are_taken_together() -> None:
+    layout = TrialCluster([snapshot_node(used=(0, 8))])
+    assert lay(layout, CardRequest(8, count=2)) == ("n", (0, 1))
+    assert lay(layout, CardRequest(8, count=2)) is None
+    assert lay(layout, CardRequest(8)) == ("n", (0,))
+
+
+def test_only_named_nodes_are_looked_at() -> None:
+    layout = TrialCluster([snapshot_node("a"), snapshot_node("b")])
+    assert lay(layout, CardRequest(4), ["b"]) == ("b", (0,))
+    assert lay(layout, CardRequest(4), []) is None
+
+
+def test_the_nodes_that_were_given_stay_as_they_are() -> None:
+    node = snapshot_node()
+    lay(TrialCluster([node]), CardRequest(4))
+    assert node == snapshot_node()
+
+
+def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> None:
+    layout = TrialCluster([snapshot_node()])
+    layout.hold_placement(Placement("gone", (0,)), CardRequest(4))
+    layout.hold_placement(Placement("n", (7,)), CardRequest(4))
+    assert [lay(layout, CardRequest(16)) for _ in range(3)] == [("n", (0,)), ("n", (1,)), None]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Node]:
+    return [draw(node_strategy(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
+
+
+@given(cluster=clusters(), asked=st.lists(request_strategy(), max_size=8))
+def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[Node], asked: list[CardRequest]) -> None:
+    """Checked by counting units per card, not by asking the layout."""
+    layout, names = TrialCluster(cluster), [node.name for node in cluster]
+    used = {(node.name, card.index): card.used_units for node in cluster for card in node.cards}
+    units = {(node.name, card.index): card.units for node in cluster for card in node.cards}
+    by_name = {node.name: node for node in cluster}
+    for request in asked:
+        laid = lay(layout, request, names)
+        if laid is None:
+            continue
+        name, indices = laid
+        assert len(indices) == request.count
+        assert not isinstance(find_fitting_cards(by_name[name], request), Unfit)
+        for index in indices:
+            card = by_name[name].cards[index]
+            assert card.is_usable
+            assert used[name, index] == 0 or not request.whole
+            used[name, index] += card.units if request.whole else request.units
+            assert used[name, index] <= units[name, index]
+
+
+@given(node=node_strategy(), request=request_strategy(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
+def test_a_node_that_is_not_filled_is_judged_as_everywhere(
+    node: Node, request: CardRequest, policy: PolicyName
+) -> None:
+    judged = evaluate_node(node, request, policy, Demand())
+    place = TrialCluster([node]).find_placement("n", request, policy)
+    assert (place is not None) == isinstance(judged, ScoredCards)
+    if place is not None and isinstance(judged, ScoredCards):
+        assert (place.score, set(place.cards)) == (judged.score, {card.index for card in judged.cards})

@@ -1,0 +1,190 @@
+"""The module's own life: what it loads beside, what it leaves, and that nobody notices its coming and going."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tests.machine.kernels import Kernel
+from tests.machine.machine import VirtualMachine
+from tests.shim.kmod.conftest import ModulesOfTests
+from tests.shim.kmod.shares import scale_for_kernel
+from tests.shim.kmod.test_proc_file import fails
+from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld
+from tests.support.limit_cases import REFUSED
+from tests.support.polling import wait_until
+
+pytestmark = pytest.mark.shim
+
+LIMIT = {0: 4301}
+CYCLES = 15
+OTHERS = 2000
+"""Sessions of programs without a limit: about as long as the cycles take."""
+PROBES, PROBED_OTHERS = 5, 800
+
+
+@pytest.mark.parametrize("which", [NEW, OLD])
+def test_both_layouts_of_the_drivers_devices(empty: KmodWorld, which: str) -> None:
+    """One device for all minors up to branch 535; the control file apart from 545 on."""
+    empty.load_driver(which)
+    empty.load_shim()
+    empty.load_uvm(which)
+    assert empty.state()["layout"] == ("one device" if which == OLD else "two devices")
+    branch = "535" if which == OLD else "580"
+    assert empty.state()["driver"].startswith(f"{branch}.")
+    place = empty.limited("a", LIMIT)
+    assert place.run("app", "--driver", branch, "4300", "--then", "2").lines == ["allocated 4300 MiB", REFUSED]
+    assert place.run("app", "--driver", branch, "--managed", "1").lines == [REFUSED]
+    with empty.host().running("app", "--driver", branch, "--hold", "15000") as app:
+        app.says("holding")
+        assert {whose for _, whose in empty.tables()} == {"own"}
+        app.kill()
+        app.ends()
+
+
+def test_load_detach_unload_again_and_again(empty: KmodWorld, kernel: Kernel) -> None:
+    """Programs that open and close all the time never fail meanwhile; nothing is left at the end."""
+    empty.load_driver()
+    empty.load_uvm()
+    others = empty.machine.start(
+        "stress", "2", f"{scale_for_kernel(kernel, OTHERS)}", "3", start=empty.unlimited("free").start
+    )
+    for _ in range(CYCLES):
+        empty.load_shim()
+        # Without capabilities, as most containers are: a privileged one sets a probe, which is the next test.
+        place = empty.limited("a", LIMIT).inside(capabilities=0)
+        assert place.run("app", "4302").lines == [REFUSED]
+        empty.command("detach")
+        assert empty.state()["attached"] == "no"
+        empty.machine.rmmod("vrampack")
+        assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
+    ended = others.ends(120)
+    assert (ended.code, ended.err) == (0, "")
+    assert " 0 refused" in ended.out
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kernel", ["6.1"], indirect=True)
+def test_the_probe_comes_and_goes_while_others_call_the_driver(
+    modules: ModulesOfTests, programs: list[Path], kernel: Kernel
+) -> None:
+    """It is set by the first privileged program of a container, in code that others run; one processor at a time."""
+    with VirtualMachine(kernel, programs=programs, files=modules.files(), is_parallel=False) as machine:
+        world = KmodWorld(machine)
+        world.load_driver()
+        others = machine.start("stress", "2", f"{PROBED_OTHERS}", "3", start=world.unlimited("free").start)
+        for _ in range(PROBES):
+            world.load_shim()
+            assert world.state()["cards"] == "unwatched"
+            assert world.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
+            assert world.state()["cards"] == "watched"
+            world.command("detach")
+            machine.rmmod("vrampack")
+        ended = others.ends(240)
+        assert (ended.code, ended.err) == (0, "")
+        assert " 0 refused" in ended.out
+        machine.assert_quiet()
+
+
+def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
+    """Still limited; the module cannot go while somebody needs it, and the driver cannot either."""
+    empty.load_driver()
+    empty.load_shim()
+    place = empty.limited("a", LIMIT)
+    with place.running("steps", "open", "take", "4000", "wait", "take", "302") as program:
+        program.says("waiting")
+        empty.command("detach")
+        for name in ("vrampack", "nvidia"):
+            with pytest.raises(OSError) as failed:  # noqa: PT011 - either number
+                empty.machine.rmmod(name)
+            assert failed.value.errno in {errno.EAGAIN, errno.EBUSY}
+        assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
+        with fails(errno.ENODEV):
+            empty.limited("b", {0: 1})
+        empty.command("attach")
+        assert place.run("app", "302").lines == [REFUSED]
+        empty.command("detach")
+        program.goes_on()
+        assert program.ends().lines[-1] == REFUSED
+    empty.forget()
+    empty.command("attach")
+    assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
+
+
+def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) -> None:
+    """Detached, the old driver goes and the new one comes; attached again, its version is read anew."""
+    empty.load_driver(OLD)
+    empty.load_shim()
+    with pytest.raises(OSError):  # noqa: PT011 - pinned, whatever the number
+        empty.machine.rmmod("nvidia")
+    empty.command("detach")
+    empty.machine.rmmod("nvidia")
+    with fails(errno.ENODEV):
+        empty.command("attach")
+    empty.load_driver(NEW)
+    empty.command("attach")
+    assert empty.state()["driver"].startswith("580.")
+    assert empty.limited("a", LIMIT).run("app", "4302").lines == [REFUSED]
+
+
+def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
+    """Closed, not open: the module is not there, so the node's agent offers nothing."""
+    empty.load_driver(UNKNOWN)
+    with fails(errno.EOPNOTSUPP):
+        empty.load_shim()
+    assert "470.1" in empty.machine.log()
+    assert "cgpu_km" not in empty.machine.names("/proc")
+
+
+def test_without_a_driver_it_does_not_load(empty: KmodWorld) -> None:
+    with pytest.raises(OSError) as failed:  # noqa: PT011 - the number is below
+        empty.load_shim()
+    assert failed.value.errno in {errno.ENODEV, errno.ENXIO, errno.ENOENT}
+
+
+def test_it_is_loaded_once(empty: KmodWorld) -> None:
+    empty.load_driver()
+    empty.load_shim()
+    with fails(errno.EEXIST):
+        empty.load_shim()
+
+
+def test_it_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
+    """A second copy under another name is one: the control file's table is not the driver's any more."""
+    empty.load_driver()
+    empty.machine.insmod("/lib/interposer.ko")
+    try:
+        with fails(errno.EBUSY):
+            empty.load_shim()
+    finally:
+        empty.machine.rmmod("interposer")
+    empty.load_shim()
+
+
+def test_uvm_may_come_and_go(empty: KmodWorld) -> None:
+    """It is loaded by whoever first needs it, often after the module."""
+    empty.load_driver()
+    empty.load_shim()
+    assert empty.state()["uvm"] == "absent"
+    place = empty.limited("a", LIMIT)
+    for _ in range(3):
+        empty.load_uvm()
+        assert empty.state()["uvm"] == "guarded"
+        assert place.run("app", "--managed", "1").lines == [REFUSED]
+        empty.machine.rmmod("nvidia_uvm")
+        wait_until(lambda: empty.state()["uvm"] == "absent", what="that uvm is gone")
+
+
+def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: KmodWorld) -> None:
+    """A later driver calls the function otherwise: nobody new is taken on, and who asks is told so."""
+    empty.load_driver()
+    empty.load_shim()
+    empty.machine.insmod("/lib/strange/nvidia-uvm.ko")
+    assert empty.state()["uvm"] == "unguarded"
+    with fails(errno.EIO):
+        empty.limited("a", LIMIT)
+    empty.machine.rmmod("nvidia_uvm")
+    empty.load_uvm()
+    assert empty.limited("a", LIMIT).run("app", "--managed", "1").lines == [REFUSED]

@@ -1,0 +1,294 @@
+"""Attacks on what admission protects. Each is a plain function that makes what it needs and says whether it got through.
+
+So the same attack shows two things: the shipped policy stops it, and a weaker policy does not. Getting through
+is judged by what the API server stored, not by a status code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeAlias
+
+from tests.support.admission.bench import AdmissionBench
+from tests.support.admission.pods import (
+    MIRROR,
+    PROTECTED,
+    VOID,
+    admission_container,
+    admission_pod,
+    env_entry,
+    expected_environment,
+    guarded_entries,
+    has_exact_environment,
+)
+from tests.support.admission.policies import sidecar_injector, with_installed_policies
+from tests.support.control_plane.cluster import Json
+
+Attack: TypeAlias = Callable[[AdmissionBench], bool]
+
+ALLOCATION = "vrampack.dev/allocation"
+ROUTES = {"pods": "", "pods/status": "/status"}
+"""The ways to a pod that is there already: resource, and what it adds to the pod's path."""
+
+
+def created_with(key: str) -> Attack:
+    """A pod that brings a record with it, as one does that a controller makes from a copied template."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        status, made = bench.post_pod(admission_pod(annotations={key: PROTECTED[key]}))
+        return status == HTTPStatus.CREATED and key in made["metadata"]["annotations"]
+
+    return attack
+
+
+def added_by(resource: str, key: str = ALLOCATION) -> Attack:
+    """A record laid onto a pod that waits."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_pod(), resource, key, PROTECTED[key])
+
+    return attack
+
+
+def added_once_bound_by(resource: str, key: str) -> Attack:
+    """A record laid onto a pod that the tenant bound without any, where it would be the first that is read."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
+        status, answer = bench.bind(name)
+        if status != HTTPStatus.CREATED:
+            raise RuntimeError(f"the tenant's own Binding: {status} {answer}")
+        return _alters(bench, name, resource, key, PROTECTED[key])
+
+    return attack
+
+
+def changed_by(resource: str, key: str = ALLOCATION) -> Attack:
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_bound_pod(PROTECTED), resource, key, "forged")
+
+    return attack
+
+
+def removed_by(resource: str, key: str = ALLOCATION) -> Attack:
+    def attack(bench: AdmissionBench) -> bool:
+        return _alters(bench, bench.create_bound_pod(PROTECTED), resource, key, None)
+
+    return attack
+
+
+def bound_with(key: str = ALLOCATION, *, legacy: bool = False) -> Attack:
+    """The tenant's own Binding carries a record."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
+        bench.bind(name, annotations={key: PROTECTED[key]}, legacy=legacy)
+        return key in bench.annotations(name)
+
+    return attack
+
+
+def extender_writes_by(resource: str) -> Attack:
+    """The extender's own account, on a way that it has no business on."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_bound_pod()
+        bench.patch(
+            name,
+            {"metadata": {"annotations": {ALLOCATION: "forged"}}},
+            subresource=ROUTES[resource],
+            token=bench.extender,
+        )
+        return bench.annotations(name)[ALLOCATION] == "forged"
+
+    return attack
+
+
+def relabelled_by(resource: str, label: str, value: str | None, *, was: str | None) -> Attack:
+    """A label that says what the pod asks for is added, changed or (`value` None) removed."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod(admission_pod(labels={} if was is None else {label: was}))
+        bench.patch(name, {"metadata": {"labels": {label: value}}}, subresource=ROUTES[resource])
+        return bench.labels(name).get(label) != was
+
+    return attack
+
+
+def bound_with_label(label: str, *, legacy: bool = False, by_extender: bool = False) -> Attack:
+    """A Binding whose labels the API server would lay over the pod's."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod()
+        token = bench.extender if by_extender else bench.tenant
+        bench.bind(name, labels={label: "2"}, legacy=legacy, token=token)
+        return label in bench.labels(name)
+
+    return attack
+
+
+def asks_with_variable(name: str, *, init: bool = False) -> Attack:
+    """The container that asks says itself what it may see or use."""
+    return _stored_with_other_environment(admission_container(units=4, env=[env_entry(name)]), init=init)
+
+
+def sibling_with_variable(name: str, *, init: bool = False) -> Attack:
+    """A container that asks for nothing, beside one that does, says itself what it may see."""
+    return _stored_with_other_environment(
+        admission_container("sibling", env=[env_entry(name)]), admission_container(units=4), init=init
+    )
+
+
+def written_by_hand_with(name: str, *, init: bool = False) -> Attack:
+    """The pod brings the right environment itself, as if it had been through the mutation, and one entry more.
+
+    With `init` that entry stands in an init container, where one who looks at `containers` only misses it.
+    """
+
+    def attack(bench: AdmissionBench) -> bool:
+        extra = [env_entry(name)]
+        main = admission_container(units=4, env=[*expected_environment("main", 4), *([] if init else extra)])
+        pod = admission_pod(main, init=[admission_container("init", env=extra)] if init else [])
+        return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+    return attack
+
+
+def says_it_is_a_mirror_pod(bench: AdmissionBench) -> bool:
+    """Mirror pods are left alone, so the tenant writes the annotation that marks them."""
+    hostile = admission_container(units=4, env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    pod = admission_pod(hostile, annotations={MIRROR: "forged"}, nodeName=bench.node)
+    return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+
+def sibling_from_config_map(bench: AdmissionBench) -> bool:
+    """As before, the variable comes from a ConfigMap, where admission cannot see it."""
+    collection = f"/api/v1/namespaces/{bench.namespace}/configmaps"
+    hostile = {"metadata": {"generateName": "hostile-"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
+    name = bench.cluster.request_ok("POST", collection, hostile)["metadata"]["name"]
+    pod = admission_pod(admission_container(units=4, env_from=name), admission_container("sibling", env_from=name))
+    status, made = bench.post_pod(pod)
+    return status == HTTPStatus.CREATED and not has_exact_environment(made)
+
+
+def debugged_with(*env: Json, env_from: str | None = None, of: Json | None = None) -> Attack:
+    """An ephemeral container joins a pod that shares a card. Without `env` it has what its image says: every card."""
+
+    def attack(bench: AdmissionBench) -> bool:
+        name = bench.create_pod(of)
+        bench.add_debug_container(name, admission_container("debugger", env=env, env_from=env_from))
+        return any("envFrom" in made or guarded_entries(made) != VOID for made in bench.add_ephemeral_container(name))
+
+    return attack
+
+
+def debugged_and_stripped(bench: AdmissionBench) -> bool:
+    """Another plugin, which may run after ours, takes the environment of an ephemeral container away."""
+    addition = {"at": "/spec/ephemeralContainers/0/env", "value": [env_entry("STRIPPED", "yes")]}
+    with with_installed_policies(
+        bench.cluster, *sidecar_injector(bench.namespace, [addition], into="pods/ephemeralcontainers")
+    ):
+        _wait_for_stripping(bench)
+        return debugged_with()(bench)
+
+
+def injected_in_front(bench: AdmissionBench) -> bool:
+    """Another plugin, which may run after ours, puts a sidecar in front that sees every card."""
+    sidecar = admission_container("injected", env=[env_entry("NVIDIA_VISIBLE_DEVICES")])
+    with with_installed_policies(
+        bench.cluster, *sidecar_injector(bench.namespace, [{"at": "/spec/containers/0", "value": sidecar}])
+    ):
+        wait_for_injection(bench)
+        status, made = bench.post_pod(admission_pod())
+    return status == HTTPStatus.CREATED and not has_exact_environment(made)
+
+
+def wait_for_injection(bench: AdmissionBench) -> None:
+    """Until a pod without GPU memory gets what the injector gives: the plugin is in force from then on."""
+
+    def is_in_force() -> bool:
+        status, made = bench.post_pod(admission_pod(admission_container()))
+        return status == HTTPStatus.CREATED and made["spec"]["containers"][0]["name"] == "injected"
+
+    bench.cluster.wait_until(is_in_force, what="the injector is in force")
+
+
+def asks_bytes(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(admission_container(units="10G")))
+
+
+def asks_bytes_in_init(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(init=[admission_container("init", units="10G")]))
+
+
+def asks_for_cores(bench: AdmissionBench) -> bool:
+    return _is_stored(
+        bench, admission_pod(_with_limit(admission_container(units=4), "aliyun.com/gpu-core.percentage", "30"))
+    )
+
+
+def other_scheduler(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(schedulerName="someone-else"))
+
+
+def default_scheduler(bench: AdmissionBench) -> bool:
+    """Where a second scheduler is ours, a pod that goes to the cluster's own has no card."""
+    return _is_stored(bench, admission_pod(), lambda made: made["spec"]["schedulerName"] == "default-scheduler")
+
+
+def names_its_node(bench: AdmissionBench) -> bool:
+    return _is_stored(bench, admission_pod(schedulerName="vrampack", nodeName=bench.node))
+
+
+def names_its_node_for_an_init_container(bench: AdmissionBench) -> bool:
+    asks = admission_container("init", units=4)
+    return _is_stored(
+        bench, admission_pod(admission_container(), init=[asks], schedulerName="vrampack", nodeName=bench.node)
+    )
+
+
+def sees_cards_unasked(bench: AdmissionBench) -> bool:
+    """No GPU memory asked for, every card named: what the optional policy is for."""
+    return _is_stored(bench, admission_pod(admission_container(env=[env_entry("NVIDIA_VISIBLE_DEVICES")])))
+
+
+def debugs_with_cards_unasked(bench: AdmissionBench) -> bool:
+    name = bench.create_pod(admission_pod(admission_container()))
+    bench.add_debug_container(name, admission_container("debugger", env=[env_entry("NVIDIA_VISIBLE_DEVICES")]))
+    return bench.add_ephemeral_container(name) != []
+
+
+def _wait_for_stripping(bench: AdmissionBench) -> None:
+    """Until it happens in a pod that ours leave alone."""
+
+    def is_in_force() -> bool:
+        name = bench.create_pod(admission_pod(admission_container()))
+        bench.add_debug_container(name, admission_container("debugger"))
+        return [made.get("env") for made in bench.add_ephemeral_container(name)] == [[env_entry("STRIPPED", "yes")]]
+
+    bench.cluster.wait_until(is_in_force, what="ephemeral containers are stripped")
+
+
+def _alters(bench: AdmissionBench, name: str, resource: str, key: str, value: str | None) -> bool:
+    before = bench.annotations(name)
+    bench.patch(name, {"metadata": {"annotations": {key: value}}}, subresource=ROUTES[resource])
+    return bench.annotations(name) != before
+
+
+def _stored_with_other_environment(*containers: Json, init: bool) -> Attack:
+    def attack(bench: AdmissionBench) -> bool:
+        pod = admission_pod(admission_container("plain"), init=containers) if init else admission_pod(*containers)
+        return _is_stored(bench, pod, lambda made: not has_exact_environment(made))
+
+    return attack
+
+
+def _is_stored(bench: AdmissionBench, pod: Json, is_harmful: Callable[[Json], bool] = lambda _: True) -> bool:
+    status, made = bench.post_pod(pod)
+    return status == HTTPStatus.CREATED and is_harmful(made)
+
+
+def _with_limit(container: Json, resource: str, quantity: str) -> Json:
+    limits = {**container.get("resources", {}).get("limits", {}), resource: quantity}
+    return {**container, "resources": {"limits": limits}}

@@ -1,0 +1,1 @@
+"""A real etcd, API server, controller manager and scheduler on loopback."""

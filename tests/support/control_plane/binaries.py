@@ -1,0 +1,121 @@
+"""Finds or builds etcd, the Kubernetes control plane and kubectl, at one pinned version.
+
+Each program is taken from `KUBEBUILDER_ASSETS` when it is there, else from `PATH` when it has the
+pinned minor version, else from a cache outside the tree, which is filled by `go build` from
+`tests/e2e/controlplane`. The cache is keyed by go.sum, our own mains and the Go version.
+`python -m tests.support.control_plane.binaries` builds what is missing and prints where each program lies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+MODULE = Path(__file__).parent / "controlplane"
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+IDLE_EXTENDER = "idle-extender"
+"""What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""
+KUBELET, PAUSE = "kubelet", "pause"
+"""What the node suite runs beside the control plane, and the same is true of them."""
+BUILD_TIMEOUT_SECONDS = 1500
+"""A cold build takes about 4 minutes on 2 idle cores; the rest is for a busy machine."""
+
+
+def locate_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> dict[str, Path]:
+    """Where each of these programs lies; builds what nobody provides. Raises `RuntimeError` without Go."""
+    given = {name: path for name in programs if (path := _given(name, environ))}
+    if len(given) == len(programs):
+        return given
+    built = build_programs(environ, programs=programs)
+    return {name: given.get(name, built / name) for name in programs}
+
+
+def read_pinned_version() -> str:
+    """The Kubernetes version of go.mod, e.g. `v1.36.3`."""
+    match = re.search(r"k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text())
+    if match is None:
+        raise RuntimeError(f"{MODULE / 'go.mod'} does not require k8s.io/kubernetes")
+    return match.group(1)
+
+
+def build_programs(environ: Mapping[str, str] = os.environ, *, programs: Sequence[str] = PROGRAMS) -> Path:
+    """Fill the cache folder of this go.sum and Go version, once, and return it."""
+    go = shutil.which("go", path=environ.get("PATH"))
+    if go is None:
+        raise RuntimeError("go is not on PATH: install Go 1.26 or set KUBEBUILDER_ASSETS to a folder with all programs")
+    folder = _cache_root(environ) / _key(go)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two suites starting together build once
+        missing = [name for name in programs if not (folder / name).exists()]
+        if missing:
+            _go_build(go, folder, missing, environ)
+    return folder
+
+
+def _given(name: str, environ: Mapping[str, str]) -> Path | None:
+    assets = environ.get("KUBEBUILDER_ASSETS")
+    if assets and (Path(assets) / name).exists():
+        return Path(assets) / name
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        found = shutil.which(name, path=folder)
+        if found and _has_pinned_minor(name, found):
+            return Path(found)
+    return None
+
+
+def _has_pinned_minor(name: str, program: str) -> bool:
+    """Whether a program found on PATH is what the suite was written for; distributions ship old ones."""
+    arguments = {"kubectl": ["version", "--client"]}.get(name, ["--version"])
+    answer = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=30, check=False).stdout
+    if name == "etcd":
+        return "etcd Version: 3.6." in answer
+    return f"{read_pinned_version().rpartition('.')[0]}." in answer
+
+
+def _cache_root(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "vrampack" / "controlplane"
+
+
+def _key(go: str) -> str:
+    version = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=30, check=True).stdout
+    digest = hashlib.sha256(version.encode())
+    for source in (MODULE / "go.sum", *sorted(MODULE.glob("cmd/*/main.go"))):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _go_build(go: str, folder: Path, names: list[str], environ: Mapping[str, str]) -> None:
+    version = read_pinned_version()
+    stamps = " ".join(
+        f"-X k8s.io/{package}/version.gitVersion={version}" for package in ("component-base", "client-go/pkg")
+    )
+    partial = folder / f".partial-{os.getpid()}"
+    partial.mkdir()
+
+    try:
+        subprocess.run(
+            [go, "build", "-trimpath", "-mod=readonly", "-ldflags", f"-s -w {stamps}", "-o", str(partial) + "/"]
+            + [f"./cmd/{name}" for name in names],
+            cwd=MODULE,
+            env={**environ, "CGO_ENABLED": "0"},
+            timeout=BUILD_TIMEOUT_SECONDS,
+            check=True,
+        )
+        for program in partial.iterdir():
+            program.rename(folder / program.name)
+    finally:
+        shutil.rmtree(partial)
+
+
+if __name__ == "__main__":
+    for program_name, program_path in locate_programs().items():
+        sys.stdout.write(f"{program_name}\t{program_path}\n")

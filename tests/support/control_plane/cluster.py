@@ -1,0 +1,285 @@
+"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager, with made-up nodes.
+
+    with Cluster.start(tmp_path) as cluster:
+        cluster.install_manifests()
+        cluster.add_node("gpu-0", cards=json.dumps({...}))
+        cluster.request("POST", "/api/v1/namespaces/default/pods", {...})
+
+Calls act as cluster administrator unless they are given a token. No kubelet runs: a bound pod stays
+Pending and is only deleted for good with `gracePeriodSeconds: 0`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+from tests.support import node_manifests
+from tests.support.certificates import CertificateAuthority
+from tests.support.control_plane import access_denials, binaries, components
+from tests.support.control_plane.cluster_reset import reset_cluster
+from tests.support.manifests import load_rendered
+from tests.support.polling import wait_until
+from tests.support.processes import LOOPBACK, ManagedProcess, choose_free_ports
+
+Json: TypeAlias = Any
+"""Whatever the API server answered: tests read single fields of many kinds of objects, each asserted where it is read."""
+
+T = TypeVar("T")
+
+WORKLOADS = {"Deployment", "DaemonSet", "PodDisruptionBudget"}
+"""What `reset` takes away after the first test; `test_install.py` applies them. No kubelet would run their pods."""
+KUBECTL_TIMEOUT_SECONDS = 60
+REQUEST_TIMEOUT_SECONDS = 30
+
+
+class ControlPlane:
+    """One control plane; see the module for how to use it. `stop` leaves no process behind."""
+
+    def __init__(
+        self,
+        site: components.ControlPlaneSite,
+        *,
+        etcd_ports: tuple[int, int],
+        controller_port: int,
+        emulated_version: str | None = None,
+    ) -> None:
+        self._site = site
+        self._kubectl = site.binaries["kubectl"]
+        self.api_host, self.api_port = LOOPBACK, site.api_port
+        self.api_url = f"https://{LOOPBACK}:{site.api_port}"
+        self.directory = site.directory
+        self.authority = site.authority
+        self.ca_file = site.authority.ca_file
+        self.admin_token = site.admin_token
+        self.admin_kubeconfig = self._write_kubeconfig("admin", {"token": site.admin_token})
+        self.binaries = site.binaries
+        self.refusals = access_denials.AccessDenialLog(components.audit_log(site))
+        self.etcd = components.etcd(site, client_port=etcd_ports[0], peer_port=etcd_ports[1])
+        self.apiserver = components.apiserver(site, etcd_port=etcd_ports[0], emulated_version=emulated_version)
+        self.controller_manager = components.controller_manager(
+            site, port=controller_port, kubeconfig=self.admin_kubeconfig
+        )
+        # Strict here as Python 3.13 is everywhere, so that a certificate it would refuse is seen today.
+        self.tls = ssl.create_default_context(cafile=str(self.ca_file))
+        self.tls.verify_flags |= ssl.VERIFY_X509_STRICT
+
+    @classmethod
+    def start(cls, directory: Path, *, emulated_version: str | None = None) -> Self:
+        """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`.
+
+        With `emulated_version` its API server is an older one, as far as a newer one can play it.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        api_port, client_port, peer_port, controller_port = choose_free_ports(4)
+        site = components.ControlPlaneSite(
+            binaries=binaries.locate_programs(),
+            directory=directory,
+            authority=CertificateAuthority(directory / "certificates"),
+            api_port=api_port,
+            admin_token=secrets.token_hex(16),
+        )
+        ports = (client_port, peer_port)
+        cluster = cls(site, etcd_ports=ports, controller_port=controller_port, emulated_version=emulated_version)
+        try:
+            cluster._boot()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def stop(self) -> None:
+        """Kill everything: an orderly stop takes the API server 8 s and shows nothing about our code."""
+        for process in self.processes:
+            process.kill()
+
+    @property
+    def processes(self) -> Sequence[ManagedProcess]:
+        return (self.controller_manager, self.apiserver, self.etcd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        *,
+        token: str | None = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, Json]:
+        """One call to the API server: the status, and the answer parsed (as text where it is not JSON)."""
+        headers = {"Authorization": f"Bearer {token or self.admin_token}", "Content-Type": content_type}
+        payload = None if body is None else json.dumps(body)
+        connection = http.client.HTTPSConnection(
+            self.api_host, self.api_port, timeout=REQUEST_TIMEOUT_SECONDS, context=self.tls
+        )
+        try:
+            connection.request(method, path, payload, headers)
+            answer = connection.getresponse()
+            raw = answer.read()
+            is_json = answer.getheader("Content-Type", "").startswith("application/json")
+            return answer.status, json.loads(raw) if is_json else raw.decode()
+        finally:
+            connection.close()
+
+    def request_ok(self, method: str, path: str, body: Json = None, *, content_type: str = "application/json") -> Json:
+        """`request` as administrator where anything but success breaks the test's set-up."""
+        status, answer = self.request(method, path, body, content_type=content_type)
+        if status >= http.client.BAD_REQUEST:
+            raise RuntimeError(f"{method} {path}: {status} {answer}")
+        return answer
+
+    def kubectl(
+        self,
+        *arguments: str | Path,
+        input: str | None = None,  # noqa: A002 - named as in subprocess.run
+        check: bool = True,
+        kubeconfig: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator, or as whom `kubeconfig` says; its output is captured as text."""
+        options = [f"--kubeconfig={kubeconfig or self.admin_kubeconfig}", f"--cache-dir={self.directory / 'kubectl'}"]
+        done = subprocess.run(
+            [self._kubectl, *options, *arguments],
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_TIMEOUT_SECONDS,
+            check=False,
+            env={"HOME": str(self.directory)},
+        )
+        if check and done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: {done.stderr}")
+        return done
+
+    def token(self, namespace: str, service_account: str, *, pod: str | None = None, node: str | None = None) -> str:
+        """A token as kubelet would fetch it; bound to a pod it names that pod's node too."""
+        spec: dict[str, object] = {"expirationSeconds": 3600}
+        if pod or node:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod" if pod else "Node", "name": pod or node}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token"
+        answer = self.request_ok(
+            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        )
+        return str(answer["status"]["token"])
+
+    def kubeconfig(self, namespace: str, service_account: str) -> Path:
+        """A kubeconfig file with a fresh token of that account."""
+        return self._write_kubeconfig(
+            f"{namespace}-{service_account}", {"token": self.token(namespace, service_account)}
+        )
+
+    def certificate_kubeconfig(self, user: str) -> Path:
+        """A kubeconfig file with a certificate of that user, as kubeadm writes for the parts of a control plane."""
+        pair = self.authority.issue_pair(user)
+        shown = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        return self._write_kubeconfig(user.replace(":", "-"), shown)
+
+    def add_node(
+        self,
+        name: str,
+        *,
+        cards: str | None = None,
+        allocatable: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Json:
+        """A schedulable node. `cards` is what the agent would write; without it, give a legacy plugin's `allocatable`."""
+        node = node_manifests.gpu_node_manifest(
+            name, cards=cards, allocatable=allocatable or {}, annotations=annotations or {}, labels=labels or {}
+        )
+        return self.request_ok("POST", "/api/v1/nodes", node)
+
+    def namespace(self, prefix: str = "test", *, labels: Mapping[str, str] | None = None) -> str:
+        """A new namespace that pods can be created in. Its name is new: a deleted one lingers for 5 s."""
+        metadata = {"generateName": f"{prefix}-", "labels": dict(labels or {})}
+        made = self.request_ok("POST", "/api/v1/namespaces", {"metadata": metadata})
+        name = str(made["metadata"]["name"])
+        self._wait_for_account(name)
+        return name
+
+    def wait_until(
+        self, predicate: Callable[[], T], timeout_seconds: float = 10, *, what: str | Callable[[], str] = ""
+    ) -> T:
+        """The first true answer of `predicate`, or `TimeoutError`."""
+        return wait_until(predicate, timeout_seconds=timeout_seconds, what=what)
+
+    def install_manifests(self) -> None:
+        """Apply the install that is recommended, as it is rendered; a warning of the API server is a failure.
+
+        Its pods are left out: tests start the two programs themselves (`in_cluster`).
+        """
+        items = [item for item in load_rendered("second-scheduler") if item["kind"] not in WORKLOADS]
+        whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        self.kubectl("apply", "--warnings-as-errors", "-f", "-", input=whole)
+        wait_until(self.admits_as_shipped, what="the admission policies are in force")
+
+    def reset(self) -> None:
+        """Take away what a test made: workloads, pods, nodes, namespaces. Stop scheduler and extender before."""
+        reset_cluster(self.request_ok)
+
+    def _boot(self) -> None:
+        # The API server waits for etcd by itself: started together they are ready a second sooner.
+        self.etcd.start()
+        self.apiserver.start()
+        self.apiserver.wait_ready(f"{self.api_url}/readyz", ca_file=self.ca_file)
+        self.controller_manager.start()
+        self._wait_for_account("default")
+
+    def admits_as_shipped(self) -> bool:
+        """Whether the API server has loaded the policies, about a second after they were applied.
+
+        Both kinds are asked of each folder: what changes a pod, and what refuses one.
+        """
+        path = "/api/v1/namespaces/default/pods?dryRun=All"
+        _, changed = self.request("POST", path, _a_probe("1"))
+        spec = changed.get("spec", {})
+        refused = [_a_probe("10G"), _a_probe("1", schedulerName="someone-else")]
+        statuses = {self.request("POST", path, probe)[0] for probe in refused}
+        is_changed = spec.get("schedulerName") == "vrampack" and "env" in spec["containers"][0]
+        return is_changed and statuses == {http.client.UNPROCESSABLE_ENTITY}
+
+    def _wait_for_account(self, namespace: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+        wait_until(lambda: self.request("GET", path)[0] == http.client.OK, timeout_seconds=20, what=path)
+
+    def _write_kubeconfig(self, name: str, credentials: Mapping[str, str]) -> Path:
+        """JSON, which every reader of kubeconfig takes as the YAML it is."""
+        server = {"server": self.api_url, "certificate-authority": str(self.ca_file)}
+        context = {"cluster": "e2e", "user": name}
+        path = self.directory / f"{name}.kubeconfig"
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "e2e",
+                    "clusters": [{"name": "e2e", "cluster": server}],
+                    "contexts": [{"name": "e2e", "context": context}],
+                    "users": [{"name": name, "user": dict(credentials)}],
+                }
+            )
+        )
+        return path
+
+
+def _a_probe(units: str, **spec: str) -> dict[str, object]:
+    container = {
+        "name": "probe",
+        "image": "example.com/probe:1",
+        "resources": {"limits": {"aliyun.com/gpu-mem": units}},
+    }
+    return {"metadata": {"name": "probe"}, "spec": {"containers": [container], **spec}}

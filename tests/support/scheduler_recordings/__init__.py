@@ -1,0 +1,1 @@
+"""Recorded calls of a real kube-scheduler, and what plays them to another one."""

@@ -1,0 +1,281 @@
+"""The last fence: who may start on which cards. No file, no network, no clock; `device_plugin.py` asks before every start.
+
+    asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
+      |                        |
+      | passed before          v
+      '-------------------> passed: its pod holds its cards until the pod has ended
+
+A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
+counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from vrampack.agent.admission.errors import RefusedStartError
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.kubelet.device_ids import count_readable_units, count_units_by_card
+from vrampack.agent.kubelet.podresources import DeviceAllocation
+from vrampack.cards.grants import Grant, read_grant
+from vrampack.cards.node import CardFacts, Share
+from vrampack.cards.records import Record, RecordError, UnreadableRecord
+from vrampack.cards.units import compute_limit_mib
+
+REJECTION_REASONS = (
+    "unknown_ids",
+    "unknown_pod",
+    "api",
+    "other_node",
+    "static",
+    "before_admission",
+    "no_record",
+    "record",
+    "unknown_card",
+    "overcommitted",
+    "limit",
+    "ids",
+)
+"""Why a container is not started, for the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStart:
+    """A container that kubelet wants to start, and the pod that the API server shows for it."""
+
+    allocation: DeviceAllocation
+    pod: LocalPod
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedStart:
+    """Leave to start."""
+
+    pod_uid: str
+    grant: Grant | None
+    """What the container may use; None for a container that a previous plugin set up."""
+    is_legacy: bool = False
+    """Its device ids are those of a previous plugin, whose answer kubelet repeats."""
+    has_id_mismatch: bool = False
+    """kubelet counts it on other cards than it has. Its environment is right; only the bookkeeping of ids is not."""
+
+
+class Fence:
+    """The book of one node."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._units_by_pod: dict[str, Counter[str]] = {}
+        """Units by card of every pod that passed, by pod uid."""
+        self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
+
+    def count_held_units(self) -> Counter[str]:
+        """Units by card, of all pods that passed."""
+        total: Counter[str] = Counter()
+        for units in self._units_by_pod.values():
+            total.update(units)
+        return total
+
+    def is_pod_admitted(self, uid: str) -> bool:
+        """Whether some container of the pod passed."""
+        return uid in self._units_by_pod
+
+    def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
+        """The leave that this very container was given before. An init container's name may be left open."""
+        if allocation.container:
+            return self._admitted_starts.get(allocation)
+        return next(
+            (leave for each, leave in self._admitted_starts.items() if replace(each, container="") == allocation), None
+        )
+
+    def release_ids(self, ids: Iterable[str]) -> None:
+        """Kubelet hands these ids to a container it has not started yet: whoever had them before is not meant."""
+        handed = set(ids)
+        for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
+            del self._admitted_starts[held]
+
+    def release_pod(self, uid: str) -> None:
+        """The pod holds nothing any more."""
+        self._units_by_pod.pop(uid, None)
+        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
+            del self._admitted_starts[held]
+
+    def evaluate_start(
+        self, start: ContainerStart, cards: Iterable[CardFacts], *, needs_references: bool = True
+    ) -> AdmittedStart:
+        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
+
+        `needs_references` is False where `Allocate` has told the container its card.
+        """
+        pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
+        _check_origin(pod, self._node)
+        if pod.pod.uid in self._units_by_pod:
+            return _readmit(pod, start.allocation)
+        ids = count_units_by_card(start.allocation.device_ids)
+        if ids is None:
+            _read_shares(pod)
+            return AdmittedStart(pod.pod.uid, None, is_legacy=True)
+        if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):
+            text = "created before the admission policy, recreate it: its container would not be told its card"
+            raise RefusedStartError("before_admission", text)
+        # All its containers, at the first of them: the others start without another look at the node's cards.
+        names = [start.allocation.container, *(each.name for each in pod.pod.request.containers)]
+        grant = {name: _checked_grant(pod, name, _read_shares(pod), by_uuid) for name in names}[
+            start.allocation.container
+        ]
+        self._check_capacity(_resolve_units(_read_shares(pod), by_uuid), by_uuid)
+        return AdmittedStart(pod.pod.uid, grant, has_id_mismatch=ids != dict(grant.units))
+
+    def record_start(self, start: ContainerStart, admitted: AdmittedStart, cards: Iterable[CardFacts]) -> None:
+        """Write into the book what `judge` allowed, in the same turn of the loop."""
+        if admitted.pod_uid not in self._units_by_pod:
+            units = _resolve_units(_read_shares(start.pod), {card.uuid or "": card for card in cards})
+            self._units_by_pod[admitted.pod_uid] = Counter(units)
+        self._admitted_starts[start.allocation] = admitted
+
+    def withdraw_start(self, start: ContainerStart, admitted: AdmittedStart) -> None:
+        """Take an entry back for a container that is not started after all."""
+        self._admitted_starts.pop(start.allocation, None)
+        if not any(each.pod_uid == admitted.pod_uid for each in self._admitted_starts.values()):
+            self._units_by_pod.pop(admitted.pod_uid, None)
+
+    def find_unadmitted_pods(self, pods: Iterable[LocalPod]) -> list[LocalPod]:
+        """Those of which an asking container was made and that never passed: nobody asked when it started."""
+        return [
+            pod
+            for pod in pods
+            if pod.started_containers & _requesting_containers(pod) and pod.pod.uid not in self._units_by_pod
+        ]
+
+    def restore_pods(
+        self, pods: Iterable[LocalPod], allocations: Iterable[DeviceAllocation], cards: Iterable[CardFacts]
+    ) -> list[LocalPod]:
+        """Enter what runs already: pods of which an asking container was made have passed, whoever let them.
+
+        Returns those that were not known.
+
+        What such a pod holds is what its record says, or what its device ids stand for where that cannot be read.
+        """
+        by_uuid = {card.uuid or "": card for card in cards}
+        of_pod: dict[tuple[str, str], list[DeviceAllocation]] = {}
+        for each in allocations:
+            of_pod.setdefault((each.namespace, each.pod_name), []).append(each)
+        found = self.find_unadmitted_pods(pods)
+        for pod in found:
+            mine = of_pod.get((pod.pod.namespace, pod.pod.name), [])
+            record = pod.pod.record
+            shares = record.shares if isinstance(record, Record) else ()
+            self._units_by_pod[pod.pod.uid] = Counter(_resolve_units(shares, by_uuid) or _count_units_by_ids(mine))
+            for each in mine:
+                if each.container in pod.started_containers:
+                    self._admitted_starts[each] = _readmit(pod, each)
+        return found
+
+    def _check_capacity(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
+        """Raises unless the cards have room for it beside all others that passed."""
+        held = self.count_held_units()
+        for uuid, asked in units.items():
+            if held[uuid] + asked > cards[uuid].units:
+                text = (
+                    f"card {uuid} has {cards[uuid].units} units, running pods hold {held[uuid]}, "
+                    f"and this pod was given {asked}: it was bound past the ledger"
+                )
+                raise RefusedStartError("overcommitted", text)
+
+
+def _check_origin(pod: LocalPod, node: str) -> None:
+    if pod.is_static:
+        text = "a static pod passes no scheduler and gets no card; make it a DaemonSet or a bare pod"
+        raise RefusedStartError("static", text)
+    if pod.pod.node_name != node:
+        raise RefusedStartError("other_node", f"bound to node {pod.pod.node_name or 'none'}, this is {node}")
+
+
+def _read_shares(pod: LocalPod) -> tuple[Share, ...]:
+    record = pod.pod.record
+    if record is None:
+        text = "has no record of its cards: another scheduler bound it, or it named its node; recreate it"
+        raise RefusedStartError("no_record", text)
+    if isinstance(record, UnreadableRecord):
+        raise RefusedStartError("record", f'annotation "{record.key}": {record.problem}; recreate the pod')
+    return record.shares
+
+
+def _checked_grant(pod: LocalPod, container: str, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]) -> Grant:
+    """The container's grant, checked against the pod's own request and the node's cards."""
+    try:
+        grant = read_grant(pod.annotations, container)
+    except RecordError as error:
+        raise RefusedStartError("record", f'annotation "{error}"; recreate the pod') from error
+    strangers = sorted({*grant.units, *(share.uuid or "" for share in shares)} - cards.keys())
+    if strangers:
+        text = f"card {strangers[0] or 'without a uuid'} is not on this node any more; recreate the pod"
+        raise RefusedStartError("unknown_card", text)
+    _check_request(pod, container, grant, shares, cards)
+    check_limits(grant, cards, is_whole=pod.pod.request is not None and pod.pod.request.card_request.whole)
+    return grant
+
+
+def _check_request(
+    pod: LocalPod, container: str, grant: Grant, shares: tuple[Share, ...], cards: Mapping[str, CardFacts]
+) -> None:
+    """What the record gives is what the pod asked: a forged one may say less, to fit, or more."""
+    ask = pod.pod.request
+    if ask is None:
+        raise RefusedStartError("record", "has a record but asks for nothing; recreate the pod")
+    request = ask.card_request
+    held = {share.uuid: share.units for share in shares}
+    wanted = {uuid: cards[uuid].units if request.whole else request.units for uuid in cards if uuid in held}
+    own = [each.units // request.count for each in ask.containers if each.name == container]
+    if len(held) != request.count or held != wanted or list({*grant.units.values()}) != own:
+        text = (
+            f"its record gives {held} to the pod and {dict(grant.units)} to this container, which is not what they ask"
+        )
+        raise RefusedStartError("record", f"{text}; recreate the pod")
+    if grant.units.keys() != held.keys():
+        raise RefusedStartError("record", "its containers have other cards than the pod; recreate the pod")
+
+
+def check_limits(grant: Grant, cards: Mapping[str, CardFacts], *, is_whole: bool) -> None:
+    """No limit above what the units stand for, and none missing. Raises `RefusedStartError`."""
+    for uuid, units in grant.units.items():
+        card = cards[uuid]
+        most = compute_limit_mib(card.memory_mib, card.units if is_whole else units, max(card.units, 1))
+        if grant.limits_mib.get(uuid, most + 1) > most:
+            text = f"its limit on card {uuid} is not at most {most} MiB, which its units stand for; recreate the pod"
+            raise RefusedStartError("limit", text)
+
+
+def _readmit(pod: LocalPod, allocation: DeviceAllocation) -> AdmittedStart:
+    """Leave for a container of a pod that passed, whatever became of the node's cards since."""
+    ids = count_units_by_card(allocation.device_ids)
+    try:
+        grant = read_grant(pod.annotations, allocation.container)
+    except RecordError:
+        return AdmittedStart(pod.pod.uid, None, is_legacy=True)
+    return AdmittedStart(
+        pod.pod.uid, grant, is_legacy=ids is None, has_id_mismatch=ids is not None and ids != dict(grant.units)
+    )
+
+
+def _requesting_containers(pod: LocalPod) -> set[str]:
+    return {each.name for each in pod.pod.request.containers} if pod.pod.request is not None else set()
+
+
+def _resolve_units(shares: Iterable[Share], cards: Mapping[str, CardFacts]) -> dict[str, int]:
+    """Units by uuid; cards of older records are named by index."""
+    by_index = {card.index: uuid for uuid, card in cards.items()}
+    units: Counter[str] = Counter()
+    for share in shares:
+        uuid = share.uuid if share.uuid is not None else by_index.get(-1 if share.index is None else share.index, "")
+        units[uuid] += share.units
+    return dict(units)
+
+
+def _count_units_by_ids(allocations: Iterable[DeviceAllocation]) -> Counter[str]:
+    units: Counter[str] = Counter()
+    for each in allocations:
+        units.update(count_readable_units(each.device_ids))
+    return units

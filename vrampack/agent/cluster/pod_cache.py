@@ -1,0 +1,120 @@
+"""The pods of this node, as the API server shows them: kept by a watch, asked for one by one where that may lag."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from vrampack.agent.cluster.local_pod import LocalPod, to_local_pod
+from vrampack.cards import well_known
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import UNDECODABLE, LocalPodObject
+from vrampack.kube.reflector import ObjectReference
+
+log = logging.getLogger(__name__)
+
+GET_TIMEOUT_SECONDS = 5.0
+"""Of the 30 s that kubelet waits for an answer before a container starts."""
+MAX_DELETED_UIDS = 500
+"""As many pods as a node has; an answer of the API server is overtaken by a few at most."""
+
+
+class PodCache:
+    """A reflector's sink. Pods that ask nothing of ours are not kept."""
+
+    def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[str], None]) -> None:
+        self._api = api
+        self._resource = resource
+        self._on_pod_ended = on_pod_ended
+        """Told the uid of each pod that holds nothing any more."""
+        self._pods: dict[str, LocalPod] = {}
+        self._deleted_uids: deque[str] = deque(maxlen=MAX_DELETED_UIDS)
+        """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
+        self._listed_uids: set[str] | None = None
+        self._synced = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def wait_for_sync(self) -> None:
+        """Wait for the first complete list."""
+        await self._synced.wait()
+
+    async def wait_for_change(self) -> None:
+        """Wait until some pod of ours came, changed or went since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
+
+    def list_pods(self) -> list[LocalPod]:
+        """Those that hold something, in the order of their names."""
+        return sorted((pod for pod in self._pods.values() if pod.is_active), key=lambda each: str(each.pod))
+
+    def find_pod(self, uid: str) -> LocalPod | None:
+        """The one of this uid, as far as the watch shows it."""
+        return self._pods.get(uid)
+
+    async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None:
+        """The one of this name as the API server has it now, None when there is none.
+
+        Raises `NoAnswerError` or `RefusedError`.
+        """
+        body = await self._api.get_pod_bytes(namespace, name, timeout_seconds=GET_TIMEOUT_SECONDS)
+        if body is None:
+            return None
+        try:
+            obj = msgspec.json.decode(body, type=LocalPodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
+        return None if obj.metadata.uid in self._deleted_uids else to_local_pod(obj, self._resource)
+
+    async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None:
+        """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
+        await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_TIMEOUT_SECONDS)
+
+    def on_list_started(self, reason: str) -> None:
+        log.debug("pods relisted reason=%s", reason)
+        self._listed_uids = set()
+
+    def on_page(self, objects: Sequence[LocalPodObject]) -> None:
+        for obj in objects:
+            if self._listed_uids is not None:
+                self._listed_uids.add(obj.metadata.uid)
+            self.on_changed(obj)
+
+    def on_list_finished(self) -> None:
+        for uid in set(self._pods) - (self._listed_uids or set()):
+            self._remove_pod(uid)
+        self._listed_uids = None
+        self._synced.set()
+
+    def on_changed(self, obj: LocalPodObject) -> None:
+        pod = to_local_pod(obj, self._resource)
+        if not pod.pod.can_hold_memory and well_known.ALLOCATION not in pod.annotations:
+            return
+        self._pods[pod.pod.uid] = pod
+        self._changed.set()
+        if not pod.is_active:
+            self._on_pod_ended(pod.pod.uid)
+
+    def on_deleted(self, obj: LocalPodObject) -> None:
+        self._deleted_uids.append(obj.metadata.uid)
+        self._remove_pod(obj.metadata.uid)
+
+    def on_contact(self) -> None:
+        """Nothing hangs on the age of what is known here: who starts is asked for anew."""
+
+    def on_malformed(self, reference: ObjectReference, text: str) -> None:
+        log.warning("pod not readable pod=%s error=%s", reference, text)
+
+    def _remove_pod(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None:
+            self._changed.set()
+            self._on_pod_ended(uid)

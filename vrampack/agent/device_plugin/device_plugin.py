@@ -1,0 +1,141 @@
+"""What kubelet asks of the plugin: the five calls of `v1beta1.DevicePlugin`.
+
+`Allocate` does not know the pod and decides nothing: a container's card is in its pod's own annotation, which kubelet
+makes its environment. `PreStartContainer` knows it, and is where the fence stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import NoReturn, TypeAlias
+
+import grpc
+import grpc.aio
+
+from vrampack.agent.admission.errors import RefusedStartError
+from vrampack.agent.admission.prestart import PreStart
+from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
+from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.kubelet import device_ids
+from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import DevicePluginServicer
+from vrampack.agent.metrics import AgentMetrics
+
+log = logging.getLogger(__name__)
+
+GrpcContext: TypeAlias = "grpc.aio.ServicerContext[object, object]"
+PLUGIN_OPTIONS = api.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""What NVIDIA's runtime takes for: no card, and none of the driver's files. The pod's own environment wins over it."""
+
+
+class DevicePlugin(DevicePluginServicer):
+    """One node's plugin; the same object serves every registration."""
+
+    def __init__(
+        self,
+        advertisement: Advertisement,
+        prestart: PreStart,
+        preferred_allocation: PreferredAllocation,
+        metrics: AgentMetrics,
+        *,
+        build_env: Callable[[Iterable[str]], Mapping[str, str]],
+        list_mounts: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """`environment`: what a container is told of these ids. `mounts`: what of the node it is shown, whichever they are."""
+        self._build_env = build_env
+        self._list_mounts = list_mounts
+        self._advertisement = advertisement
+        self._prestart = prestart
+        self._preferred_allocation = preferred_allocation
+        self._metrics = metrics
+        self.open_streams = 0
+        """How many times kubelet listens now."""
+        self.pending_starts = 0
+        """How many containers wait for their leave to start."""
+
+    async def GetDevicePluginOptions(self, request: api.Empty, context: GrpcContext) -> api.DevicePluginOptions:  # noqa: ARG002, N802 - gRPC's
+        return PLUGIN_OPTIONS
+
+    async def ListAndWatch(self, request: api.Empty, context: GrpcContext) -> AsyncIterator[api.ListAndWatchResponse]:  # noqa: ARG002, N802 - gRPC's
+        """The whole list, and again at each change."""
+        self.open_streams += 1
+        try:
+            async for offer in self._advertisement.watch_changes():
+                yield device_ids.build_device_list(offer.listed_cards)
+        finally:
+            self.open_streams -= 1
+
+    async def GetPreferredAllocation(  # noqa: N802 - gRPC's
+        self,
+        request: api.PreferredAllocationRequest,
+        context: GrpcContext,  # noqa: ARG002 - gRPC's
+    ) -> api.PreferredAllocationResponse:
+        """A hint, so that kubelet's device allocations name the card that the container has. An error would fail the pod for good."""
+        return api.PreferredAllocationResponse(
+            container_responses=[
+                api.ContainerPreferredAllocationResponse(
+                    deviceIDs=device_ids.choose_preferred_ids(
+                        each.available_deviceIDs,
+                        each.must_include_deviceIDs,
+                        each.allocation_size,
+                        self._preferred_allocation.guess_wanted_units(each.allocation_size),
+                    )
+                )
+                for each in request.container_requests
+            ]
+        )
+
+    async def Allocate(self, request: api.AllocateRequest, context: GrpcContext) -> api.AllocateResponse:  # noqa: N802 - gRPC's
+        """No card for whoever has none in its annotations, or that of the ids where nobody else could say.
+
+        The fence learns that these ids are handed out anew.
+        """
+        started = time.monotonic()
+        asked = [list(each.devices_ids) for each in request.container_requests]
+        unknown = self._find_unknown_id(each for ids in asked for each in ids)
+        if unknown:
+            self._metrics.allocate_errors.inc()
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"device {unknown} is none of this node's")
+        for ids in asked:
+            self._prestart.release_ids(ids)
+        mounts = [
+            api.Mount(host_path=host, container_path=inside, read_only=True)
+            for inside, host in self._list_mounts().items()
+        ]
+        answer = api.AllocateResponse(
+            container_responses=[
+                api.ContainerAllocateResponse(envs=self._build_env(ids), mounts=mounts) for ids in asked
+            ]
+        )
+        self._metrics.allocate_seconds.observe(time.monotonic() - started)
+        return answer
+
+    async def PreStartContainer(  # noqa: N802 - gRPC's
+        self, request: api.PreStartContainerRequest, context: GrpcContext
+    ) -> api.PreStartContainerResponse:
+        """The fence. An error keeps the container from starting; kubelet asks again."""
+        started = time.monotonic()
+        self.pending_starts += 1
+        try:
+            await self._prestart.admit_start(frozenset(request.devices_ids))
+        except RefusedStartError as error:
+            self._metrics.starts.labels(error.reason).inc()
+            log.warning("start refused reason=%s text=%s", error.reason, error.text)
+            await _abort(context, grpc.StatusCode.FAILED_PRECONDITION, error.text)
+        finally:
+            self.pending_starts -= 1
+            self._metrics.start_seconds.observe(time.monotonic() - started)
+        return api.PreStartContainerResponse()
+
+    def _find_unknown_id(self, ids: Iterable[str]) -> str:
+        """One id that no card of ours has; empty when all are ours."""
+        cards: Sequence[str | None] = [card.uuid for card in self._advertisement.current.cards]
+        return next((each for each in ids if device_ids.parse_card_uuid(each) not in cards), "")
+
+
+async def _abort(context: GrpcContext, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")  # pragma: no cover - so that the type says it too

@@ -1,0 +1,172 @@
+"""Keeps the plugin registered with kubelet, whatever kubelet does.
+
+    no cards: idle --cards--> serve on a new socket --> Register --> registered
+                                   ^                                    |
+                                   '-- kubelet.sock is another one, or our socket is gone, or nobody listens to us --'
+
+It serves before it registers, because kubelet calls back while Register is pending. Each registration has a socket of
+its own: kubelet deletes all of them when it starts, and gRPC deletes one when its server goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from vrampack.agent.device_plugin.device_plugin import PLUGIN_OPTIONS, DevicePlugin
+from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.kubelet.errors import KubeletError
+from vrampack.agent.kubelet.generated.deviceplugin_pb2 import RegisterRequest
+from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
+from vrampack.agent.metrics import AgentMetrics
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = "v1beta1"
+POLL_SECONDS = 0.5
+"""How often kubelet's socket is looked at: registered again within 2 s is the promise."""
+REGISTER_SECONDS = 15.0
+"""kubelet dials back for up to 10 s before it answers."""
+BACKOFF_SECONDS = (0.25, 5.0)
+NO_STREAM_SECONDS = 1.0
+"""Nobody listens for so long while kubelet answers: it closed the stream, as it does when an older registration of the
+resource ends, whoever's that was. Then this one is made anew."""
+STOP_SECONDS = 1.0
+"""For a container that is about to start. Nobody waits for the list, which never ends by itself."""
+
+
+class KubeletRegistration:
+    """The plugin's life with one kubelet. `run` until cancelled."""
+
+    def __init__(
+        self,
+        plugin: DevicePlugin,
+        advertisement: Advertisement,
+        metrics: AgentMetrics,
+        *,
+        folder: Path,
+        resource: str,
+        on_registered: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._plugin = plugin
+        self._advertisement = advertisement
+        self._metrics = metrics
+        self._folder = folder
+        self._kubelet_socket = str(folder / "kubelet.sock")
+        self._resource = resource
+        self._on_registered = on_registered
+        """Awaited after each registration: containers may have started before it, unasked."""
+        self._failures = 0
+        self._must_register_again = False
+        self.is_registered = False
+
+    def register_again(self) -> None:
+        """Register anew: kubelet counts the present one no more, although nothing here shows it."""
+        self._must_register_again = True
+
+    async def run(self) -> None:
+        """Register, and again whenever it is needed, for ever."""
+        async for offer in self._advertisement.watch_changes():
+            if offer.cards:
+                break
+        while True:
+            try:
+                await self._serve_registration()
+                self._failures = 0
+            except KubeletError as error:
+                self._failures += 1
+                log.warning("registration failed failures=%d error=%s", self._failures, error)
+                await self._back_off()
+
+    async def _serve_registration(self) -> None:
+        """Serve and register; returns when that registration is over. Raises `KubeletError`."""
+        kubelet = self._stat_kubelet_socket()
+        socket = self._folder / f"vrampack-{secrets.token_hex(4)}.sock"
+        server = grpc.aio.server()
+        add_DevicePluginServicer_to_server(self._plugin, server)
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        try:
+            await self._register(socket.name)
+            self.is_registered = True
+            self._metrics.registrations.inc()
+            log.info("registered resource=%s socket=%s", self._resource, socket.name)
+            await self._on_registered()
+            await self._wait_until_lost(kubelet, socket)
+        finally:
+            self.is_registered = False
+            await server.stop(STOP_SECONDS if self._plugin.pending_starts else None)
+            with suppress(FileNotFoundError):  # gRPC or kubelet may have taken it away
+                socket.unlink()
+
+    async def _register(self, endpoint: str) -> None:
+        request = RegisterRequest(
+            version=VERSION, endpoint=endpoint, resource_name=self._resource, options=PLUGIN_OPTIONS
+        )
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{self._kubelet_socket}") as channel:
+                await RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(f"Register: {error.code().name}: {error.details()}") from error
+
+    async def _back_off(self) -> None:
+        """Back off; another kubelet is not to blame for what the last one did."""
+        first, longest = BACKOFF_SECONDS
+        seconds = min(longest, first * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+        ends_at, refused = time.monotonic() + seconds, self._find_kubelet_socket()
+        while time.monotonic() < ends_at:
+            await asyncio.sleep(POLL_SECONDS)
+            if self._find_kubelet_socket() != refused:
+                self._failures = 0
+                return
+
+    async def _wait_until_lost(self, kubelet: tuple[int, int], socket: Path) -> None:
+        """Look at kubelet's socket and ours until this registration counts no more."""
+        heard_at, self._must_register_again = time.monotonic(), False
+        while not self._must_register_again:
+            await asyncio.sleep(POLL_SECONDS)
+            now = self._find_kubelet_socket()
+            if now is None:
+                continue  # between two kubelets there is none; the next one makes its socket
+            if now != kubelet or not os.path.exists(socket):  # noqa: ASYNC240, PTH110 - one stat of a tmpfs
+                log.info("kubelet restarted socket=%s", socket.name)
+                return
+            if self._plugin.open_streams:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > NO_STREAM_SECONDS and await self._is_kubelet_listening():
+                self._metrics.streams_closed.inc()
+                log.warning("stream closed by kubelet socket=%s", socket.name)
+                return
+
+    async def _is_kubelet_listening(self) -> bool:
+        """Whether kubelet runs at all: its socket outlives it."""
+        try:
+            _, writer = await asyncio.open_unix_connection(self._kubelet_socket)
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    def _stat_kubelet_socket(self) -> tuple[int, int]:
+        """Which socket kubelet has now."""
+        try:
+            found = os.stat(self._kubelet_socket)  # noqa: PTH116 - no Path is made twice a second
+        except OSError as error:
+            raise KubeletError(f"{self._kubelet_socket}: {error.strerror}") from error
+        return found.st_ino, found.st_ctime_ns
+
+    def _find_kubelet_socket(self) -> tuple[int, int] | None:
+        with suppress(KubeletError):
+            return self._stat_kubelet_socket()
+        return None

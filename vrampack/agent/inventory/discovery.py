@@ -1,0 +1,330 @@
+"""Looks after the node's cards: which there are, and whether each may be given out. Says so on change only.
+
+`step` is one look (the list of cards, one check of each), `hear` is one wait for the driver's own reports; `run` does
+both for ever. A driver that fails or hangs takes no card off the list: after some failed looks they are unhealthy.
+What becomes of cards that are no longer there is written in `known_cards.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from vrampack.agent.inventory.health import CardHealth, XidRules
+from vrampack.agent.inventory.known_cards import KnownCard, is_affected, is_repartitioned, list_card_facts
+from vrampack.agent.nvml.driver import Gpu, GpuDriver, GpuInventory, Xid
+from vrampack.agent.nvml.errors import DriverError, NoDriverError
+from vrampack.agent.settings import AgentConfiguration
+from vrampack.cards.node import CardFacts
+from vrampack.cards.units import DEFAULT_UNIT_MIB, count_card_units
+
+log = logging.getLogger(__name__)
+
+CardChangeKind: TypeAlias = Literal["appeared", "vanished", "dropped", "unhealthy", "recovered"]
+
+_VENDOR = frozenset({"nvidia", "tesla"})
+"""Words that some drivers put before a model and others do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverySettings:
+    """How the cards are looked at, and which are ours."""
+
+    unit_mib: int = DEFAULT_UNIT_MIB
+    units_per_card: Mapping[str, int] = field(default_factory=dict)
+    """Units by model, for models whose memory does not divide as one would have it. Any usual spelling of the model."""
+    include: frozenset[str] = frozenset()
+    """Only these, when there are any: uuids of cards, or of GPUs for all their instances."""
+    exclude: frozenset[str] = frozenset()
+    """Not these: somebody else gives them out."""
+    check_seconds: float = 5
+    fail_after_checks: int = 3
+    """So many failed checks in a row make a card unhealthy: one call may fail for reasons that pass."""
+    recover_after_checks: int = 3
+    xids: XidRules = field(default_factory=XidRules)
+
+
+def build_discovery_settings(settings: AgentConfiguration) -> DiscoverySettings:
+    """As the configuration has it."""
+    health = settings.health
+    return DiscoverySettings(
+        unit_mib=settings.unit_mib,
+        units_per_card=settings.units_per_card,
+        include=frozenset(settings.cards.include),
+        exclude=frozenset(settings.cards.exclude),
+        check_seconds=health.check_seconds,
+        recover_after_checks=health.recover_after_checks,
+        xids=XidRules(frozenset(health.xids.ignore), frozenset(health.xids.fatal)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CardChange:
+    """Something that happened to one card."""
+
+    kind: CardChangeKind
+    gpu: Gpu
+    text: str = ""
+
+
+def ignore_change(change: CardChange) -> None:
+    """For who only looks."""
+
+
+def ignore_xid(xid: Xid) -> None:
+    """For who counts no reports."""
+
+
+def ignore_driver_error() -> None:
+    """For who counts no failures."""
+
+
+class Discovery:
+    """The cards of this node."""
+
+    def __init__(  # noqa: PLR0913 - what it asks and whom it tells, each named
+        self,
+        driver: GpuDriver,
+        settings: DiscoverySettings,
+        *,
+        is_card_held: Callable[[str], bool],
+        on_card_change: Callable[[CardChange], None] = ignore_change,
+        on_xid: Callable[[Xid], None] = ignore_xid,
+        on_driver_error: Callable[[], None] = ignore_driver_error,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`is_held(uuid)`: whether a live pod of this node holds units of that card.
+
+        `heard` is told each report of the driver, `failed` of each look at the cards that it did not answer.
+        """
+        self._driver = driver
+        self._settings = settings
+        self._units_by_model = {_normalize_model(model): units for model, units in settings.units_per_card.items()}
+        self._is_card_held = is_card_held
+        self._on_card_change = on_card_change
+        self._on_xid = on_xid
+        self._on_driver_error = on_driver_error
+        self._sleep = sleep
+        self._known_cards: dict[str, KnownCard] = {}
+        self._failed_lists = 0
+        self._is_discovered = False
+        """Whether it is known what is there, if only that there is nothing: before that, nothing is published."""
+        self._published: tuple[CardFacts, ...] | None = None
+        self._problem = ""
+        self._is_outdated = False
+        self._driver_version = ""
+
+    @property
+    def cards(self) -> tuple[CardFacts, ...]:
+        """As they are to be published; empty before the first `step` that said "changed"."""
+        return self._published or ()
+
+    @property
+    def problem(self) -> str:
+        """Why the driver cannot be asked now; empty when it can."""
+        return self._problem
+
+    @property
+    def is_outdated(self) -> bool:
+        """The driver was exchanged under this process: a restart of the container brings the library that fits it."""
+        return self._is_outdated
+
+    @property
+    def unhealthy_reasons(self) -> Mapping[str, str]:
+        """Why cards are unhealthy, by uuid."""
+        return {uuid: known.health.reason for uuid, known in self._known_cards.items() if not known.health.is_healthy}
+
+    @property
+    def gpus(self) -> Mapping[str, Gpu]:
+        """What the driver says of each card, by uuid."""
+        return {uuid: known.gpu for uuid, known in self._known_cards.items()}
+
+    @property
+    def driver_version(self) -> str:
+        """Empty while no driver was seen."""
+        return self._driver_version
+
+    async def run(self, on_cards_changed: Callable[[], None]) -> None:
+        """Look and listen until cancelled; `changed` is called when `cards` has changed."""
+        if await self.refresh_cards():
+            on_cards_changed()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._refresh_forever(on_cards_changed))
+            tasks.create_task(self._read_xids_forever(on_cards_changed))
+
+    async def refresh_cards(self) -> bool:
+        """One look at everything. Whether `cards` is another list now."""
+        try:
+            inventory = await self._driver.list_gpus()
+        except DriverError as error:
+            self._record_list_failure(error)
+        else:
+            self._failed_lists, self._is_outdated, self._is_discovered = 0, False, True
+            self._set_problem(_describe_unreadable(inventory))
+            self._driver_version = inventory.driver_version
+            await self._check_cards(self._merge_inventory(inventory))
+        return self._update_published()
+
+    async def read_xids(self) -> bool:
+        """One wait for what the driver reports. Whether `cards` is another list now."""
+        for xid in await self._driver.wait_for_xids(self._settings.check_seconds):
+            self._apply_xid(xid)
+        return self._update_published()
+
+    async def _refresh_forever(self, on_cards_changed: Callable[[], None]) -> None:
+        while True:
+            await self._sleep(self._settings.check_seconds)
+            if await self.refresh_cards():
+                on_cards_changed()
+
+    async def _read_xids_forever(self, on_cards_changed: Callable[[], None]) -> None:
+        while True:
+            try:
+                if await self.read_xids():
+                    on_cards_changed()
+            except DriverError as error:  # its cards are judged by their checks meanwhile
+                log.debug("driver events not read error=%s", error)
+                await self._sleep(self._settings.check_seconds)
+
+    def _record_list_failure(self, error: DriverError) -> None:
+        """The driver did not even list its cards: each of them failed a check."""
+        self._on_driver_error()
+        self._failed_lists += 1
+        self._is_outdated = error.is_outdated
+        is_none = isinstance(error, NoDriverError)
+        self._is_discovered = self._is_discovered or is_none or self._failed_lists >= self._settings.fail_after_checks
+        self._set_problem(f"{error}; once a driver is installed, restart this pod" if is_none else str(error))
+        for uuid in self._known_cards:
+            self._update_health(uuid, error)
+
+    def _merge_inventory(self, inventory: GpuInventory) -> Collection[str]:
+        """Keep the list in step with the driver's; returns the cards that are there and can be checked."""
+        found = {gpu.uuid: gpu for gpu in inventory.gpus if self._is_selected(gpu)}
+        for gpu in found.values():
+            known = self._known_cards.get(gpu.uuid)
+            if known is None:
+                self._report_change("appeared", gpu, f"{gpu.memory_mib} MiB, {self._count_units(gpu)} units")
+            health = known.health if known is not None else CardHealth()
+            self._known_cards[gpu.uuid] = KnownCard(gpu, health)
+        unreadable = {card.uuid: card.error for card in inventory.unreadable if card.uuid is not None}
+        for uuid, known in list(self._known_cards.items()):
+            if uuid in found:
+                continue
+            if error := unreadable.get(uuid) or unreadable.get(known.gpu.mig_parent or ""):
+                self._update_health(uuid, error)
+            else:
+                self._mark_missing(known, inventory)
+        return found.keys()
+
+    def _mark_missing(self, known: KnownCard, inventory: GpuInventory) -> None:
+        """A card that is not listed any more: `known_cards.py` has the rule."""
+        gpu, was_cut = known.gpu, is_repartitioned(known.gpu, inventory)
+        if was_cut and not self._is_card_held(gpu.uuid):
+            del self._known_cards[gpu.uuid]
+            self._report_change("dropped", gpu, "it was cut away and no pod holds it")
+            return
+        reason = "its GPU was cut anew" if was_cut else "the driver no longer lists it"
+        if not known.is_missing:
+            self._report_change("vanished", gpu, f"{reason}; it stays listed for the pods that hold it")
+        self._known_cards[gpu.uuid] = KnownCard(gpu, known.health.mark_unhealthy(reason), is_missing=True)
+
+    async def _check_cards(self, uuids: Collection[str]) -> None:
+        """One card that hangs keeps no other from its check."""
+        outcomes = await asyncio.gather(*(self._check_card(uuid) for uuid in uuids))
+        for uuid, error in zip(uuids, outcomes, strict=True):
+            self._update_health(uuid, error)
+
+    async def _check_card(self, uuid: str) -> DriverError | None:
+        try:
+            await self._driver.check_gpu(uuid)
+        except DriverError as error:
+            return error
+        return None
+
+    def _update_health(self, uuid: str, error: DriverError | None) -> None:
+        health = self._known_cards[uuid].health
+        if error is None:
+            self._set_health(uuid, health.record_clean_check(required_checks=self._settings.recover_after_checks))
+        elif error.is_lost:
+            self._set_health(uuid, health.mark_unhealthy(str(error)))
+        else:
+            self._set_health(
+                uuid, health.record_failed_check(str(error), max_failures=self._settings.fail_after_checks)
+            )
+
+    def _apply_xid(self, xid: Xid) -> None:
+        matters = self._settings.xids.makes_unhealthy(xid.number)
+        self._on_xid(xid)
+        log.log(
+            logging.WARNING if matters else logging.INFO,
+            "xid reported number=%d card=%s unhealthy=%s",
+            xid.number,
+            xid.uuid or "unknown",
+            matters,
+        )
+        if not matters:
+            return
+        for uuid, known in self._known_cards.items():
+            if is_affected(known.gpu, xid):
+                self._set_health(uuid, known.health.mark_unhealthy(f"XID {xid.number}"))
+
+    def _set_health(self, uuid: str, health: CardHealth) -> None:
+        known = self._known_cards[uuid]
+        self._known_cards[uuid] = replace(known, health=health)
+        if known.health.is_healthy and not health.is_healthy:
+            self._report_change("unhealthy", known.gpu, health.reason)
+        elif health.is_healthy and not known.health.is_healthy:
+            self._report_change("recovered", known.gpu, f"was: {known.health.reason}")
+
+    def _report_change(self, kind: CardChangeKind, gpu: Gpu, text: str) -> None:
+        is_good = kind in ("appeared", "recovered")
+        log.log(
+            logging.INFO if is_good else logging.WARNING,
+            "card changed kind=%s uuid=%s index=%d model=%s text=%s",
+            kind,
+            gpu.uuid,
+            gpu.index,
+            gpu.model,
+            text,
+        )
+        self._on_card_change(CardChange(kind, gpu, text))
+
+    def _set_problem(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.warning("driver not usable problem=%s", problem)
+        self._problem = problem
+
+    def _update_published(self) -> bool:
+        if not self._is_discovered:
+            return False
+        cards = list_card_facts(
+            self._known_cards.values(),
+            {uuid: self._count_units(known.gpu) for uuid, known in self._known_cards.items()},
+        )
+        is_new = cards != self._published
+        self._published = cards
+        return is_new
+
+    def _is_selected(self, gpu: Gpu) -> bool:
+        names = {gpu.uuid, gpu.mig_parent}
+        if names & self._settings.exclude:
+            return False
+        return not self._settings.include or bool(names & self._settings.include)
+
+    def _count_units(self, gpu: Gpu) -> int:
+        pinned = self._units_by_model.get(_normalize_model(gpu.model))
+        return pinned if pinned is not None else count_card_units(gpu.memory_mib, self._settings.unit_mib)
+
+
+def _describe_unreadable(inventory: GpuInventory) -> str:
+    return ", ".join(f"card at index {card.index}: {card.error}" for card in inventory.unreadable)
+
+
+def _normalize_model(model: str) -> str:
+    """One model, however it is written: `Tesla T4`, `NVIDIA T4`, `tesla-t4`, `T4`."""
+    words = re.split(r"[\s_-]+", model.strip().casefold())
+    return "-".join(word for word in words if word not in _VENDOR)

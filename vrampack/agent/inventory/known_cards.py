@@ -1,0 +1,85 @@
+"""Which cards this node has, had, and how they are: what discovery publishes, as values. Pure.
+
+**A card that is no longer there.** Pods hold units on it, and a pod whose card its node does not list counts on *every*
+card of the node (`vrampack/cards/holding.py`). So:
+
+* A GPU that the driver no longer lists stays listed, unhealthy, with its units, until the agent restarts: its pods keep
+  their units where they are, nothing new is placed there, and people see what is missing. If it comes back it heals
+  as any card does.
+* What a re-cut took away (a MIG instance, or a GPU that was switched into MIG mode) will never come back under its
+  uuid. It stays listed, unhealthy, only while a pod of this node still holds it, and is then dropped.
+* A restarted agent knows only what the driver lists. A pod on a missing card then counts everywhere: safe, and over when
+  the pod is gone.
+
+An index belongs to whoever the driver gives it to; a missing card whose index is taken gets a free one from the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from vrampack.agent.inventory.health import CardHealth
+from vrampack.agent.nvml.driver import Gpu, GpuInventory, Xid
+from vrampack.cards.node import CardFacts
+from vrampack.cards.records import MAX_INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCard:
+    """One card that this agent has seen."""
+
+    gpu: Gpu
+    health: CardHealth = field(default_factory=CardHealth)
+    is_missing: bool = False
+    """The driver no longer lists it."""
+
+
+def is_repartitioned(gpu: Gpu, inventory: GpuInventory) -> bool:
+    """Whether a card that is not listed any more was cut away, as opposed to lost."""
+    if gpu.uuid in inventory.mig_gpus:
+        return True
+    there = inventory.mig_gpus | {card.uuid for card in inventory.gpus}
+    return gpu.mig_parent is not None and gpu.mig_parent in there
+
+
+def is_affected(gpu: Gpu, xid: Xid) -> bool:
+    """Whether that error is about this card. One that names no GPU is about all of them."""
+    if xid.uuid is None or gpu.uuid == xid.uuid:
+        return True
+    if gpu.mig_parent != xid.uuid:
+        return False
+    is_its_gpu = xid.gpu_instance in (None, gpu.gpu_instance)
+    return is_its_gpu and xid.compute_instance in (None, gpu.compute_instance)
+
+
+def list_card_facts(known_cards: Iterable[KnownCard], units_by_uuid: Mapping[str, int]) -> tuple[CardFacts, ...]:
+    """The cards as they are published, by index; `units` by uuid."""
+    here = [(card.gpu.index, card) for card in known_cards if not card.is_missing]
+    missing = sorted((card for card in known_cards if card.is_missing), key=lambda card: card.gpu.uuid)
+    taken = {index for index, _ in here}
+    for card in missing:
+        index = card.gpu.index if card.gpu.index not in taken else _highest_free(taken)
+        taken.add(index)
+        here.append((index, card))
+    return tuple(
+        _to_card_facts(card, index, units_by_uuid[card.gpu.uuid])
+        for index, card in sorted(here, key=lambda each: each[0])
+    )
+
+
+def _highest_free(taken: set[int]) -> int:
+    return next(index for index in range(MAX_INDEX, -1, -1) if index not in taken)
+
+
+def _to_card_facts(card: KnownCard, index: int, units: int) -> CardFacts:
+    return CardFacts(
+        index=index,
+        units=units,
+        memory_mib=card.gpu.memory_mib,
+        uuid=card.gpu.uuid,
+        model=card.gpu.model,
+        healthy=card.health.is_healthy,
+        numa=card.gpu.numa,
+        mig_parent=card.gpu.mig_parent,
+    )

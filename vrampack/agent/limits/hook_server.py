@@ -1,0 +1,143 @@
+"""The unix socket that the createRuntime hook asks before a container with a limit may start.
+
+    vrampack-hook --one line of JSON--> this server --question--> judge
+                  <-{"ok":true} or {"ok":false,"error":".."}-
+
+Only the agent's own user may ask: root, as the hook is. Everything that is not a clear yes is a no, and the container
+does not start. Whose container it is and how much it may use is the judge's: `pod_limits.py` in Kubernetes,
+`host/limits.py` on a host without it.
+
+Versions of the line: 1 is a container that the runtime's annotations name a pod of. 2 is one that they name none of; it
+has `env` besides. So an agent of version 1 refuses what it would have to believe the environment for, and a hook of
+version 1 gets no yes that it would have to mount something for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.unix_listener import UnixListener, read_peer_credentials
+
+HOOK_SOCKET = Path("/run/vrampack/hook.sock")
+MAX_LINE_BYTES = 16 << 10
+"""As much as the hook sends at most."""
+POD_VERSION, HOST_VERSION = 1, 2
+"""The versions of the line."""
+
+log = logging.getLogger(__name__)
+
+
+class HookQuestion(msgspec.Struct, frozen=True):
+    """What `shim/hook/question.c` writes. Strings are empty where the runtime said nothing."""
+
+    v: int
+    pid: int
+    id: str
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    hierarchy: str
+    cgroup: str
+    env: tuple[str, ...] = ()
+    """`NAME=value` of the variables that configure a host without Kubernetes. Never believed of a pod's container."""
+
+
+class HookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    ok: bool
+    error: str = ""
+    mount: str = ""
+    """A folder that the hook is to mount into the container, at the same path, with its `ld.so.preload`."""
+
+
+HookDecider: TypeAlias = Callable[[HookQuestion], Awaitable[str]]
+"""Puts the limit of a container in force and answers with the folder to mount, or nothing. Raises `LimitError`."""
+
+
+class HookServer:
+    """Answers one question per connection."""
+
+    def __init__(self, path: Path, decide: HookDecider, *, timeout_seconds: float = 4.0) -> None:
+        """`timeout_seconds`: less than the hook's own 5 s, so that its message says what was slow."""
+        self._listener = UnixListener(path)
+        self._decide = decide
+        self._timeout_seconds = timeout_seconds
+        self._server: asyncio.Server | None = None
+        self.allowed_count = 0
+        """How many containers were let through; with `refused`, the proof that the runtime calls the hook."""
+        self.refused_count = 0
+
+    async def start(self) -> None:
+        """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered."""
+        listening = self._listener.bind_socket(socket.SOCK_STREAM, mode=0o600)
+        self._server = await asyncio.start_unix_server(self._serve_connection, sock=listening, limit=MAX_LINE_BYTES)
+        self._listener.publish_socket()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._listener.remove_socket()
+
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = await self._answer_question(reader, writer)
+        self.allowed_count += answer.ok
+        self.refused_count += not answer.ok
+        try:
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            async with asyncio.timeout(self._timeout_seconds):
+                await writer.drain()
+        except (ConnectionError, TimeoutError):
+            log.warning("hook disconnected unanswered ok=%s", answer.ok)
+        finally:
+            writer.close()
+
+    async def _answer_question(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HookAnswer:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                line = await _read_line(reader)
+                _check_peer(writer)  # after reading: hanging up on unread bytes would take the answer with it
+                mount = await self._decide(_parse_question(line))
+        except LimitError as error:
+            log.warning("container refused reason=%s", error)
+            return HookAnswer(ok=False, error=str(error))
+        except TimeoutError:
+            log.warning("container refused reason=timeout seconds=%s", self._timeout_seconds)
+            return HookAnswer(ok=False, error=f"the limit was not in force within {self._timeout_seconds:g} s")
+        except Exception:
+            log.exception("container refused reason=internal_error")
+            return HookAnswer(ok=False, error="the agent failed; its log says how")
+        return HookAnswer(ok=True, mount=mount)
+
+
+def _check_peer(writer: asyncio.StreamWriter) -> None:
+    uid = read_peer_credentials(writer.get_extra_info("socket")).uid
+    if uid != os.geteuid():
+        raise LimitError(f"uid {uid} may not ask")
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil()
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        raise LimitError(f"not one line of at most {MAX_LINE_BYTES} bytes") from error
+
+
+def _parse_question(line: bytes) -> HookQuestion:
+    try:
+        question = msgspec.json.decode(line, type=HookQuestion)
+    except msgspec.DecodeError as error:
+        raise LimitError(f"not a question: {error}") from error
+    if question.v not in {POD_VERSION, HOST_VERSION}:
+        text = f"hook and agent are of different versions: the hook speaks {question.v}, the agent 1 and 2"
+        raise LimitError(text)
+    return question

@@ -1,0 +1,72 @@
+"""Whose files the module is to manage: a cgroup of v2 by its id, on v1 the PID namespace of a container's first process.
+
+Both are looked up in the container's folder of the cgroups, which the runtime named. A process number that somebody says
+is believed only if that process is in that folder: it is the same process for the module, because an agent that names
+processes to it runs in the initial PID namespace (`preflight.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.kmod.proc_client import CgroupId, PidNamespace
+
+PROC = Path("/proc")
+_INITIAL_PIDS = "pid:[4026531836]"
+"""The initial PID namespace has the same number in every kernel (PROC_PID_INIT_INO)."""
+
+
+def read_cgroup_id(folder: Path) -> CgroupId:
+    """Raises `LimitError` when the folder is gone."""
+    try:
+        return CgroupId(folder.stat().st_ino)
+    except OSError as error:
+        raise LimitError(f"cgroup {folder}: {error.strerror}") from error
+
+
+def find_pid_namespace(folder: Path, pid: int = 0, proc: Path = PROC) -> PidNamespace:
+    """Of the container in this cgroup: that of `pid`, or of its first process where none is said.
+
+    Raises `LimitError` for a container that has none of its own, since it could not be told from others.
+    """
+    there = sorted(_list_pids(folder))
+    if not there:
+        raise LimitError(f"cgroup {folder} has no process: a container of cgroup v1 is known by its first one")
+    if pid and pid not in there:
+        raise LimitError(f"process {pid} is not in cgroup {folder}: hook and agent see other process ids (hostPID?)")
+    first = sorted(
+        (len(inner), each)
+        for each in ([pid] if pid else there)
+        if (inner := _read_namespace_pids(each, proc))[-1:] == [1]
+    )
+    if not first or first[0][0] == 1:
+        raise LimitError(
+            f"cgroup {folder}: on cgroup v1 a container is known by its PID namespace, and this one shares that of its "
+            "pod, of another container or of the node: leave hostPID, shareProcessNamespace or --pid away, or use cgroup v2"
+        )
+    return PidNamespace(first[0][1])
+
+
+def is_initial_pid_namespace(proc: Path = PROC) -> bool:
+    """Whether process numbers here are those of the node's own kernel."""
+    return str((proc / "self/ns/pid").readlink()) == _INITIAL_PIDS
+
+
+def _list_pids(folder: Path) -> Iterator[int]:
+    for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        try:
+            yield from map(int, (path / "cgroup.procs").read_text().split())
+        except OSError:
+            continue  # cgroups go while they are looked at
+
+
+def _read_namespace_pids(pid: int, proc: Path) -> list[int]:
+    """The numbers of a process, in the namespaces from this one inwards; nothing of one that is gone."""
+    try:
+        text = (proc / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return []
+    rows = [line.split()[1:] for line in text.splitlines() if line.startswith("NSpid:")]
+    return [int(each) for each in rows[0]] if rows else []

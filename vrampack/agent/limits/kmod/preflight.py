@@ -1,0 +1,60 @@
+"""What is missing to hold limits by the kernel module: at the start of an agent, and at every later look.
+
+A module that is there and detached, or before another driver, is no reason to take something weaker: somebody exchanges the
+driver. Then `kmod` is chosen, and holds the node back until all is well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vrampack.agent.limits.kmod.budget_owner import PROC, is_initial_pid_namespace
+from vrampack.agent.limits.kmod.errors import ModuleError
+from vrampack.agent.limits.kmod.proc_client import DETACHED, NOT_LOADED, UNGUARDED, KmodClient, ModuleState
+
+CAP_SYS_ADMIN = 21
+
+
+def find_preflight_problem(client: KmodClient, *, cgroup_version: int, proc: Path = PROC) -> str:
+    """Everything that an agent here lacks, in one sentence; empty when nothing is, or what passes."""
+    lacks = list(_list_missing(cgroup_version, proc))
+    try:
+        state = client.read_state()
+        if state is None:
+            return NOT_LOADED
+        found = [*([UNGUARDED] if state.is_unguarded else ()), *lacks]
+        if not lacks:
+            client.check_writable()
+    except ModuleError as error:
+        found = lacks or [str(error)]  # what is lacking is why it cannot be read
+    return "; ".join(found)
+
+
+def find_module_problem(state: ModuleState | None, driver_version: str) -> str:
+    """Why the module, as it is now, holds nobody who starts; empty when it does."""
+    return NOT_LOADED if state is None else "; ".join(_list_faults(state, driver_version))
+
+
+def _list_faults(state: ModuleState, driver_version: str) -> Iterator[str]:
+    if not state.is_attached:
+        yield DETACHED
+    elif state.driver_version != driver_version:
+        yield (
+            f"the kernel module stands before driver {state.driver_version}, NVML is of {driver_version or 'none'}: "
+            "end what uses the card, vrampack limits detach, load the driver anew"
+        )
+    if state.is_unguarded:
+        yield UNGUARDED
+
+
+def _list_missing(cgroup_version: int, proc: Path) -> Iterator[str]:
+    if not _has_sys_admin(proc):
+        yield "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
+    if cgroup_version != 2 and not is_initial_pid_namespace(proc):  # noqa: PLR2004
+        yield "cgroup v1, and the agent does not see the node's own process ids (hostPID)"
+
+
+def _has_sys_admin(proc: Path) -> bool:
+    (row,) = [line for line in (proc / "self/status").read_text().splitlines() if line.startswith("CapEff:")]
+    return bool(int(row.split()[1], 16) >> CAP_SYS_ADMIN & 1)

@@ -1,0 +1,281 @@
+"""The one door to /proc/cgpu_km: what the module says, typed, and its commands, with a sentence for each refusal.
+
+    state     attached, driver, layout, uvm, files        inst_ctl  reads: instances, cards, processes
+    version   of the module                                         writes: add, remove, cards, detach, attach
+    N/max_inst, N/NAME/memsize                            docs/kmod.md has the syntax
+
+Everything here blocks, mostly for microseconds: `detach` waits for opens that are under way.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from vrampack.agent.limits.kmod.errors import ModuleError
+from vrampack.agent.limits.kmod.proc_files import PROC_FOLDER, ModuleFiles, ProcfsModuleFiles
+
+CONTROL_FILE = "inst_ctl"
+MAX_COMMAND_BYTES = 4095
+"""As much as the module takes in one write."""
+NOT_LOADED = f"{PROC_FOLDER} is not there: load the kernel module, modprobe vrampack"
+DETACHED = "the kernel module is detached from the driver: vrampack limits attach"
+UNGUARDED = "the kernel module cannot refuse managed memory (uvm: unguarded): is it made for this driver? docs/kmod.md"
+_KINDS = ("instance", "card", "process")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleState:
+    """The module as a whole."""
+
+    version: str
+    is_attached: bool
+    driver_version: str
+    """With `layout` empty while it is detached."""
+    layout: str
+    """`one device` or `two devices`: how the driver made its own."""
+    uvm: str
+    """`absent`: not loaded yet; `guarded`; `unguarded`: managed memory would pass."""
+    files: int
+    """Open files of managed processes."""
+
+    @property
+    def is_unguarded(self) -> bool:
+        return self.uvm == "unguarded"
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupId:
+    """Of cgroup v2: the inode of its folder."""
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"cgroup={self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class PidNamespace:
+    """That of this process, whose number is of the initial PID namespace."""
+
+    pid: int
+
+    def __str__(self) -> str:
+        return f"pidns={self.pid}"
+
+
+BudgetOwner: TypeAlias = CgroupId | PidNamespace
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetCard:
+    limit_bytes: int
+    used_bytes: int
+    peak_bytes: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetProcess:
+    minor: int
+    pid: int
+    """Of the initial PID namespace."""
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KmodBudget:
+    """Whose files are limited together."""
+
+    name: str
+    number: int
+    cgroup: int | None
+    """None: it is a PID namespace's."""
+    weight: int
+    files: int
+    is_removed: bool
+    """No new file is bound to it; those that are open stay limited."""
+    cards: Mapping[int, BudgetCard] = field(default_factory=dict)
+    """By N of /dev/nvidiaN."""
+    processes: tuple[BudgetProcess, ...] = ()
+
+    @property
+    def limit_bytes_by_minor(self) -> dict[int, int]:
+        """Bytes by minor of the cards that it may use."""
+        return {minor: card.limit_bytes for minor, card in self.cards.items() if card.limit_bytes}
+
+
+class KmodClient:
+    """What the module offers. Everything but `state` raises `ModuleError`, also where the module is not there."""
+
+    def __init__(self, files: ModuleFiles | None = None) -> None:
+        self._files = files or ProcfsModuleFiles()
+
+    def read_state(self) -> ModuleState | None:
+        """None where the module is not loaded. Raises `ModuleError` when it cannot be read."""
+        try:
+            text, version = self._files.read_file("state"), self._files.read_file("version").strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ModuleError(
+                f"{PROC_FOLDER}/state cannot be read: {error.strerror}; it takes root with CAP_SYS_ADMIN"
+            ) from error
+        words = {key: value for line in text.splitlines() for key, _, value in [line.partition(": ")]}
+        try:
+            return ModuleState(
+                version,
+                words["attached"] == "yes",
+                words.get("driver", ""),
+                words.get("layout", ""),
+                words["uvm"],
+                int(words["files"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise ModuleError(_describe_unknown_text("state", text)) from error
+
+    def list_budgets(self) -> tuple[KmodBudget, ...]:
+        """In the module's order."""
+        return tuple(_parse_budgets(self._read(CONTROL_FILE)))
+
+    def add_budget(self, name: str, owner: BudgetOwner, limits: Mapping[int, int], *, weight: int = 1) -> None:
+        """Limit the files that these processes open from now on; bytes by minor. A name that exists becomes this."""
+        cards = " ".join(f"{minor}={size_bytes}" for minor, size_bytes in sorted(limits.items()))
+        more = f" weight={weight}" if weight != 1 else ""
+        self._write_command(f"add {_check_name(name)} {owner} {cards}{more}")
+
+    def remove_budget(self, name: str) -> None:
+        self._write_command(f"remove {_check_name(name)}")
+
+    def add_cards(self, minors: Iterable[int]) -> None:
+        """Make folders for these cards."""
+        self._write_command(f"cards {' '.join(map(str, sorted(minors)))}")
+
+    def detach(self) -> None:
+        """Give the driver its device back; files that are open stay limited."""
+        self._write_command("detach")
+
+    def attach(self) -> None:
+        self._write_command("attach")
+
+    def resize_budget(self, minor: int, name: str, size_bytes: int) -> None:
+        """From the next allocation on."""
+        self._write(f"{minor}/{_check_name(name)}/memsize", str(size_bytes))
+
+    def read_max_budgets(self, minor: int) -> int:
+        text = self._read(f"{minor}/max_inst")
+        try:
+            return int(text)
+        except ValueError as error:
+            raise ModuleError(_describe_unknown_text(f"{minor}/max_inst", text)) from error
+
+    def set_max_budgets(self, minor: int, max_budgets: int) -> None:
+        self._write(f"{minor}/max_inst", str(max_budgets))
+
+    def check_writable(self) -> None:
+        """Raises where a profile of the node, or somebody else's root, forbids to command."""
+        try:
+            self._files.check_writable(CONTROL_FILE)
+        except OSError as error:
+            raise ModuleError(_explain_error(CONTROL_FILE, error)) from error
+
+    def _write_command(self, command: str) -> None:
+        if len(command) > MAX_COMMAND_BYTES:
+            raise ModuleError(f"{command[:60]}..: a command has {MAX_COMMAND_BYTES} bytes at most")
+        self._write(CONTROL_FILE, command)
+
+    def _write(self, file_name: str, text: str) -> None:
+        try:
+            self._files.write_file(file_name, text)
+        except OSError as error:
+            raise ModuleError(f"{text}: {_explain_error(file_name, error)}") from error
+
+    def _read(self, file_name: str) -> str:
+        try:
+            return self._files.read_file(file_name)
+        except OSError as error:
+            raise ModuleError(_explain_error(file_name, error)) from error
+
+
+_ERRORS = {
+    errno.EPERM: "not permitted: it takes CAP_SYS_ADMIN in the node's own user namespace, from outside of limited containers",
+    errno.EACCES: "not permitted by the node's profiles (AppArmor, SELinux) or by the file's owner, which is root",
+    errno.EINVAL: "refused by the module, whose log says why (dmesg); a cgroup or PID namespace of the agent's own cannot be limited",
+}
+_COMMAND_ERRORS = {
+    errno.EEXIST: "cgroup= or pidns= is that of another instance, which cat inst_ctl shows: remove that first",
+    errno.ENOSPC: "a card has as many instances as its max_inst allows: write up to 25 there, or end a container",
+    errno.ESRCH: "pidns= names no process",
+    errno.ENOENT: "no instance has this name",
+    errno.ENODEV: DETACHED,
+    errno.EOPNOTSUPP: "the module does not know this driver's version: install a newer vrampack module",
+    errno.EIO: UNGUARDED,
+    errno.EBUSY: "another program stands before the driver's device: unload that first",
+}
+
+
+def _explain_error(file_name: str, error: OSError) -> str:
+    known = _ERRORS | (_COMMAND_ERRORS if file_name == CONTROL_FILE and error.filename is None else {})
+    if error.errno == errno.ENOENT and error.errno not in known:
+        return NOT_LOADED if file_name == CONTROL_FILE else f"{PROC_FOLDER}/{file_name} is not there any more"
+    return f"{PROC_FOLDER}/{file_name}: {known.get(error.errno or 0, error.strerror)}"
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ModuleError(f"{name[:140]!r} is no name for an instance: letters, digits, '.', '_' and '-', 127 at most")
+    return name
+
+
+def _parse_budgets(text: str) -> Iterator[KmodBudget]:
+    """One after the other, each with the lines below it."""
+    found: KmodBudget | None = None
+    for line in text.splitlines():
+        if line.partition(" ")[0] not in _KINDS:
+            continue  # a newer module's
+        try:
+            made = _parse_line(found, line)
+        except (KeyError, ValueError, IndexError) as error:
+            raise ModuleError(_describe_unknown_text(CONTROL_FILE, line)) from error
+        if found is not None and made.number != found.number:
+            yield found
+        found = made
+    if found is not None:
+        yield found
+
+
+def _parse_line(found: KmodBudget | None, line: str) -> KmodBudget:
+    """Another instance, or the one above with what this line says of it."""
+    kind, name, *words = line.split(" ")
+    if kind == "instance":
+        return _parse_budget(name, dict(word.split("=", 1) for word in words))
+    if found is None or found.name != name:
+        raise ValueError(f"{kind} of {name} does not stand below its instance")
+    return _add_line(found, kind, int(words[0]), dict(word.split("=", 1) for word in words[1:]))
+
+
+def _parse_budget(name: str, words: Mapping[str, str]) -> KmodBudget:
+    return KmodBudget(
+        name,
+        number=int(words["id"]),
+        cgroup=int(words["cgroup"]) if "cgroup" in words else None,
+        weight=int(words["weight"]),
+        files=int(words["files"]),
+        is_removed=words.get("removed") == "1",
+    )
+
+
+def _add_line(found: KmodBudget, kind: str, minor: int, words: Mapping[str, str]) -> KmodBudget:
+    if kind == "process":
+        each = BudgetProcess(minor, int(words["pid"]), int(words["used"]))
+        return replace(found, processes=(*found.processes, each))
+    use = BudgetCard(int(words["limit"]), int(words["used"]), int(words["peak"]), int(words["refused"]))
+    return replace(found, cards={**found.cards, minor: use})
+
+
+def _describe_unknown_text(file_name: str, text: str) -> str:
+    return f"{PROC_FOLDER}/{file_name} says {text[:120]!r}, which is not understood: are module and vrampack of one version?"

@@ -1,0 +1,104 @@
+"""`watch`: nobody holds the limit; the agent measures, says who is over it, and may ask for an eviction.
+
+Nothing is remembered of a pod but since when it is over: limits are read from the pods' records each time, so a
+restarted agent goes on where the old one was, with the clock of each excess at zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.usage_meter import UsageMeter
+
+MIB = 1 << 20
+
+GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
+"""`(pod uid, container name)` to MiB per card uuid; None for a pod or a container that nobody knows."""
+GetContainerName: TypeAlias = Callable[[str, str], str | None]
+"""`(pod uid, container id)` to the container's name; None while the pod's status does not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """A container that uses more of a card than it was given."""
+
+    pod_uid: str
+    container: str
+    uuid: str
+    used_mib: int
+    limit_mib: int
+    lasted_seconds: float
+    should_evict: bool
+
+
+class OveruseMonitor:
+    """Call `look` every few seconds; it answers with everybody who is over now."""
+
+    mode = "watch"
+    traits = Traits(None, "never; who is over is reported", "restarts of everything: limits are read from the records")
+
+    def __init__(
+        self,
+        meter: UsageMeter,
+        get_limits_mib: GetLimits,
+        get_container_name: GetContainerName,
+        clock: Callable[[], float],
+        *,
+        slack_mib: int = 512,
+        evict_after_seconds: float | None = None,
+    ) -> None:
+        """`slack_mib`: what a process costs beside its own memory (context, kernels; about 450 MiB on a T4).
+
+        `evict_after_seconds`: how long somebody may be over before `should_evict` says so; None is never.
+        """
+        self._meter = meter
+        self._get_limits_mib = get_limits_mib
+        self._get_container_name = get_container_name
+        self._clock = clock
+        self._slack_mib = slack_mib
+        self._evict_after_seconds = evict_after_seconds
+        self._since: dict[tuple[str, str, str], float] = {}
+
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
+        return Applied(AppliedState.DEFERRED, "nobody; use is measured")
+
+    async def release(self, target: LimitTarget) -> None:
+        """Who is gone is not measured any more."""
+
+    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
+        return await self._meter.measure_usage()
+
+    async def list_over_limit(self) -> tuple[OverLimit, ...]:
+        """Everybody who is over now, in stable order."""
+        used = self._used_by_name(await self._meter.measure_usage())
+        now = self._clock()
+        excesses = {key: limit for key, used_mib in used.items() if (limit := self._find_exceeded_limit(key, used_mib))}
+        self._since = {key: self._since.get(key, now) for key in excesses}
+        return tuple(self._build_over_limit(key, used[key], limit, now) for key, limit in sorted(excesses.items()))
+
+    def _used_by_name(self, usage: tuple[ContainerUsage, ...]) -> dict[tuple[str, str, str], int]:
+        """Whole MiB, rounded up. A container that was just restarted may still have processes under its old id."""
+        used: Counter[tuple[str, str, str]] = Counter()
+        for row in usage:
+            name = self._get_container_name(row.pod_uid, row.container_id)
+            if name is not None:
+                used[row.pod_uid, name, row.uuid] += row.used_bytes
+        return {key: -(-used_bytes // MIB) for key, used_bytes in used.items()}
+
+    def _find_exceeded_limit(self, key: tuple[str, str, str], used_mib: int) -> int | None:
+        pod_uid, container, uuid = key
+        limit_mib = (self._get_limits_mib(pod_uid, container) or {}).get(uuid)
+        if limit_mib is None or used_mib <= limit_mib + self._slack_mib:
+            return None
+        return limit_mib
+
+    def _build_over_limit(self, key: tuple[str, str, str], used_mib: int, limit_mib: int, now: float) -> OverLimit:
+        lasted = now - self._since[key]
+        evict_after = self._evict_after_seconds
+        return OverLimit(
+            *key, used_mib, limit_mib, lasted, should_evict=evict_after is not None and lasted >= evict_after
+        )

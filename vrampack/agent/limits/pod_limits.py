@@ -1,0 +1,71 @@
+"""What the hook is answered in Kubernetes: the limit of the pod's record, put in force on the container's own cgroup.
+
+The pod is known by the cgroup that kubelet made for it; what the annotations say must agree. How much the container may
+use comes from the pod's record as the agent knows it, never from the container's environment, sent or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from vrampack.agent.limits.cgroups import CgroupTree, parse_owner
+from vrampack.agent.limits.contract import BackEnd, LimitTarget, Scope
+from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.hook_server import HookQuestion
+
+log = logging.getLogger(__name__)
+
+
+class PodLimits:
+    """`limits_of` says None for what nobody knows: that does not start."""
+
+    def __init__(
+        self,
+        cgroups: CgroupTree,
+        back_end: BackEnd,
+        get_limits_mib: Callable[[str, str], Mapping[str, int] | None],
+    ) -> None:
+        self._cgroups = cgroups
+        self._back_end = back_end
+        self._get_limits_mib = get_limits_mib
+
+    async def apply_limit(self, question: HookQuestion) -> str:
+        """Nothing is left for the hook to mount: `Allocate` did. Raises `LimitError` for who may not start."""
+        identity = self._make_target(question)
+        limits = self._get_limits_mib(identity.pod_uid, identity.container)
+        if limits is None:
+            raise LimitError(f"{identity}: no record gives this container a limit")
+        if not limits:
+            log.info(
+                "container unlimited pod=%s/%s container=%s", identity.namespace, identity.name, identity.container
+            )
+            return ""
+        applied = await self._back_end.apply(Scope.CONTAINER, identity, limits)
+        log.info(
+            "limit applied pod=%s/%s container=%s state=%s held_by=%s mib=%s",
+            identity.namespace,
+            identity.name,
+            identity.container,
+            applied.state,
+            applied.held_by,
+            ",".join(f"{uuid}:{mib}" for uuid, mib in sorted(limits.items())),
+        )
+        return ""
+
+    def _make_target(self, question: HookQuestion) -> LimitTarget:
+        """The cgroup names the pod, and kubelet alone names cgroups; annotations may be a user's."""
+        found = parse_owner(question.cgroup)
+        if found is None:
+            raise LimitError(
+                f"{question.hierarchy}:{question.cgroup} is no pod's: containers without Kubernetes are not served "
+                "by a node's agent"
+            )
+        if question.uid not in {"", found.pod_uid}:
+            raise LimitError(f"the annotations name pod {question.uid}, the cgroup pod {found.pod_uid}")
+        if found.container_id not in {"", question.id}:
+            raise LimitError(f"the runtime names container {question.id}, the cgroup {found.container_id}")
+        if not question.container:
+            raise LimitError(f"pod {found.pod_uid}: the runtime's annotations do not name the container")
+        folder = self._cgroups.get_folder(question.hierarchy, question.cgroup)
+        return LimitTarget(found.pod_uid, question.namespace, question.pod, question.container, folder, question.pid)

@@ -1,0 +1,166 @@
+"""What a question of a process comes to: whose it is, which card is meant, what the limit is now, what the ledger says.
+
+Everything that may change (limits, cards, the driver) is looked up at each question. No socket, no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TypeAlias
+
+from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey, UsageLedger
+from vrampack.agent.limits.preload.wire import (
+    ONLY_CARD,
+    CardHolding,
+    LibraryAnswer,
+    LibraryQuestion,
+    LibraryVerdict,
+    MessageKind,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Unresolved(Enum):
+    """Why there is no figure to answer with."""
+
+    UNLIMITED = "nobody limits it: a previous plugin set it up, or another back end holds limits by now"
+    UNKNOWN_OWNER = "in no pod that anybody knows: it gets nothing"
+    NAME_PENDING = "the pod's status does not say yet which of its containers this is"
+    MEMORY_RETURNING = "what it asks for is held by a process that is ending"
+
+
+LimitsByCard: TypeAlias = Mapping[str, int]
+"""Bytes by uuid of the card."""
+FindLimits: TypeAlias = Callable[[CgroupOwner | None], LimitsByCard | Unresolved]
+"""The limits of this container as they are now."""
+GetMinors: TypeAlias = Callable[[], Mapping[str, int]]
+"""N of /dev/nvidiaN by uuid of the card; of a MIG instance its parent's."""
+
+
+class AllocationDecisions:
+    """Answers for one ledger."""
+
+    def __init__(
+        self, ledger: UsageLedger, *, find_limits: FindLimits, get_minors: GetMinors, driver_version: Callable[[], str]
+    ) -> None:
+        self._ledger = ledger
+        self._find_limits = find_limits
+        self._get_minors = get_minors
+        self._driver_version = driver_version
+
+    def decide(
+        self,
+        process: ProcessKey,
+        owner: CgroupOwner | None,
+        question: LibraryQuestion,
+        *,
+        is_memory_returning: bool = False,
+    ) -> LibraryAnswer | Unresolved:
+        """The answer, or `LATER` or `LEAVING` when it should be asked again soon.
+
+        `is_somebody_leaving`: memory of this container is about to come back, so nothing is refused for want of it yet.
+        """
+        limits = self._find_limits(owner)
+        if limits is Unresolved.NAME_PENDING:
+            return limits
+        if isinstance(limits, Unresolved) or owner is None:
+            if question.kind is MessageKind.HELLO:
+                self._ledger.remove_process(process)
+            verdict = LibraryVerdict.UNLIMITED if limits is Unresolved.UNLIMITED else LibraryVerdict.NO
+            if question.kind is MessageKind.HELLO and verdict is LibraryVerdict.NO:
+                log.warning("process refused pid=%s owner=%s reason=%s", process.pid, owner, limits)
+            return LibraryAnswer(verdict, question.sequence, driver_version=self._get_driver_version(question))
+        if question.kind is MessageKind.HELLO:
+            return self._decide_hello(process, owner, question, limits)
+        (holding,) = question.holdings
+        uuid = self._find_card(holding.minor, limits)
+        if is_memory_returning and uuid is not None and not self._has_room(process, uuid, question, limits):
+            return Unresolved.MEMORY_RETURNING
+        return self._decide_on_card(process, owner, question, (uuid, limits))
+
+    def _decide_hello(
+        self, process: ProcessKey, owner: CgroupOwner, question: LibraryQuestion, limits: LimitsByCard
+    ) -> LibraryAnswer:
+        cards = [self._find_card(each.minor, limits) for each in question.holdings]
+        parts = {
+            (uuid, each.minor): each.held_bytes
+            for uuid, each in zip(cards, question.holdings, strict=True)
+            if uuid is not None
+        }
+        self._ledger.set_holdings(process, owner, parts)
+        first = cards[0] if cards else self._find_card(ONLY_CARD, limits)
+        verdict = LibraryVerdict.NO_SUCH_CARD if None in cards else LibraryVerdict.YES
+        return self._build_answer(owner, question, verdict, (first, limits))
+
+    def _decide_on_card(
+        self,
+        process: ProcessKey,
+        owner: CgroupOwner,
+        question: LibraryQuestion,
+        card_and_limits: tuple[str | None, LimitsByCard],
+    ) -> LibraryAnswer:
+        uuid, limits = card_and_limits
+        (holding,) = question.holdings
+        if uuid is None:
+            return self._build_answer(owner, question, LibraryVerdict.NO_SUCH_CARD, card_and_limits)
+        if not self._ledger.has_process(process):  # its HELLO came while nobody knew its pod, and was answered no
+            self._ledger.set_holdings(process, owner, {})
+        verdict = LibraryVerdict.YES
+        # Who only looks may have given back meanwhile, and says so by its figure.
+        if question.kind in (MessageKind.GIVE, MessageKind.LOOK):
+            self._ledger.uncharge(process, (uuid, holding.minor), holding.held_bytes)
+        if question.kind is MessageKind.HOLD and not self._try_charge(process, uuid, holding, limits):
+            verdict = LibraryVerdict.NO
+        return self._build_answer(owner, question, verdict, card_and_limits)
+
+    def _has_room(self, process: ProcessKey, uuid: str, question: LibraryQuestion, limits: LimitsByCard) -> bool:
+        """Whether what is asked for, if anything is, can be had at once."""
+        (holding,) = question.holdings
+        return (
+            question.kind is not MessageKind.HOLD
+            or not self._ledger.has_process(process)
+            or self._ledger.has_room(process, (uuid, holding.minor), holding.held_bytes, limit_bytes=limits[uuid])
+        )
+
+    def _try_charge(self, process: ProcessKey, uuid: str, holding: CardHolding, limits: LimitsByCard) -> bool:
+        part = uuid, holding.minor
+        is_given = self._ledger.try_charge(process, part, holding.held_bytes, limit_bytes=limits[uuid])
+        if not is_given:
+            log.debug(
+                "allocation refused pid=%s card=%s bytes=%s limit=%s",
+                process.pid,
+                uuid,
+                holding.held_bytes,
+                limits[uuid],
+            )
+        return is_given
+
+    def _build_answer(
+        self,
+        owner: CgroupOwner,
+        question: LibraryQuestion,
+        verdict: LibraryVerdict,
+        card_and_limits: tuple[str | None, LimitsByCard],
+    ) -> LibraryAnswer:
+        uuid, limits = card_and_limits
+        return LibraryAnswer(
+            verdict,
+            question.sequence,
+            len(limits),
+            0 if uuid is None else limits[uuid],
+            0 if uuid is None else self._ledger.get_used_bytes(owner, uuid),
+            self._get_driver_version(question),
+        )
+
+    def _get_driver_version(self, question: LibraryQuestion) -> str:
+        return self._driver_version() if question.kind is MessageKind.HELLO else ""
+
+    def _find_card(self, minor: int, limits: Iterable[str]) -> str | None:
+        """The one card of the container that is meant; None when it is none of them, or may be several."""
+        minors = self._get_minors()
+        meant = [uuid for uuid in limits if minor in (ONLY_CARD, minors.get(uuid))]
+        return meant[0] if len(meant) == 1 else None

@@ -1,0 +1,48 @@
+"""The driver, asked through NVML: `Driver` with a time-out on every call, and never on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from vrampack.agent.nvml.driver import CgroupLimit, GpuInventory, GpuUsage, Xid
+from vrampack.agent.nvml.session import NvmlSession
+from vrampack.agent.nvml.timed_calls import TimedCalls
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+
+
+class NvmlDriver:
+    """NVML of this machine. Opened at the first call; a machine without it raises `NoDriverError` there."""
+
+    def __init__(self, *, call_timeout_seconds: float, pci_devices: Path = PCI_DEVICES) -> None:
+        self._session = NvmlSession(pci_devices=pci_devices)
+        self._calls = TimedCalls(timeout_seconds=call_timeout_seconds)
+
+    @property
+    def hung_call_count(self) -> int:
+        """Calls that the driver never answered."""
+        return self._calls.hung_count
+
+    async def list_gpus(self) -> GpuInventory:
+        return await self._calls.run_call("the list of cards", self._session.list_gpus)
+
+    async def check_gpu(self, uuid: str) -> None:
+        await self._calls.run_call(f"card {uuid}", lambda: self._session.check_gpu(uuid))
+
+    async def wait_for_xids(self, timeout_seconds: float) -> tuple[Xid, ...]:
+        told = await self._calls.run_call(
+            "events", lambda: self._session.wait_for_xids(timeout_seconds), extra_seconds=timeout_seconds
+        )
+        if told is None:  # nothing to wait for: the wait is ours
+            await asyncio.sleep(timeout_seconds)
+        return told or ()
+
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
+        return await self._calls.run_call("memory in use", self._session.read_usage)
+
+    async def set_limit(self, cgroup_path: str, uuid: str, mib: int | None) -> None:
+        await self._calls.run_call("a limit", lambda: self._session.set_limit(cgroup_path, uuid, mib))
+
+    async def read_limit(self, cgroup_path: str, uuid: str) -> CgroupLimit:
+        return await self._calls.run_call("a limit", lambda: self._session.read_limit(cgroup_path, uuid))

@@ -1,0 +1,47 @@
+"""Cards as a table, or as JSON of the same values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from vrampack.cli.card.cordons import CordonableCard
+from vrampack.cli.inspect.text_columns import align_columns
+
+HEADINGS = ("NODE", "CARD", "UUID", "MODEL", "MEMORY(MiB)", "UNITS", "STATE")
+RIGHT_COLUMNS = (1, 4, 5)
+
+
+def format_table(cards: Sequence[CordonableCard]) -> str:
+    """One line per card."""
+    if not cards:
+        return "No cards are published.\n"
+    return align_columns([HEADINGS, *(_build_row(card) for card in cards)], right_columns=RIGHT_COLUMNS)
+
+
+def format_json(cards: Sequence[CordonableCard]) -> str:
+    """A list of objects; what is not known of a card is null."""
+    return json.dumps([_build_object(card) for card in cards], indent=2) + "\n"
+
+
+def _build_row(card: CordonableCard) -> tuple[str, ...]:
+    facts = card.facts
+    if facts is None:
+        return card.node, "-", card.uuid, "-", "-", "-", "cordoned, not there"
+    said = [word for word, applies in (("unhealthy", not facts.healthy), ("cordoned", card.is_cordoned)) if applies]
+    state = ", ".join(said) or "ok"
+    return card.node, str(facts.index), card.uuid, facts.model, str(facts.memory_mib), str(facts.units), state
+
+
+def _build_object(card: CordonableCard) -> dict[str, object]:
+    facts = card.facts
+    return {
+        "node": card.node,
+        "index": facts.index if facts else None,
+        "uuid": card.uuid,
+        "model": facts.model if facts else None,
+        "memoryMiB": facts.memory_mib if facts else None,
+        "units": facts.units if facts else None,
+        "healthy": facts.healthy if facts else None,
+        "cordoned": card.is_cordoned,
+    }

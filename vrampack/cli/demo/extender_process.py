@@ -1,0 +1,126 @@
+"""The demo's extender: `vrampack serve` as a separate process, on free loopback ports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from vrampack.cards import well_known
+from vrampack.simulator.scheduling.settings import SchedulerSettings
+
+LOOPBACK = "127.0.0.1"
+READY_SECONDS = 30
+"""Starting takes one second; the rest is for a machine that is busy with something else."""
+POLL_SECONDS = 0.02
+STOP_SECONDS = 10
+LOG_TAIL_LINES = 20
+
+
+class ExtenderStartError(RuntimeError):
+    """The extender did not come up; the message has the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderAddresses:
+    """Where the extender listens."""
+
+    verbs_port: int
+    health_port: int
+
+    @property
+    def url_prefix(self) -> str:
+        """What a scheduler's `urlPrefix` says."""
+        return f"http://{LOOPBACK}:{self.verbs_port}/gpushare-scheduler"
+
+    @property
+    def health_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.health_port}"
+
+
+def find_free_addresses() -> ExtenderAddresses:
+    """Two ports that are free now."""
+    with socket.create_server((LOOPBACK, 0)) as one, socket.create_server((LOOPBACK, 0)) as two:
+        return ExtenderAddresses(one.getsockname()[1], two.getsockname()[1])
+
+
+def build_scheduler_settings(url_prefix: str) -> SchedulerSettings:
+    """What the shipped configuration says of the extender; here pods may also leave the scheduler's name out."""
+    return SchedulerSettings(
+        url_prefix,
+        scheduler_names=("vrampack", "default-scheduler"),
+        weight=10,
+        managed_resources=frozenset({well_known.MEMORY_RESOURCE}),
+    )
+
+
+@asynccontextmanager
+async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
+    """The extender, ready for calls; it is stopped as in a cluster, by SIGTERM. Raises `ExtenderStartError`."""
+    log = folder / "extender.log"
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "vrampack.cli",
+            "serve",
+            "--kubeconfig",
+            kubeconfig,
+            "--listen",
+            f"{LOOPBACK}:{addresses.verbs_port}",
+            "--health-listen",
+            f"{LOOPBACK}:{addresses.health_port}",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=stderr,
+            env={**os.environ, "NO_PROXY": LOOPBACK, "no_proxy": LOOPBACK},
+            process_group=0,  # a Ctrl-C is for the demo, which then stops it in order
+        )
+    try:
+        await _wait_until_ready(process, addresses.health_url, log)
+        yield
+    finally:
+        await _stop_process(process)
+
+
+async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    try:
+        async with asyncio.timeout(READY_SECONDS), aiohttp.ClientSession() as session:
+            while not await _is_ready(session, url):
+                if process.returncode is not None:
+                    raise ExtenderStartError(f"the extender ended with {process.returncode}:\n{_read_log_tail(log)}")
+                await asyncio.sleep(POLL_SECONDS)  # another process: nothing here could be awaited instead
+    except TimeoutError as error:
+        raise ExtenderStartError(
+            f"the extender was not ready within {READY_SECONDS} s:\n{_read_log_tail(log)}"
+        ) from error
+
+
+async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(f"{url}/readyz") as answer:
+            return answer.ok
+    except aiohttp.ClientConnectionError:
+        return False
+
+
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _read_log_tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])

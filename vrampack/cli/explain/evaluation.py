@@ -1,0 +1,180 @@
+"""Every node and card evaluated for one pod: by the engine that answers the scheduler, and card by card by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from policies import evaluate
+from policies.evaluate import sort_by_score
+from policies.policy import Demand, ScoredCards
+from policies.tuning import PolicyTuning
+from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle
+from vrampack.cards.holding import Hold
+from vrampack.cards.node import Card, Node
+from vrampack.cards.request import CardRequest, PodRequest
+from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
+from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
+from vrampack.cli.explain.schema import HolderView
+
+PERMANENT_REASONS = (
+    UnfitReason.NO_MEMORY,
+    UnfitReason.TOO_LARGE,
+    UnfitReason.MODEL,
+    UnfitReason.UUID,
+    UnfitReason.NOT_VALID,
+)
+"""Reasons of a card that no freed memory changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedCard:
+    """One card, why the pod may not take it (None: it may), and who is there."""
+
+    card: Card
+    reason: UnfitReason | None
+    missing_units: int | None
+    """Units to be freed; None where no freeing helps."""
+    pods: tuple[HolderView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedNode:
+    """One node, why the filter refuses it (None: it does not), and its cards by index."""
+
+    node: Node
+    reason: UnfitReason | None
+    obstacles: tuple[str, ...]
+    cards: tuple[EvaluatedCard, ...]
+    chosen_cards: tuple[Card, ...] = ()
+    """Where the policy would put the pod."""
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def has_no_memory(self) -> bool:
+        """Nothing to show of it: no cards, and nothing wrong."""
+        return self.reason is UnfitReason.NO_MEMORY and not self.node.problem
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvaluation:
+    """All nodes, the nearest first, and those that fit in the order in which the policy prefers them."""
+
+    nodes: tuple[EvaluatedNode, ...]
+    fitting_nodes: tuple[EvaluatedNode, ...]
+
+    @property
+    def chosen_node(self) -> EvaluatedNode | None:
+        """The best of those that nothing else keeps the pod from; the best of all where there is none."""
+        unhindered = (node for node in self.fitting_nodes if not node.obstacles)
+        return next(unhindered, self.fitting_nodes[0] if self.fitting_nodes else None)
+
+
+def evaluate_cluster(
+    cluster: ExplainedCluster, tuning: PolicyTuning, ask: PodRequest, pod_fields: PodSchedulingFields
+) -> ClusterEvaluation:
+    """How the extender's filter and prioritize would answer for every node of the cluster."""
+    policy = tuning.choose_policy(ask.policy)
+    answers = {
+        name: evaluate.evaluate_node(seen.node, ask.card_request, policy, Demand())
+        for name, seen in cluster.nodes.items()
+    }
+    judged = {name: _evaluate_node(cluster.nodes[name], answer, ask, pod_fields) for name, answer in answers.items()}
+    nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.card_request), each.name))
+    return ClusterEvaluation(tuple(nearest), tuple(judged[name] for name in sort_by_score(answers)))
+
+
+def select_cards_to_free(node: EvaluatedNode, count: int, *, only_usable: bool) -> list[EvaluatedCard]:
+    """The cards of the node that lack least, as many as are asked: where something must be freed or healed. Else empty."""
+    possible = [each for each in node.cards if each.missing_units is not None]
+    if only_usable:
+        possible = [each for each in possible if each.card.is_usable]
+    possible.sort(key=lambda each: (each.missing_units or 0, not each.card.is_usable, each.card.index))
+    return sorted(possible[:count], key=lambda each: each.card.index) if len(possible) >= count else []
+
+
+def count_units_to_free(cards: Iterable[EvaluatedCard]) -> int:
+    return sum(each.missing_units or 0 for each in cards)
+
+
+def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: CardRequest) -> str:
+    """The card's reason in words that need no other line."""
+    texts = {
+        UnfitReason.NO_MEMORY: "no shareable GPU memory",
+        UnfitReason.TOO_LARGE: "smaller than asked",
+        UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
+        UnfitReason.UUID: "its uuid is not asked for",
+        UnfitReason.NOT_VALID: "request not valid",
+        UnfitReason.NO_ROOM: "not enough free memory",
+        UnfitReason.NO_EMPTY_CARD: "not empty",
+    }
+    said = [] if card.reason is None or card.reason is UnfitReason.UNHEALTHY else [texts[card.reason]]
+    if card.reason not in PERMANENT_REASONS:
+        said += list_card_faults(card.card)
+    if card.card.is_overcommitted:
+        said.append(f"overcommitted by {card.card.used_units - card.card.units}")
+    if card.reason is None:
+        said.append("fits" if node.reason is None else _describe_lone_card(node, request))
+    return "; ".join([*said, *node.obstacles])
+
+
+def list_card_faults(card: Card) -> list[str]:
+    """What keeps pods from the card besides memory."""
+    return [word for word, applies in (("unhealthy", not card.healthy), ("cordoned", card.cordoned)) if applies]
+
+
+def _describe_lone_card(node: EvaluatedNode, request: CardRequest) -> str:
+    """A card that would do, on a node that does not."""
+    if node.reason is UnfitReason.KEPT_FREE:
+        return UnfitReason.KEPT_FREE.value
+    return f"has room, but {request.count} such cards are asked for"
+
+
+def _evaluate_node(
+    counted: NodeWithHolds, answer: ScoredCards | Unfit, ask: PodRequest, pod_fields: PodSchedulingFields
+) -> EvaluatedNode:
+    node, request = counted.node, ask.card_request
+    reason = answer.reason if isinstance(answer, Unfit) else None
+    found = find_obstacles(pod_fields, counted.listed.scheduling_fields, counted.listed.labels)
+    cards: tuple[EvaluatedCard, ...] = ()
+    if node.total_units and not node.problem:
+        cards = tuple(_evaluate_card(card, request, counted.holds) for card in node.cards)
+    if reason is None:
+        found += _find_unoffered_units(counted, request)
+    return EvaluatedNode(node, reason, found, cards, answer.cards if isinstance(answer, ScoredCards) else ())
+
+
+def _evaluate_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
+    reason = find_card_obstacle(card, request)
+    missing = None if reason in PERMANENT_REASONS else count_missing_units(card, request)
+    pods = tuple(
+        HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
+        for hold in holds
+        if hold.units.get(card.index)
+    )
+    return EvaluatedCard(card, reason, missing, pods)
+
+
+def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:
+    """The scheduler's own sum: it never asks about a node that lacks the resource in `status.allocatable`."""
+    asks = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
+    free = counted.listed.advertised_units - sum(each.units * each.count for each in asks)
+    if free >= request.units * request.count:
+        return ()
+    if counted.listed.advertised_units < counted.node.total_units:
+        offered = f"{counted.listed.advertised_units} of its {counted.node.total_units} units"
+        return (f"kubelet offers {offered} (is the node's agent registered with it?)",)
+    return (f"the scheduler, which adds up what pods ask, counts {max(0, free)} units free",)
+
+
+def _distance(node: EvaluatedNode, request: CardRequest) -> tuple[int, int]:
+    """How far the node is from taking the pod: what kind of step it needs, then how many units."""
+    if node.reason is None:
+        return (1 if node.obstacles else 0), 0
+    for step, only_usable in ((2, True), (3, False)):
+        if chosen := select_cards_to_free(node, request.count, only_usable=only_usable):
+            return (4 if node.obstacles else step), count_units_to_free(chosen)
+    return (6 if node.node.problem else 5), 0

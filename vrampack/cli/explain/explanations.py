@@ -1,0 +1,195 @@
+"""From a pod and the cluster to its explanation. Pure: nothing here reads or writes anything.
+
+A pod that asks nothing, has finished, is being deleted or is bound is explained by itself; any other one by every
+node of the cluster, evaluated as the extender would evaluate it now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from extender.settings import ExtenderConfiguration
+from vrampack.cards.fit import UnfitReason
+from vrampack.cards.node import NodeFacts
+from vrampack.cards.request import PodRequest
+from vrampack.cli.explain.cluster import ExplainedCluster
+from vrampack.cli.explain.evaluation import ClusterEvaluation, evaluate_cluster
+from vrampack.cli.explain.next_step import format_cards, format_units, suggest_for_refused
+from vrampack.cli.explain.pending_step import suggest_for_fitting, suggest_for_gated
+from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
+from vrampack.cli.explain.schema import Explanation, NodeView, PlacementView, SchedulerConditionView
+from vrampack.cli.explain.views import (
+    build_bound_placement,
+    build_chosen_placement,
+    build_node_view,
+    build_pod_view,
+    build_request_view,
+)
+
+
+def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfiguration) -> Explanation:
+    """A pod that no node matters to: it requests nothing, has finished, or is being deleted before it was bound."""
+    resource = settings.resources.memory
+    headlines = {
+        "finished": f"has finished ({subject.scheduling_fields.status.phase}) and holds nothing.",
+        "deleting": "is being deleted and was never bound: it will not be placed.",
+        "asks-nothing": f"asks no {resource}: the extender has no part in where it goes.",
+    }
+    findings = _quote_scheduler(subject.scheduling_fields) if subject.state == "asks-nothing" else ()
+    headline = f"Pod {subject.pod} {headlines[subject.state]}"
+    return _build_explanation(subject, settings, headline, findings=findings)
+
+
+def explain_bound_pod(subject: ExplainedPod, settings: ExtenderConfiguration, facts: NodeFacts | None) -> Explanation:
+    """A pod that is bound. `facts` are its node's, None when that is gone."""
+    pod = subject.pod
+    placement = build_bound_placement(subject, facts)
+    if placement.problem:
+        findings = (f"Its cards are not known: {placement.problem}.",)
+        return _build_explanation(
+            subject, settings, f"Pod {pod} is bound to {pod.node_name}.", findings=findings, placement=placement
+        )
+    units = sum(card.units for card in placement.cards)
+    held = f"{format_units(units)} ({_format_memory(units, settings.unit_mib)}) on {format_cards(len(placement.cards))}"
+    holds = "is being deleted and, until it is gone, holds" if pod.is_terminating else "is bound and holds"
+    headline = f"Pod {pod} {holds} {held} of {pod.node_name}."
+    return _build_explanation(subject, settings, headline, placement=placement)
+
+
+def explain_pending_pod(
+    subject: ExplainedPod, settings: ExtenderConfiguration, ask: PodRequest, cluster: ExplainedCluster
+) -> Explanation:
+    """A pod that is not bound: every node and card, and the next step."""
+    judgement = evaluate_cluster(cluster, settings.policy, ask, subject.scheduling_fields)
+    policy = settings.policy.choose_policy(ask.policy)
+    reasons = Counter(node.reason for node in judgement.nodes if node.reason)
+    step = _suggest_step(subject, settings, ask, judgement, cluster)
+    shown = [node for node in judgement.nodes if not node.has_no_memory]
+    return _build_explanation(
+        subject,
+        settings,
+        f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(ask, settings.unit_mib)}.",
+        findings=(
+            *_describe_verdict(judgement, ask, reasons, policy),
+            *_quote_scheduler(subject.scheduling_fields),
+            *cluster.unread_objects,
+        ),
+        step=step,
+        policy=policy,
+        choice=None if judgement.chosen_node is None else build_chosen_placement(judgement.chosen_node, ask),
+        nodes=tuple(build_node_view(node, ask) for node in shown),
+        reasons={reason.value: count for reason, count in _sort_by_frequency(reasons)},
+        node_count=len(judgement.nodes),
+        nodes_without_memory=len(judgement.nodes) - len(shown),
+    )
+
+
+def describe_request(ask: PodRequest, unit_mib: int) -> str:
+    """What the pod asks, in words."""
+    request = ask.card_request
+    if request.problem:
+        return "its request cannot be served"
+    amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
+    one = request.count == 1
+    if request.whole:
+        text = f"asks {'a whole card' if one else f'{request.count} whole cards'} of at least {amount}"
+    else:
+        text = f"asks {amount} on {'one card' if one else f'each of {request.count} cards'}"
+    if request.models:
+        text += f" of model {' or '.join(request.models)}"
+    return f"{text} named {' or '.join(request.uuids)}" if request.uuids else text
+
+
+def _suggest_step(
+    subject: ExplainedPod,
+    settings: ExtenderConfiguration,
+    ask: PodRequest,
+    judgement: ClusterEvaluation,
+    cluster: ExplainedCluster,
+) -> str:
+    words = subject.scheduling_fields
+    if not judgement.fitting_nodes:
+        step = suggest_for_refused(judgement.nodes, ask, settings.resources.memory)
+        return suggest_for_gated(words.gate_names, step) if words.gate_names else step
+    if words.gate_names:
+        return suggest_for_gated(words.gate_names, "")
+    return suggest_for_fitting(judgement, words, cluster.pods_by_scheduler)
+
+
+def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of them left out by most
+    subject: ExplainedPod,
+    settings: ExtenderConfiguration,
+    headline: str,
+    *,
+    findings: tuple[str, ...] = (),
+    step: str = "",
+    policy: str = "",
+    placement: PlacementView | None = None,
+    choice: PlacementView | None = None,
+    nodes: tuple[NodeView, ...] = (),
+    reasons: Mapping[str, int] | None = None,
+    node_count: int = 0,
+    nodes_without_memory: int = 0,
+) -> Explanation:
+    refusal = subject.scheduling_fields.unschedulable_condition
+    return Explanation(
+        pod=build_pod_view(subject),
+        headline=headline,
+        findings=findings,
+        next=step,
+        request=build_request_view(subject.pod.request, settings, policy),
+        placement=placement,
+        choice=choice,
+        scheduler=None if refusal is None else SchedulerConditionView(refusal.reason or "", refusal.message or ""),
+        nodes=nodes,
+        reasons=dict(reasons or {}),
+        node_count=node_count,
+        nodes_without_memory=nodes_without_memory,
+    )
+
+
+def _describe_verdict(
+    judgement: ClusterEvaluation, ask: PodRequest, reasons: Counter[UnfitReason], policy: str
+) -> tuple[str, ...]:
+    """How many nodes fit, in the form of the scheduler's own message, and how much is free in all."""
+    total, fitting = len(judgement.nodes), judgement.fitting_nodes
+    refused = ", ".join(f"{count} {reason.value}" for reason, count in _sort_by_frequency(reasons))
+    counts = f"{len(fitting)}/{total} nodes fit" + (f": {refused}." if refused else ".")
+    if (first := judgement.chosen_node) is not None:
+        cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
+        return (counts, f"Policy {policy} would take {first.name} {cards}.")
+    free = [node.node.free_units for node in judgement.nodes if not node.node.problem and node.node.free_units]
+    if sum(free) < ask.card_request.units * ask.card_request.count or ask.card_request.problem:
+        return (counts,)
+    nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
+    return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(ask)}.")
+
+
+def _describe_together(ask: PodRequest) -> str:
+    request = ask.card_request
+    if request.whole:
+        return f"{'an empty card' if request.count == 1 else f'{request.count} empty cards on one node'}"
+    if request.count == 1:
+        return f"{request.units} on one card that the pod may take"
+    return f"{request.units} on each of {request.count} cards of one node"
+
+
+def _sort_by_frequency(reasons: Counter[UnfitReason]) -> list[tuple[UnfitReason, int]]:
+    order = list(UnfitReason)
+    return sorted(reasons.items(), key=lambda item: (-item[1], order.index(item[0])))
+
+
+def _quote_scheduler(words: PodSchedulingFields) -> tuple[str, ...]:
+    if words.unschedulable_condition is None or not words.unschedulable_condition.message:
+        return ()
+    return (f"Scheduler {words.scheduler_name} says: {words.unschedulable_condition.message}",)
+
+
+def _describe_pending(subject: ExplainedPod) -> str:
+    return "held back by its scheduling gates" if subject.state == "gated" else "pending"
+
+
+def _format_memory(units: int, unit_mib: int) -> str:
+    mib = units * unit_mib
+    return f"{mib} MiB" if mib % 1024 else f"{mib // 1024} GiB"

@@ -1,0 +1,61 @@
+"""The next step for a pod that the extender would not refuse: gated, fitting but not bound, or not attempted yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from vrampack.cards.fit import UnfitReason
+from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode
+from vrampack.cli.explain.next_step import join_items
+from vrampack.cli.explain.pod import PodSchedulingFields
+
+SHIPPED_SCHEDULER_NAME = "vrampack"
+"""The name in the scheduler configuration that ships."""
+
+
+def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
+    """Gates come first; what else is missing, `then`, is worth doing meanwhile."""
+    step = f"its scheduling gates hold it back: {join_items(gates)}; whoever set them takes them away"
+    return f"{step}. Then: {following_step}" if following_step else step
+
+
+def suggest_for_fitting(judgement: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str]) -> str:
+    """What to do although it fits: what keeps it from those nodes, or the scheduler from looking, or its words."""
+    if pod_fields.status.nominated_node_name:
+        return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
+    blocked = [node for node in judgement.fitting_nodes if node.obstacles]
+    if len(blocked) == len(judgement.fitting_nodes):
+        return _suggest_for_obstacle(blocked[0])
+    if pod_fields.unschedulable_condition is None:
+        return _suggest_checking_scheduler(pod_fields.scheduler_name, schedulers)
+    return _suggest_for_refused_attempt(pod_fields, schedulers)
+
+
+def _suggest_for_obstacle(node: EvaluatedNode) -> str:
+    cards = "cards" if len(node.chosen_cards) > 1 else "card"
+    return f"the {cards} of {node.name} would do, but {'; '.join(node.obstacles)}: change the node or the pod"
+
+
+def _suggest_checking_scheduler(scheduler: str, schedulers: Counter[str]) -> str:
+    return f"no scheduler has looked at it yet: see that one named {scheduler} runs{_describe_other_scheduler(scheduler, schedulers)}"
+
+
+def _suggest_for_refused_attempt(words: PodSchedulingFields, schedulers: Counter[str]) -> str:
+    """The scheduler refused it at its last attempt, by our words or by its own."""
+    said = (words.unschedulable_condition.message if words.unschedulable_condition else None) or ""
+    if any(reason.value in said for reason in UnfitReason):
+        return "wait: room has come since its last attempt, and the scheduler tries again within five minutes"
+    through = _describe_other_scheduler(words.scheduler_name, schedulers)
+    return f"the scheduler's own words above say what it lacks besides memory of a card{through}"
+
+
+def _describe_other_scheduler(scheduler: str, schedulers: Counter[str]) -> str:
+    """Whether that scheduler is one that calls the extender, as far as the cluster shows."""
+    if scheduler in schedulers:
+        return ""
+    if schedulers:
+        return f"; its schedulerName is {scheduler}, the pods that the extender bound came through {join_items(sorted(schedulers))}"
+    if scheduler == SHIPPED_SCHEDULER_NAME:
+        return ""
+    return f"; its schedulerName is {scheduler}, the scheduler that ships with the extender is {SHIPPED_SCHEDULER_NAME}"

@@ -1,0 +1,246 @@
+"""The fields we read of API objects, with the standard library's JSON only, and how they become values of `cards`.
+
+The same objects give the same values as the extender's own door, and what that one refuses is refused here: a test
+compares the two. Unknown fields are skipped, missing ones are empty.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from vrampack.cards import well_known
+from vrampack.cards.node_annotations import NodeReading, read_node
+from vrampack.cards.pod import Pod
+from vrampack.cards.records import read_record
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request
+from vrampack.cli.inspect.errors import DamagedObjectError
+
+Json: TypeAlias = Mapping[str, Any]  # Any: a field of an API object, checked by `_field`
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedNode:
+    """What we keep of a v1.Node: a page of whole ones is large."""
+
+    name: str
+    annotations: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodedMetadata:
+    name: str
+    namespace: str
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    is_terminating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPage:
+    """One page of a v1 list. `token` asks for the next one; empty at the end."""
+
+    items: list[object]
+    continue_token: str
+
+
+def decode_page(body: bytes) -> DecodedPage:
+    """Raises `DamagedObjectError` when it is not a list."""
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DamagedObjectError(f"not JSON: {error}") from error
+    page = _check_object(value, "the answer")
+    items = _read_optional_field(page, "items", list, "")
+    return DecodedPage(
+        [] if items is None else items, _read_field(_read_part(page, "metadata"), "continue", str, "", "metadata.")
+    )
+
+
+def read_continue_token(body: bytes) -> str:
+    """What asks for the page after this one. The items are not decoded, where they come last as from the API server."""
+    head = body[: max(0, body.find(b'"items":'))].rstrip()
+    try:
+        metadata = _check_object(json.loads(head.removesuffix(b",") + b"}")["metadata"], "metadata")
+    except (ValueError, KeyError, RecursionError):
+        return decode_page(body).continue_token
+    return str(_read_field(metadata, "continue", str, "", "metadata."))
+
+
+def decode_pod(value: object) -> Pod:
+    """The pod as the ledger sees it. Raises `DamagedObjectError`."""
+    pod = _check_object(value, "the pod")
+    metadata = _decode_metadata(pod)
+    spec, status = _read_part(pod, "spec"), _read_part(pod, "status")
+    containers = _decode_containers(spec)
+    ask = read_pod_request(containers, metadata.labels, metadata.annotations) if containers else None
+    return Pod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        node_name=_read_optional_field(spec, "nodeName", str, "spec.") or "",
+        request=ask,
+        record=read_record(metadata.annotations, ask),
+        is_terminating=metadata.is_terminating,
+        is_finished=_read_optional_field(status, "phase", str, "status.") in ("Succeeded", "Failed"),
+        priority=_read_optional_field(spec, "priority", int, "spec.") or 0,
+    )
+
+
+def decode_node(value: object) -> DecodedNode:
+    """Raises `DamagedObjectError`."""
+    node = _check_object(value, "the node")
+    metadata, status = _decode_metadata(node), _read_part(node, "status")
+    allocatable = _read_optional_field(status, "allocatable", dict, "status.") or {}
+    wanted = (well_known.MEMORY_RESOURCE, well_known.COUNT_RESOURCE)
+    return DecodedNode(
+        name=metadata.name,
+        annotations=metadata.annotations,
+        allocatable={name: _to_quantity_text(allocatable[name]) for name in wanted if name in allocatable},
+        address=_find_internal_address(status),
+    )
+
+
+def to_node(node: DecodedNode, *, unit_mib: int) -> NodeReading:
+    """The node's facts and what could not be read of them."""
+    return read_node(node.name, node.annotations, node.allocatable, unit_mib=unit_mib, address=node.address)
+
+
+def describe_object(value: object) -> str:
+    """Which object it is, as far as that can still be read of one that is damaged."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    parts = [metadata.get("namespace"), metadata.get("name")] if isinstance(metadata, dict) else []
+    return "/".join(part for part in parts if isinstance(part, str) and part) or "without a name"
+
+
+def _decode_metadata(value: Json) -> _DecodedMetadata:
+    metadata = _read_part(value, "metadata")
+    name, namespace, uid, _ = (
+        _read_field(metadata, key, str, "", "metadata.") for key in ("name", "namespace", "uid", "resourceVersion")
+    )
+    labels, annotations = (_read_texts(metadata, key, "metadata.") or {} for key in ("labels", "annotations"))
+    is_terminating = _read_optional_field(metadata, "deletionTimestamp", str, "metadata.") is not None
+    return _DecodedMetadata(name, namespace, uid, labels, annotations, is_terminating)
+
+
+def _decode_containers(spec: Json) -> list[ContainerSpec]:
+    """Those that name our resource, init containers first, in the order of the spec."""
+    found = []
+    for key, is_init in (("initContainers", True), ("containers", False)):
+        for at, value in enumerate(_read_optional_field(spec, key, list, "spec.") or ()):
+            container = _decode_container(
+                _check_object(value, f"spec.{key}[{at}]"), at, f"spec.{key}[{at}].", is_init=is_init
+            )
+            if container is not None:
+                found.append(container)
+    return found
+
+
+def _decode_container(container: Json, index: int, path: str, *, is_init: bool) -> ContainerSpec | None:
+    name = _read_field(container, "name", str, "", path)
+    restart_policy = _read_optional_field(container, "restartPolicy", str, path)
+    resources = _read_optional_field(container, "resources", dict, path) or {}
+    limits, requests = (
+        _read_optional_field(resources, key, dict, f"{path}resources.") or {} for key in ("limits", "requests")
+    )
+    asked = next(
+        (each[well_known.MEMORY_RESOURCE] for each in (requests, limits) if well_known.MEMORY_RESOURCE in each),
+        _NOT_REQUESTED,
+    )
+    if asked is _NOT_REQUESTED:
+        return None
+    kind: ContainerKind = "main"
+    if is_init:
+        kind = "sidecar" if restart_policy == "Always" else "init"
+    return ContainerSpec(name, kind, index, _to_quantity_text(asked), _has_reference(container, name))
+
+
+def _has_reference(container: Json, name: str) -> bool:
+    """Whether admission wired the container's visible devices to the pod's annotation of its name.
+
+    Of several entries of one name the last is the one that the container gets.
+    """
+    env = container.get("env")
+    if not isinstance(env, list) or not any(
+        isinstance(each, dict) and each.get("name") == _VISIBLE_DEVICES for each in env
+    ):
+        return False  # damaged or not, it has no such entry: most containers end here
+    try:
+        paths = [_decode_env(_check_object(entry, "env")) for entry in env]
+    except DamagedObjectError:
+        return False
+    path = next((path for variable, path in reversed(paths) if variable == _VISIBLE_DEVICES), None)
+    return path == f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{name}']"
+
+
+def _decode_env(entry: Json) -> tuple[str, str | None]:
+    """An environment variable and the field of the pod it comes from."""
+    name = _read_field(entry, "name", str, "", "env.")
+    source = _read_optional_field(
+        _read_optional_field(entry, "valueFrom", dict, "env.") or {}, "fieldRef", dict, "env."
+    )
+    return name, None if source is None else _read_field(source, "fieldPath", str, "", "env.")
+
+
+def _find_internal_address(status: Json) -> str:
+    """The first one."""
+    found: list[str] = []
+    for at, value in enumerate(_read_optional_field(status, "addresses", list, "status.") or ()):
+        path = f"status.addresses[{at}]"
+        address = _check_object(value, path)
+        kind, text = (_read_field(address, key, str, "", f"{path}.") for key in ("type", "address"))
+        if kind == "InternalIP":
+            found.append(text)
+    return found[0] if found else ""
+
+
+def _to_quantity_text(value: object) -> str:
+    """As written: a text, or a number as older writers send it. Anything else will be no quantity."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _read_texts(value: Json, key: str, path: str) -> dict[str, str] | None:
+    texts = _read_optional_field(value, key, dict, path)
+    for name, text in (texts or {}).items():
+        if not isinstance(text, str):
+            raise DamagedObjectError(f'{path}{key}["{name}"]: not a text')
+    return texts
+
+
+def _read_part(value: Json, key: str) -> Json:
+    part: Json = _read_field(value, key, dict, {}, "")
+    return part
+
+
+def _read_optional_field(value: Json, key: str, kind: type[T], path: str) -> T | None:
+    """A field that may be null."""
+    return None if value.get(key) is None else _read_field(value, key, kind, None, path)
+
+
+def _read_field(value: Json, key: str, kind: type[T], default: T | None, path: str) -> Any:  # noqa: ANN401 - of type `kind`, or the default
+    found = value.get(key, default)
+    if found is not default and (not isinstance(found, kind) or isinstance(found, bool)):
+        raise DamagedObjectError(f"{path}{key}: {_TYPE_NAMES[kind]} is expected")
+    return found
+
+
+def _check_object(value: object, path: str) -> Json:
+    if not isinstance(value, dict):
+        raise DamagedObjectError(f"{path}: an object is expected")
+    return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+_NOT_REQUESTED = object()
+_TYPE_NAMES: Mapping[type, str] = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}

@@ -1,0 +1,148 @@
+"""Reads the cluster through `kubectl get --raw`, with the user's kubectl login.
+
+kubectl's flags that choose the cluster and who is asking are taken and handed on; `$KUBECTL` names another kubectl.
+Pages are read one after the other, because a login helper may have to ask the user: two at once would ask twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+from urllib.parse import urlencode
+
+from vrampack.cli.inspect.api_objects import read_continue_token
+from vrampack.cli.inspect.cluster import Resource
+from vrampack.cli.inspect.errors import DamagedObjectError, ExpiredListError, ReadError
+
+PAGE_SIZE = 2000
+"""About 10 MB of pods. Every page is a process of kubectl, and often one of a login helper that takes a second; a page
+ten times as large would cost the API server and us ten times the memory."""
+
+VALUE_FLAGS = {
+    "--as": "USER",
+    "--as-group": "GROUP",
+    "--as-uid": "UID",
+    "--as-user-extra": "KEY=VALUE",
+    "--cache-dir": "FOLDER",
+    "--certificate-authority": "FILE",
+    "--client-certificate": "FILE",
+    "--client-key": "FILE",
+    "--cluster": "NAME",
+    "--context": "NAME",
+    "--kubeconfig": "FILE",
+    "--kuberc": "FILE",
+    "--password": "TEXT",
+    "--request-timeout": "TIME",
+    "--server": "URL",
+    "--tls-server-name": "NAME",
+    "--token": "TEXT",
+    "--user": "NAME",
+    "--username": "NAME",
+    "--v": "LEVEL",
+}
+SWITCHES = ("--disable-compression", "--insecure-skip-tls-verify", "--match-server-version")
+SHORT_FLAGS = {"--server": "-s", "--v": "-v"}
+
+_FIELD_SELECTORS = {"nodes": "", "pods": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+"""Pods that are not bound or are finished hold nothing: the API server need not send what counting would drop."""
+
+
+def add_kubectl_flags(parser: argparse.ArgumentParser) -> None:
+    """Those of kubectl; what was given ends up in `options.kubectl`, ready to be handed on."""
+    group = parser.add_argument_group("kubectl's own flags, handed on to it")
+    for flag, metavar in VALUE_FLAGS.items():
+        names = [SHORT_FLAGS[flag], flag] if flag in SHORT_FLAGS else [flag]
+        group.add_argument(*names, action=_PassToKubectl, dest="kubectl", metavar=metavar)
+    for flag in SWITCHES:
+        # kubectl's switches take a value only behind an equals sign: each such spelling is a name of its own.
+        names = [flag, f"{flag}=true", f"{flag}=false"]
+        group.add_argument(*names, action=_PassToKubectl, dest="kubectl", nargs=0, help=argparse.SUPPRESS)
+    parser.set_defaults(kubectl=())
+
+
+class _PassToKubectl(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse's own signature
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        given = option_string if self.nargs == 0 else f"{self.option_strings[-1]}={values}"
+        namespace.kubectl = (*namespace.kubectl, given)
+
+
+@dataclass(frozen=True, slots=True)
+class KubectlReader:
+    """A `ListReader`. kubectl's stderr is shown as it comes: it may ask the user something."""
+
+    flags: Sequence[str]
+    program: str = ""
+
+    def read_pages(self, resource: Resource) -> Iterable[bytes]:
+        token = ""
+        while True:
+            query = {"limit": str(PAGE_SIZE), "fieldSelector": _FIELD_SELECTORS[resource], "continue": token}
+            given = urlencode({key: value for key, value in query.items() if value})
+            body = self._get(resource, f"/api/v1/{resource}?{given}")
+            yield body
+            try:
+                token = read_continue_token(body)
+            except DamagedObjectError as error:
+                raise ReadError(f"kubectl get --raw /api/v1/{resource}: {error}") from error
+            if not token:
+                return
+
+    def _get(self, resource: Resource, path: str) -> bytes:
+        program = self.program or os.environ.get("KUBECTL") or "kubectl"
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the user's own kubectl with the user's own flags
+                [program, *self.flags, "get", "--raw", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            text = f"cannot run {program}: {error.strerror}; install kubectl, or name it in $KUBECTL"
+            raise ReadError(text) from error
+        with process:
+            said = _StderrTee(process.stderr)
+            said.start()
+            body: bytes = process.stdout.read() if process.stdout else b""
+            said.join()
+        if process.returncode:
+            raise _to_read_error(resource, said.captured_text())
+        return body
+
+
+class _StderrTee(threading.Thread):
+    """Shows what a pipe says and remembers it."""
+
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        super().__init__(daemon=True)
+        self._pipe = pipe
+        self._chunks: list[bytes] = []
+
+    def run(self) -> None:
+        while self._pipe and (chunk := os.read(self._pipe.fileno(), 4096)):
+            self._chunks.append(chunk)
+            sys.stderr.write(chunk.decode(errors="replace"))
+            sys.stderr.flush()
+
+    def captured_text(self) -> str:
+        return b"".join(self._chunks).decode(errors="replace")
+
+
+def _to_read_error(resource: Resource, said: str) -> ReadError:
+    """What kubectl's own words mean for us; they were shown already."""
+    if "Error from server (Expired)" in said or "Error from server (Gone)" in said:
+        return ExpiredListError(f"the list of {resource} expired while it was read, twice; try again")
+    if "Error from server (Forbidden)" in said:
+        return ReadError(
+            f'the right to list {resource} in the whole cluster is missing: inspect needs a ClusterRole with the verb "list" on '
+            '"nodes" and "pods"'
+        )
+    return ReadError(f"kubectl could not list {resource}")

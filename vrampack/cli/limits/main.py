@@ -1,0 +1,104 @@
+"""`vrampack limits`: who holds what of this node's cards, asked of its agent; and the kernel module off the driver, and back.
+
+`detach` and `attach` speak to the module itself, so that a driver can be exchanged while no agent runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+
+import msgspec
+
+from vrampack.agent.limits.kmod.errors import ModuleError
+from vrampack.agent.limits.kmod.proc_client import NOT_LOADED, KmodClient
+from vrampack.agent.status.schema import LimitsStatus
+from vrampack.cli.errors import report_error
+from vrampack.cli.limits.table import describe_open_files, format_table
+from vrampack.config.addresses import parse_address
+
+CALL_SECONDS = 10.0
+MAX_RESPONSE_BYTES = 16 << 20
+"""Some 50,000 processes; an answer above this is no agent's."""
+
+
+class NoStatusError(Exception):
+    """What listens there is not an agent that serves this status."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 answered or done, 1 no answer or not done, 2 misuse."""
+    made = build_parser()
+    options = made.parse_args(arguments)
+    if options.action != "status":
+        return command_module(options.action, KmodClient())
+    try:
+        host, port = parse_address(options.address)
+    except ValueError as error:
+        made.error(f"--address: {error}")
+    try:
+        status = msgspec.json.decode(_fetch_status(host, port), type=LimitsStatus)
+    except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
+        hint = "is it the health address of an agent of this version?"
+        return report_error(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
+    sys.stdout.write(_format_json(status) if options.output == "json" else format_table(status))
+    return 0
+
+
+def command_module(action: str, proc_client: KmodClient) -> int:
+    """Detach or attach this node's module; returns 1 after a detach while open files keep the driver loaded."""
+    try:
+        if proc_client.read_state() is None:
+            return report_error(NOT_LOADED, 1)
+        (proc_client.detach if action == "detach" else proc_client.attach)()
+        state = proc_client.read_state()
+        instances = proc_client.list_budgets()
+    except ModuleError as error:
+        return report_error(str(error), 1)
+    if action == "detach" and state is not None and state.files:
+        return report_error(
+            f"detached, but the driver cannot be unloaded yet: {describe_open_files(state.files, instances)}", 1
+        )
+    sys.stdout.write(f"{action}ed\n")
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The flags of this command."""
+    made = argparse.ArgumentParser(
+        prog="vrampack limits",
+        description=(
+            "Show who holds what of this node's cards, where kernel module (kmod) or library (preload) hold limits; "
+            "take the module off the driver, before the driver is unloaded, and put it back. Both as root on the node."
+        ),
+        epilog="Exit 0: answered, or done; 1: no agent answers there, or not done; 2: misuse.",
+    )
+    made.add_argument("action", choices=("status", "detach", "attach"))
+    made.add_argument(
+        "--address",
+        metavar="HOST:PORT",
+        default="127.0.0.1:12347",
+        help="status: the agent's health address (127.0.0.1:12347)",
+    )
+    made.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    return made
+
+
+def _format_json(status: LimitsStatus) -> str:
+    return msgspec.json.format(msgspec.json.encode(status), indent=2).decode() + "\n"
+
+
+def _fetch_status(host: str, port: int) -> bytes:
+    connection = HTTPConnection(host, port, timeout=CALL_SECONDS)
+    try:
+        connection.request("GET", "/limits")
+        answer = connection.getresponse()
+        body = answer.read(MAX_RESPONSE_BYTES)
+    finally:
+        connection.close()
+    if answer.status != HTTPStatus.OK:
+        raise NoStatusError(f"it says {answer.status} {answer.reason}")
+    return body

@@ -1,0 +1,62 @@
+"""The status as a table: a line for each container and card, below one of the kernel module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vrampack.agent.limits.kmod.proc_client import KmodBudget
+from vrampack.agent.status.schema import LimitedContainer, LimitsStatus, ModuleStatus
+from vrampack.cli.inspect.text_columns import align_columns
+
+HEADINGS = ("NAMESPACE", "POD", "CONTAINER", "CARD", "USED(MiB)", "LIMIT(MiB)", "PEAK(MiB)", "REFUSED", "PIDS(MiB)")
+RIGHT_COLUMNS = (3, 4, 5, 6, 7)
+_MIB = 1 << 20
+
+
+def format_table(status: LimitsStatus) -> str:
+    """Sizes in MiB, rounded up: what is used is never shown as less."""
+    if status.enforcement not in {"kmod", "preload"}:
+        held_by = status.enforcement or "-"
+        return f"Limits of node {status.node} are not held by module or library: enforcement is {held_by}.\n"
+    above = _describe_module(status.module) if status.enforcement == "kmod" else ""
+    if not status.containers:
+        connected = "" if status.enforcement == "kmod" else f"; {status.connected} are connected"
+        return f"{above}No process of node {status.node} holds anything{connected}.\n"
+    return above + align_columns(
+        [HEADINGS, *(_build_row(each) for each in status.containers)], right_columns=RIGHT_COLUMNS
+    )
+
+
+def describe_open_files(count: int, instances: Iterable[KmodBudget]) -> str:
+    """How many files of managed processes are open, and whose."""
+    holders = []
+    for each in instances:
+        pids = ", ".join(str(pid) for pid in sorted({process.pid for process in each.processes}))
+        if each.files:
+            holders.append(f"{each.name} {each.files}{f' (pid {pids})' if pids else ''}")
+    return f"{count} files of limited processes are open: {'; '.join(holders) or 'whose is not known'}"
+
+
+def _describe_module(module: ModuleStatus | None) -> str:
+    if module is None:
+        return "Module: not loaded\n"
+    attached = f"attached to driver {module.driver_version}, {module.layout}" if module.is_attached else "detached"
+    return f"Module {module.version}: {attached}, uvm {module.uvm}, {module.files} open files\n"
+
+
+def _build_row(each: LimitedContainer) -> tuple[str, ...]:
+    return (
+        each.namespace or "-",
+        each.pod or each.uid,
+        each.container or "-",
+        each.uuid if each.gpu is None else str(each.gpu),
+        str(_to_mib(each.used_bytes)),
+        "-" if each.limit_bytes is None else str(each.limit_bytes // _MIB),
+        str(_to_mib(each.peak_bytes)),
+        str(each.refused),
+        ",".join(f"{process.pid}={_to_mib(process.held_bytes)}" for process in each.processes) or "-",
+    )
+
+
+def _to_mib(size_bytes: int) -> int:
+    return -(-size_bytes // _MIB)

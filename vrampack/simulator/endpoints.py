@@ -1,0 +1,79 @@
+"""Everything the embedded API server serves, as one list: what `vrampack/kube/` calls, and what people with kubectl need.
+
+`routes.py` registers exactly this and docs/embedded-cluster.md prints it; a test compares the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL, POD, ResourceKind
+
+ObjectHandlerName: TypeAlias = Literal[
+    "list_or_watch", "create", "get", "patch", "delete", "patch_status", "get_scale", "patch_scale", "bind", "evict"
+]
+"""What is done to an object of a kind."""
+ServerPageName: TypeAlias = Literal["probe", "version", "versions", "groups", "group", "resources", "schemas", "schema"]
+"""What is told about the server itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEndpoint:
+    """One method of one path, and what answers it; `kind` for calls only."""
+
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    path: str
+    handler: ObjectHandlerName | ServerPageName
+    kind: ResourceKind | None = None
+
+
+SERVER_ENDPOINTS = (
+    ApiEndpoint("GET", "/healthz", "probe"),
+    ApiEndpoint("GET", "/livez", "probe"),
+    ApiEndpoint("GET", "/readyz", "probe"),
+    ApiEndpoint("GET", "/version", "version"),
+    ApiEndpoint("GET", "/api", "versions"),
+    ApiEndpoint("GET", "/apis", "groups"),
+    ApiEndpoint("GET", "/apis/apps", "group"),
+    ApiEndpoint("GET", "/api/v1", "resources"),
+    ApiEndpoint("GET", "/apis/apps/v1", "resources"),
+    ApiEndpoint("GET", "/openapi/v3", "schemas"),
+    ApiEndpoint("GET", "/openapi/v3/api/v1", "schema"),
+    ApiEndpoint("GET", "/openapi/v3/apis/apps/v1", "schema"),
+)
+
+
+def list_endpoints() -> tuple[ApiEndpoint, ...]:
+    return (*SERVER_ENDPOINTS, *(route for kind in KINDS_BY_PLURAL.values() for route in _list_kind_endpoints(kind)))
+
+
+def build_collection_path(kind: ResourceKind) -> str:
+    """The path of a kind's objects; of one namespace where it has them."""
+    return (
+        f"{kind.path_prefix}/namespaces/{{namespace}}/{kind.plural}"
+        if kind.is_namespaced
+        else f"{kind.path_prefix}/{kind.plural}"
+    )
+
+
+def _list_kind_endpoints(kind: ResourceKind) -> Iterator[ApiEndpoint]:
+    some = build_collection_path(kind)
+    one = some + "/{name}"
+    if kind.is_namespaced:
+        yield ApiEndpoint("GET", f"{kind.path_prefix}/{kind.plural}", "list_or_watch", kind)
+    yield ApiEndpoint("GET", some, "list_or_watch", kind)
+    yield ApiEndpoint("POST", some, "create", kind)
+    yield ApiEndpoint("GET", one, "get", kind)
+    yield ApiEndpoint("PATCH", one, "patch", kind)
+    yield ApiEndpoint("DELETE", one, "delete", kind)
+    if "status" in kind.subresources:
+        yield ApiEndpoint("GET", f"{one}/status", "get", kind)
+        yield ApiEndpoint("PATCH", f"{one}/status", "patch_status", kind)
+    if "scale" in kind.subresources:
+        yield ApiEndpoint("GET", f"{one}/scale", "get_scale", kind)
+        yield ApiEndpoint("PATCH", f"{one}/scale", "patch_scale", kind)
+    if kind is POD:
+        yield ApiEndpoint("POST", f"{one}/binding", "bind", kind)
+        yield ApiEndpoint("POST", f"{one}/eviction", "evict", kind)

@@ -1,0 +1,80 @@
+"""Objects from a file: what `kubectl get nodes,pods -A -o yaml` writes, or what somebody wrote by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vrampack.simulator.resource_kinds import Object
+
+ACCEPTED_KINDS = ("Node", "Pod")
+LIST_KINDS = ("List", "NodeList", "PodList")
+
+
+class ObjectFileError(ValueError):
+    """The file cannot be used; the message names it, the object and the fix."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Times stay the text they are in JSON."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_objects(file: Path) -> list[Object]:
+    """The Node and Pod objects of all documents and lists in `file`, in their order. Raises `FileError`."""
+    try:
+        documents = list(yaml.load_all(file.read_text(encoding="utf-8"), Loader=_Loader))
+    except OSError as error:
+        raise ObjectFileError(f"{file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ObjectFileError(f"{file}: not YAML: {error}") from error
+    objects = [
+        item
+        for at, document in enumerate(documents)
+        if document is not None
+        for item in _iterate_items(document, f"[{at}]")
+    ]
+    seen: set[tuple[str, str, str]] = set()
+    for place, item in objects:
+        _check_object(file, place, item)
+        metadata = item["metadata"]
+        key = (item["kind"], metadata.get("namespace") or "default", metadata["name"])
+        if key in seen:
+            raise ObjectFileError(f"{file}: document {place}: {key[0]} {key[2]} stands twice; leave one")
+        seen.add(key)
+    return [item for _, item in objects]
+
+
+def _iterate_items(document: Any, place: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - whatever the file holds
+    if isinstance(document, dict) and document.get("kind") in LIST_KINDS:
+        kind = {"NodeList": "Node", "PodList": "Pod"}.get(document["kind"])
+        for at, item in enumerate(document.get("items") or []):
+            # Inside a typed list the items carry no kind.
+            is_bare = kind is not None and isinstance(item, dict) and "kind" not in item
+            yield f"{place}.items[{at}]", {"kind": kind, **item} if is_bare else item
+    else:
+        yield place, document
+
+
+def _check_object(file: Path, place: str, item: Any) -> None:  # noqa: ANN401 - whatever the file holds
+    where = f"{file}: document {place}"
+    if not isinstance(item, dict):
+        raise ObjectFileError(f"{where}: not an object with kind and metadata")
+    if item.get("kind") not in ACCEPTED_KINDS:
+        raise ObjectFileError(
+            f"{where}.kind: {item.get('kind')!r} is none of {', '.join(ACCEPTED_KINDS)}; leave it out of the file"
+        )
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str) or not metadata["name"]:
+        raise ObjectFileError(f"{where}.metadata.name: missing; give the {item['kind']} a name")
+    for half in ("spec", "status"):
+        if not isinstance(item.get(half) or {}, dict):
+            raise ObjectFileError(f"{where}.{half}: not an object")
