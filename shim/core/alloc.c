@@ -48,7 +48,7 @@ static enum core_verdict take(struct core *core, struct core_file *file, struct 
 	unlock(core);
 	if (!call_promise(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
-	if (!call->taken_bytes || core->form->take(core->context, file->owner, call->card, call->taken_bytes))
+	if (!call->taken_bytes || core->ops->take(core->context, file->owner, call->card, call->taken_bytes))
 		return CORE_FORWARD;
 	lock(core);
 	objects_unpromise(&core->objects);
@@ -251,9 +251,9 @@ static void settle(struct core *core, struct core_file *file, struct core_call *
 		return;
 	bytes = whole_pages(bytes, SMALL_PAGE);
 	if (bytes > taken)
-		core->form->settle(core->context, file->owner, call->card, bytes - taken);
+		core->ops->settle(core->context, file->owner, call->card, bytes - taken);
 	else if (bytes < taken)
-		core->form->give(core->context, file->owner, call->card, taken - bytes);
+		core->ops->give(core->context, file->owner, call->card, taken - bytes);
 	call->taken_bytes = bytes;
 }
 
@@ -263,7 +263,7 @@ static void give_back(struct core *core, struct core_file *file, struct core_cal
 	objects_unpromise(&core->objects);
 	unlock(core);
 	if (call->taken_bytes)
-		core->form->give(core->context, file->owner, call->card, call->taken_bytes);
+		core->ops->give(core->context, file->owner, call->card, call->taken_bytes);
 }
 
 void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result)

@@ -7,9 +7,9 @@ bool core_knows_version(const char *driver_version)
 	return layouts_find(driver_version) != NULL;
 }
 
-bool core_begin(struct core *core, const struct core_form *form, void *context, const char *driver_version)
+bool core_begin(struct core *core, const struct core_ops *ops, void *context, const char *driver_version)
 {
-	core->form = form;
+	core->ops = ops;
 	core->context = context;
 	core->layout = layouts_find(driver_version);
 	return core->layout != NULL;
@@ -169,7 +169,7 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 			more = false;
 		unlock(core);
 		for (uint32_t i = 0; i < count; i++)
-			core->form->give(core->context, given[i].owner, given[i].card, given[i].bytes);
+			core->ops->give(core->context, given[i].owner, given[i].card, given[i].bytes);
 	}
 }
 
@@ -209,5 +209,5 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 		objects->objects[index].card = call->card;
 	unlock(core);
 	if (count)
-		core->form->give(core->context, given->owner, given->card, given->bytes);
+		core->ops->give(core->context, given->owner, given->card, given->bytes);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * What is decided about a watched call, whatever form it is caught in: library or kernel module.
+ * Decides about one watched call of the driver, for whoever caught it: the library or the kernel module.
  *
  * Freestanding C11: no libc, no kernel header but for the integer types, position independent, no memory of its own but
- * what the form's `grow` gives. Every callback gets the form's own pointer back.
+ * what `grow` of its core_ops gives. Every callback gets the context that core_begin was called with.
  *
- *      form: ioctl(file, request, argument)
+ *      ioctl(file, request, argument)
  *        core_watches(request)?  no -> straight on to the driver
  *        core_before()           CORE_ANSWERED: the driver is not asked, the call returns call.answer: 0, the status is in
  *                                the caller's struct; or -errno where the struct cannot be written
@@ -36,23 +36,23 @@
 #include <stdint.h>
 #endif
 
-struct core_form {
+struct core_ops {
 	/* 0, or the caller's memory cannot be read (written). Nothing is assumed about how much was copied then. */
-	int (*copy_in)(void *form, void *to, uint64_t from, size_t size);
-	int (*copy_out)(void *form, uint64_t to, const void *from, size_t size);
-	void (*lock)(void *form);
-	void (*unlock)(void *form);
+	int (*copy_in)(void *context, void *to, uint64_t from, size_t size);
+	int (*copy_out)(void *context, uint64_t to, const void *from, size_t size);
+	void (*lock)(void *context);
+	void (*unlock)(void *context);
 	/* Like realloc, the new part zeroed; NULL when there is none and the old is kept; new_size 0 frees. */
-	void *(*grow)(void *form, void *memory, size_t old_size, size_t new_size);
+	void *(*grow)(void *context, void *memory, size_t old_size, size_t new_size);
 	/*
-	 * The budget of `owner` (a container; the form's own business) on a card. take: room first, false = does not fit.
+	 * The budget of `owner`, a pointer that the core does not follow, on a card. take: room first, false = does not fit.
 	 * settle: the driver made it bigger than was taken, which has happened and must be counted even above the limit.
 	 */
-	bool (*take)(void *form, void *owner, uint32_t card, uint64_t bytes);
-	void (*settle)(void *form, void *owner, uint32_t card, uint64_t more_bytes);
-	void (*give)(void *form, void *owner, uint32_t card, uint64_t bytes);
+	bool (*take)(void *context, void *owner, uint32_t card, uint64_t bytes);
+	void (*settle)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
+	void (*give)(void *context, void *owner, uint32_t card, uint64_t bytes);
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
-	bool (*look)(void *form, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
+	bool (*look)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
 	/*
 	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as nobody
 	 * here would pay for it. Not so where other processes have clients of their own.
@@ -86,7 +86,7 @@ struct core_cards {
 };
 
 struct core {
-	const struct core_form *form;
+	const struct core_ops *ops;
 	void *context;
 	const struct core_layout *layout;
 	struct core_objects objects;
@@ -118,8 +118,8 @@ struct core_call {
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };
 
-/* The memory is the form's, zeroed. False: no published layout is known for that version, e.g. "470.82.01". */
-bool core_begin(struct core *core, const struct core_form *form, void *context, const char *driver_version);
+/* The caller owns the memory, zeroed. False: no published layout is known for that version, e.g. "470.82.01". */
+bool core_begin(struct core *core, const struct core_ops *ops, void *context, const char *driver_version);
 /* Frees the tables. Every file has been released before. */
 void core_end(struct core *core);
 /* Can core_begin work with that version? */
@@ -129,7 +129,7 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 /*
- * Does core_before look at this control? A form may ask the driver first, as a control takes no memory: then core_before and
+ * Does core_before look at this control? A caller may ask the driver first, as a control takes no memory: then core_before and
  * core_after(0) come back to back after the driver's answer, for these alone.
  */
 bool core_minds_control(uint32_t command);

@@ -71,7 +71,7 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	source_client = load32(dup + layout->dup_source_client);
 	lock(core);
 	source = objects_find(objects, source_client, load32(dup + layout->dup_source_handle));
-	if (!source && core->form->knows_all_clients)
+	if (!source && core->ops->knows_all_clients)
 		is_foreign = !objects_find(objects, source_client, source_client);
 	if (source)
 		is_promised = objects_promise(core);
@@ -104,7 +104,7 @@ static void forget(struct core *core, struct core_call *call)
 		is_last = objects_uncharge(&core->objects, call->charge, &given);
 	unlock(core);
 	if (is_last)
-		core->form->give(core->context, given.owner, given.card, given.bytes);
+		core->ops->give(core->context, given.owner, given.card, given.bytes);
 }
 
 void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result)

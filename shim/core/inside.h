@@ -49,22 +49,22 @@ static inline uint64_t load64(const unsigned char *from)
 
 static inline bool copy_in(const struct core *core, void *to, uint64_t from, size_t size)
 {
-	return core->form->copy_in(core->context, to, from, size) == 0;
+	return core->ops->copy_in(core->context, to, from, size) == 0;
 }
 
 static inline bool copy_out(const struct core *core, uint64_t to, const void *from, size_t size)
 {
-	return core->form->copy_out(core->context, to, from, size) == 0;
+	return core->ops->copy_out(core->context, to, from, size) == 0;
 }
 
 static inline void lock(struct core *core)
 {
-	core->form->lock(core->context);
+	core->ops->lock(core->context);
 }
 
 static inline void unlock(struct core *core)
 {
-	core->form->unlock(core->context);
+	core->ops->unlock(core->context);
 }
 
 static inline enum core_verdict call_pass(struct core_call *call)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * The budget of one container on one card, for forms that keep it themselves: the kernel module, and the tests. The form
- * holds its own lock around every call, and owns the memory.
+ * The budget of one container on one card, where it is kept beside the core: in the kernel module and in the tests. The
+ * caller holds its own lock around every call, and owns the memory.
  */
 #ifndef LIMIT_H
 #define LIMIT_H

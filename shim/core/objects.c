@@ -22,7 +22,7 @@ static bool grow_objects(struct core *core)
 
 	if (room < objects->object_room)
 		return false;
-	bigger = core->form->grow(core->context, objects->objects, objects->object_room * size, room * size);
+	bigger = core->ops->grow(core->context, objects->objects, objects->object_room * size, room * size);
 	if (!bigger)
 		return false;
 	for (uint32_t i = room - 1; i >= objects->object_room && i > 0; i--) {
@@ -43,7 +43,7 @@ static bool grow_charges(struct core *core)
 
 	if (room < objects->charge_room)
 		return false;
-	bigger = core->form->grow(core->context, objects->charges, objects->charge_room * size, room * size);
+	bigger = core->ops->grow(core->context, objects->charges, objects->charge_room * size, room * size);
 	if (!bigger)
 		return false;
 	for (uint32_t i = room - 1; i >= objects->charge_room && i > 0; i--) {
@@ -82,12 +82,12 @@ static bool grow_buckets(struct core *core)
 {
 	struct core_objects *objects = &core->objects;
 	uint32_t room = objects->object_room;
-	uint32_t *buckets = core->form->grow(core->context, NULL, 0, room * sizeof(*buckets));
+	uint32_t *buckets = core->ops->grow(core->context, NULL, 0, room * sizeof(*buckets));
 
 	if (!buckets)
 		return false;
 	if (objects->buckets)
-		core->form->grow(core->context, objects->buckets, objects->bucket_room * sizeof(*buckets), 0);
+		core->ops->grow(core->context, objects->buckets, objects->bucket_room * sizeof(*buckets), 0);
 	objects->buckets = buckets;
 	objects->bucket_room = room;
 	/* Where the table lies is nothing that a workload knows, so it cannot choose handles that share a bucket. */
@@ -299,10 +299,10 @@ void objects_end(struct core *core)
 	struct core_objects *objects = &core->objects;
 
 	if (objects->objects)
-		core->form->grow(core->context, objects->objects, objects->object_room * sizeof(struct core_object), 0);
+		core->ops->grow(core->context, objects->objects, objects->object_room * sizeof(struct core_object), 0);
 	if (objects->charges)
-		core->form->grow(core->context, objects->charges, objects->charge_room * sizeof(struct core_charge), 0);
+		core->ops->grow(core->context, objects->charges, objects->charge_room * sizeof(struct core_charge), 0);
 	if (objects->buckets)
-		core->form->grow(core->context, objects->buckets, objects->bucket_room * sizeof(uint32_t), 0);
+		core->ops->grow(core->context, objects->buckets, objects->bucket_room * sizeof(uint32_t), 0);
 	*objects = (struct core_objects){ 0 };
 }

@@ -88,7 +88,7 @@ static bool look(struct core *core, struct core_file *file, uint32_t handle, str
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, handle);
 	unlock(core);
-	if (!core->form->look(core->context, file->owner, call->card, &limit, &used))
+	if (!core->ops->look(core->context, file->owner, call->card, &limit, &used))
 		return false;
 	view->limit = limit;
 	view->left = used < limit ? limit - used : 0;

@@ -11,7 +11,7 @@
 
 #include "../core/core.h"
 #include "../core/layouts.h"
-#include "form.h"
+#include "ops.h"
 #include "members.h"
 #include "presence.h"
 
@@ -30,7 +30,7 @@ int files_begin(const char *driver_version)
 {
 	struct core fresh = { 0 };
 
-	if (!core_begin(&fresh, &form, NULL, driver_version))
+	if (!core_begin(&fresh, &kernel_ops, NULL, driver_version))
 		return -EOPNOTSUPP;
 	/* Who is in files_refuse reads them, and holds his driver: it is the same then. */
 	if (layouts.layout != fresh.layout)

@@ -7,7 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 
-#include "form.h"
+#include "ops.h"
 #include "members.h"
 
 static LIST_HEAD(all); /* by id: each new one is the last */
@@ -64,7 +64,7 @@ struct instance *instances_new(const char *name, const char *driver_version)
 	INIT_LIST_HEAD(&instance->members);
 	instance->id = ++last_id;
 	strscpy(instance->name, name, sizeof(instance->name));
-	core_begin(&instance->core, &form, instance, driver_version);
+	core_begin(&instance->core, &kernel_ops, instance, driver_version);
 	for (card = 0; card < CORE_CARDS; card++)
 		instance->budgets[card].instance = instance;
 	return instance;
@@ -85,7 +85,7 @@ static void begin_anew(struct instance *instance, const char *driver_version)
 	core_end(&instance->core);
 	memset(&instance->core, 0, sizeof(instance->core));
 	memset(&instance->cards, 0, sizeof(instance->cards));
-	core_begin(&instance->core, &form, instance, driver_version);
+	core_begin(&instance->core, &kernel_ops, instance, driver_version);
 }
 
 void instances_begin_anew(const char *driver_version)

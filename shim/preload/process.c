@@ -90,7 +90,7 @@ struct process *process_here(void)
 
 static enum process_mode meet(struct process *process)
 {
-	static const struct core_form form = {
+	static const struct core_ops ops = {
 		.copy_in = copy_in, .copy_out = copy_out, .lock = take_core, .unlock = leave_core, .grow = grow,
 		.take = take, .settle = settle, .give = give, .look = look,
 	};
@@ -104,7 +104,7 @@ static enum process_mode meet(struct process *process)
 	case BOOKS_LIMITED:
 		break;
 	}
-	if (core_begin(&process->core, &form, process, process->books.driver_version))
+	if (core_begin(&process->core, &ops, process, process->books.driver_version))
 		return PROCESS_LIMITED;
 	say_once(SAY_DRIVER, "this version of the NVIDIA driver is not known to vrampack: GPU memory is refused");
 	return PROCESS_REFUSING;

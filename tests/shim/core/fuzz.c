@@ -5,7 +5,7 @@
  */
 #include <stdio.h>
 
-#include "own_memory.h"
+#include "plain_ops.h"
 #include "small_driver.h"
 
 #define BASE ((uint64_t)0x7F0000000000)
@@ -17,7 +17,7 @@
 #define LIMIT ((uint64_t)256 << 20)
 
 static struct core core;
-static struct own_form form;
+static struct plain_budget budget;
 static struct small_driver driver;
 static struct core_file files[FILES];
 static struct core_cards cards;
@@ -67,16 +67,16 @@ static int copy_out(void *context, uint64_t to, const void *from, size_t size)
 	return driver_copy_out(to, from, size) ? 0 : -1;
 }
 
-static const struct core_form callbacks = {
+static const struct core_ops ops = {
 	.copy_in = copy_in,
 	.copy_out = copy_out,
-	.lock = own_lock,
-	.unlock = own_unlock,
-	.grow = own_grow,
-	.take = own_take,
-	.settle = own_settle,
-	.give = own_give,
-	.look = own_look,
+	.lock = plain_lock,
+	.unlock = plain_unlock,
+	.grow = plain_grow,
+	.take = plain_take,
+	.settle = plain_settle,
+	.give = plain_give,
+	.look = plain_look,
 };
 
 static void put(uint64_t at, uint64_t value, size_t size)
@@ -262,7 +262,7 @@ static void round_of(unsigned file)
 
 static void open_file(unsigned file)
 {
-	files[file] = (struct core_file){ .owner = &form, .cards = &cards };
+	files[file] = (struct core_file){ .owner = &budget, .cards = &cards };
 	memset(memory, 0, SIZE);
 	put(AT + 12, 0x41, 4);
 	call(file, 0xC030462B, AT);
@@ -278,10 +278,10 @@ static void open_file(unsigned file)
 
 static void compare(const char *when, unsigned long number)
 {
-	if (form.limit.used_bytes == driver.bytes && driver.most_bytes <= LIMIT && form.limit.peak_bytes <= LIMIT)
+	if (budget.limit.used_bytes == driver.bytes && driver.most_bytes <= LIMIT && budget.limit.peak_bytes <= LIMIT)
 		return;
 	fprintf(stderr, "fuzz: %s %lu: charged %llu, there are %llu and were %llu\n", when, number,
-		(unsigned long long)form.limit.used_bytes, (unsigned long long)driver.bytes,
+		(unsigned long long)budget.limit.used_bytes, (unsigned long long)driver.bytes,
 		(unsigned long long)driver.most_bytes);
 	exit(1);
 }
@@ -291,11 +291,11 @@ int main(int count, char **words)
 	unsigned long calls = count == 3 ? strtoul(words[1], NULL, 10) : 0;
 
 	random_state = count == 3 ? (unsigned)strtoul(words[2], NULL, 10) : 0;
-	own_begin(&form, LIMIT);
+	plain_begin(&budget, LIMIT);
 	small_begin(&driver);
 	driver.copy_in = driver_copy_in;
 	driver.copy_out = driver_copy_out;
-	if (!calls || !core_begin(&core, &callbacks, &form, "580.95.05"))
+	if (!calls || !core_begin(&core, &ops, &budget, "580.95.05"))
 		return 2;
 	for (unsigned file = 0; file < FILES; file++)
 		open_file(file);
@@ -318,7 +318,7 @@ int main(int count, char **words)
 	compare("at the end of", calls);
 	printf("calls %lu made %llu answered %llu unreadable %llu used %llu\n", calls, (unsigned long long)happened,
 	       (unsigned long long)answered, (unsigned long long)refused_copies,
-	       (unsigned long long)form.limit.used_bytes);
+	       (unsigned long long)budget.limit.used_bytes);
 	core_end(&core);
-	return form.limit.used_bytes != 0;
+	return budget.limit.used_bytes != 0;
 }

@@ -1,6 +1,6 @@
 /*
  * Plays a script on the core: calls with the caller's memory and the driver's reaction spelled out, and prints what came
- * of them. Everything a form supplies is here: memory with an end, a lock that notices where it is held, and limits.
+ * of them. Everything in core_ops is here: memory with an end, a lock that notices where it is held, and limits.
  *
  *	V version                 begin: 1 or 0                       E                  end
  *	O file owner cards        open a control file                 X file             its last close
@@ -54,9 +54,9 @@ static bool is_readable(uint64_t from, size_t size)
 	return from >= BASE && from - BASE <= SIZE && size <= SIZE - (from - BASE);
 }
 
-static int read_memory(void *form, void *to, uint64_t from, size_t size)
+static int read_memory(void *context, void *to, uint64_t from, size_t size)
 {
-	(void)form;
+	(void)context;
 	expect(!is_locked, "nothing is copied under the lock");
 	if (!is_readable(from, size))
 		return -1;
@@ -64,9 +64,9 @@ static int read_memory(void *form, void *to, uint64_t from, size_t size)
 	return 0;
 }
 
-static int write_memory(void *form, uint64_t to, const void *from, size_t size)
+static int write_memory(void *context, uint64_t to, const void *from, size_t size)
 {
-	(void)form;
+	(void)context;
 	expect(!is_locked, "nothing is copied under the lock");
 	if (!is_readable(to, size))
 		return -1;
@@ -74,25 +74,25 @@ static int write_memory(void *form, uint64_t to, const void *from, size_t size)
 	return 0;
 }
 
-static void form_lock(void *form)
+static void checked_lock(void *context)
 {
-	(void)form;
+	(void)context;
 	expect(!is_locked, "the lock is not taken twice");
 	is_locked = true;
 }
 
-static void form_unlock(void *form)
+static void checked_unlock(void *context)
 {
-	(void)form;
+	(void)context;
 	expect(is_locked, "what is unlocked was locked");
 	is_locked = false;
 }
 
-static void *form_grow(void *form, void *old, size_t old_size, size_t new_size)
+static void *checked_grow(void *context, void *old, size_t old_size, size_t new_size)
 {
 	unsigned char *bigger;
 
-	(void)form;
+	(void)context;
 	if (!new_size) {
 		free(old);
 		return NULL;
@@ -115,51 +115,51 @@ static unsigned slot_of(uint32_t card)
 	return card == CORE_ONLY_CARD ? CARDS - 1 : card;
 }
 
-static bool form_take(void *form, void *owner, uint32_t card, uint64_t bytes)
+static bool checked_take(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
-	(void)form;
+	(void)context;
 	expect(!is_locked, "room is not taken under the lock");
 	return limit_take(&((struct limit_share *)owner)[slot_of(card)], bytes);
 }
 
-static void form_settle(void *form, void *owner, uint32_t card, uint64_t more)
+static void checked_settle(void *context, void *owner, uint32_t card, uint64_t more)
 {
-	(void)form;
+	(void)context;
 	expect(!is_locked, "room is not settled under the lock");
 	limit_settle(&((struct limit_share *)owner)[slot_of(card)], more);
 }
 
-static void form_give(void *form, void *owner, uint32_t card, uint64_t bytes)
+static void checked_give(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	struct limit_share *share = &((struct limit_share *)owner)[slot_of(card)];
 
-	(void)form;
+	(void)context;
 	expect(!is_locked, "room is not given back under the lock");
 	expect(bytes <= share->used_bytes, "what comes back was taken");
 	limit_give(share, bytes);
 }
 
-static bool form_look(void *form, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
+static bool checked_look(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
 {
 	struct limit *limit = ((struct limit_share *)owner)[slot_of(card)].limit;
 
-	(void)form;
+	(void)context;
 	expect(!is_locked, "nobody looks under the lock");
 	*limit_bytes = limit->limit_bytes;
 	*used_bytes = limit->used_bytes;
 	return limit->limit_bytes != UINT64_MAX;
 }
 
-static struct core_form form = {
+static struct core_ops ops = {
 	.copy_in = read_memory,
 	.copy_out = write_memory,
-	.lock = form_lock,
-	.unlock = form_unlock,
-	.grow = form_grow,
-	.take = form_take,
-	.settle = form_settle,
-	.give = form_give,
-	.look = form_look,
+	.lock = checked_lock,
+	.unlock = checked_unlock,
+	.grow = checked_grow,
+	.take = checked_take,
+	.settle = checked_settle,
+	.give = checked_give,
+	.look = checked_look,
 };
 
 static void write_hex(uint64_t at, const char *hex)
@@ -239,7 +239,7 @@ static void set_up(void)
 
 static void begin(const char *version)
 {
-	bool is_known = core_begin(&core, &form, NULL, version);
+	bool is_known = core_begin(&core, &ops, NULL, version);
 
 	printf("%d\n", is_known);
 	if (!is_known)
@@ -301,7 +301,7 @@ static void play(char *line)
 	case 'T': strcpy(meddling, text); break;
 	case 'D': strcpy(reaction, text); break;
 	case 'K': falsify(text); break;
-	case 'C': form.knows_all_clients = true; break;
+	case 'C': ops.knows_all_clients = true; break;
 	case 'B': before(text); break;
 	case 'A': after(text); break;
 	case 'R': show(text); break;

@@ -7,7 +7,7 @@
  */
 #include <stdio.h>
 
-#include "own_memory.h"
+#include "plain_ops.h"
 #include "small_driver.h"
 
 #define MOST_THREADS 8
@@ -24,7 +24,7 @@ struct slot {
 };
 
 static struct core core;
-static struct own_form form;
+static struct plain_budget budget;
 static struct small_driver driver;
 static struct core_file files[MOST_THREADS];
 static struct core_cards cards;
@@ -61,16 +61,16 @@ static bool driver_copy_out(uint64_t to, const void *from, size_t size)
 	return copy_out(NULL, to, from, size) == 0;
 }
 
-static const struct core_form callbacks = {
+static const struct core_ops ops = {
 	.copy_in = copy_in,
 	.copy_out = copy_out,
-	.lock = own_lock,
-	.unlock = own_unlock,
-	.grow = own_grow,
-	.take = own_take,
-	.settle = own_settle,
-	.give = own_give,
-	.look = own_look,
+	.lock = plain_lock,
+	.unlock = plain_unlock,
+	.grow = plain_grow,
+	.take = plain_take,
+	.settle = plain_settle,
+	.give = plain_give,
+	.look = plain_look,
 };
 
 static void put(unsigned char *call, size_t at, uint64_t value, size_t size)
@@ -137,7 +137,7 @@ static uint32_t dup_one(unsigned file, uint32_t parent, uint32_t handle, unsigne
 
 static void open_file(unsigned file)
 {
-	files[file] = (struct core_file){ .owner = &form, .cards = &cards };
+	files[file] = (struct core_file){ .owner = &budget, .cards = &cards };
 	clients[file] = alloc(file, 0, 0, 0x41, 0);
 	for (uint32_t device = 0; device < DEVICES; device++)
 		alloc(file, clients[file], 1 + device, 0x80, 0);
@@ -254,7 +254,7 @@ static void round_of(unsigned *random)
 
 static void compare(const char *when, bool is_exact)
 {
-	uint64_t charged = form.limit.used_bytes;
+	uint64_t charged = budget.limit.used_bytes;
 
 	if ((is_exact ? charged == driver.bytes : charged >= driver.bytes) && driver.most_bytes <= LIMIT)
 		return;
@@ -288,11 +288,11 @@ int main(int count, char **words)
 	is_careful = strcmp(words[1], "careful") == 0;
 	rounds = (unsigned)atoi(words[3]);
 	seed = (unsigned)atoi(words[4]);
-	own_begin(&form, LIMIT);
+	plain_begin(&budget, LIMIT);
 	small_begin(&driver);
 	driver.copy_in = driver_copy_in;
 	driver.copy_out = driver_copy_out;
-	if (!core_begin(&core, &callbacks, &form, "580.95.05"))
+	if (!core_begin(&core, &ops, &budget, "580.95.05"))
 		return 2;
 	pthread_barrier_init(&rest, NULL, thread_count);
 	for (unsigned i = 0; i < thread_count; i++) {
@@ -311,8 +311,8 @@ int main(int count, char **words)
 	}
 	compare("at the end", true);
 	printf("made %llu refused %llu peak %llu used %llu\n", (unsigned long long)driver.made,
-	       (unsigned long long)refusals, (unsigned long long)form.limit.peak_bytes,
-	       (unsigned long long)form.limit.used_bytes);
+	       (unsigned long long)refusals, (unsigned long long)budget.limit.peak_bytes,
+	       (unsigned long long)budget.limit.used_bytes);
 	core_end(&core);
-	return form.limit.used_bytes != 0;
+	return budget.limit.used_bytes != 0;
 }

@@ -1,7 +1,7 @@
 /*
  * What the core costs on calls that are none of its business, best of many batches: a number it does not watch, and a
  * control that passes (core_watches, core_before with one copy of 32 bytes, core_after). Both in nanoseconds. The copy is
- * a plain one: what a form adds to be safe against wild pointers is not in it, nor is the system call.
+ * a plain one: what core_ops adds to be safe against wild pointers is not in it, nor is the system call.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #define BATCHES 101
 #define CALLS 20000
 
-static int copy_in(void *form, void *to, uint64_t from, size_t size)
+static int copy_in(void *context, void *to, uint64_t from, size_t size)
 {
-	(void)form;
+	(void)context;
 	memcpy(to, (const void *)(uintptr_t)from, size);
 	return 0;
 }
@@ -54,13 +54,13 @@ static double cost_of(struct core *core, struct core_file *file, uint32_t number
 
 int main(void)
 {
-	static const struct core_form form = { .copy_in = copy_in };
+	static const struct core_ops ops = { .copy_in = copy_in };
 	static struct core core;
 	static unsigned char control[32];
 	struct core_cards cards = { 0 };
 	struct core_file file = { .cards = &cards };
 
-	if (!core_begin(&core, &form, NULL, "580.95.05"))
+	if (!core_begin(&core, &ops, NULL, "580.95.05"))
 		return 1;
 	control[8] = 1;
 	printf("unwatched %.1f passed %.1f\n", cost_of(&core, &file, 0x4E, control), cost_of(&core, &file, 0x2A, control));

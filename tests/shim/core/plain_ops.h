@@ -1,6 +1,6 @@
-/* A form for tests in which caller and core are one program: plain copies, a real lock, one limit for everybody. */
-#ifndef OWN_MEMORY_H
-#define OWN_MEMORY_H
+/* core_ops for tests in which caller and core are one program: plain copies, a real lock, one limit for all. */
+#ifndef PLAIN_OPS_H
+#define PLAIN_OPS_H
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,27 +9,27 @@
 #include "core.h"
 #include "limit.h"
 
-struct own_form {
+struct plain_budget {
 	pthread_mutex_t tables, budget;
 	struct limit limit;
 	struct limit_share share;
 };
 
-static void own_lock(void *form)
+static void plain_lock(void *context)
 {
-	pthread_mutex_lock(&((struct own_form *)form)->tables);
+	pthread_mutex_lock(&((struct plain_budget *)context)->tables);
 }
 
-static void own_unlock(void *form)
+static void plain_unlock(void *context)
 {
-	pthread_mutex_unlock(&((struct own_form *)form)->tables);
+	pthread_mutex_unlock(&((struct plain_budget *)context)->tables);
 }
 
-static void *own_grow(void *form, void *old, size_t old_size, size_t new_size)
+static void *plain_grow(void *context, void *old, size_t old_size, size_t new_size)
 {
 	unsigned char *bigger = NULL;
 
-	(void)form;
+	(void)context;
 	if (new_size)
 		bigger = calloc(1, new_size);
 	if (bigger && old)
@@ -39,9 +39,9 @@ static void *own_grow(void *form, void *old, size_t old_size, size_t new_size)
 	return bigger;
 }
 
-static bool own_take(void *form, void *owner, uint32_t card, uint64_t bytes)
+static bool plain_take(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
-	struct own_form *own = form;
+	struct plain_budget *own = context;
 	bool fits;
 
 	(void)owner, (void)card;
@@ -51,9 +51,9 @@ static bool own_take(void *form, void *owner, uint32_t card, uint64_t bytes)
 	return fits;
 }
 
-static void own_settle(void *form, void *owner, uint32_t card, uint64_t more)
+static void plain_settle(void *context, void *owner, uint32_t card, uint64_t more)
 {
-	struct own_form *own = form;
+	struct plain_budget *own = context;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
@@ -61,9 +61,9 @@ static void own_settle(void *form, void *owner, uint32_t card, uint64_t more)
 	pthread_mutex_unlock(&own->budget);
 }
 
-static void own_give(void *form, void *owner, uint32_t card, uint64_t bytes)
+static void plain_give(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
-	struct own_form *own = form;
+	struct plain_budget *own = context;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
@@ -73,9 +73,9 @@ static void own_give(void *form, void *owner, uint32_t card, uint64_t bytes)
 	pthread_mutex_unlock(&own->budget);
 }
 
-static bool own_look(void *form, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
+static bool plain_look(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
 {
-	struct own_form *own = form;
+	struct plain_budget *own = context;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
@@ -85,9 +85,9 @@ static bool own_look(void *form, void *owner, uint32_t card, uint64_t *limit_byt
 	return true;
 }
 
-static void own_begin(struct own_form *own, uint64_t limit_bytes)
+static void plain_begin(struct plain_budget *own, uint64_t limit_bytes)
 {
-	*own = (struct own_form){ .tables = PTHREAD_MUTEX_INITIALIZER, .budget = PTHREAD_MUTEX_INITIALIZER };
+	*own = (struct plain_budget){ .tables = PTHREAD_MUTEX_INITIALIZER, .budget = PTHREAD_MUTEX_INITIALIZER };
 	own->limit.limit_bytes = limit_bytes;
 	limit_join(&own->limit, &own->share, 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-#include "form.h"
+#include "ops.h"
 
 #include <linux/kernel.h>
 #include <linux/mm.h>
@@ -73,7 +73,7 @@ static bool look(void *unused, void *owner, uint32_t card, uint64_t *limit, uint
 	return members_look(owner, card, limit, used);
 }
 
-const struct core_form form = {
+const struct core_ops kernel_ops = {
 	.copy_in = copy_in,
 	.copy_out = copy_out,
 	.lock = lock,

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* The core's callbacks in the kernel: the context is an instance, the owners are members. */
+#ifndef OPS_H
+#define OPS_H
+
+#include "../core/core.h"
+
+extern const struct core_ops kernel_ops;
+
+#endif
