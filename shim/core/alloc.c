@@ -39,16 +39,16 @@ static uint64_t rounded(uint64_t bytes)
 }
 
 /* Room first, so that two threads cannot both fit into the last of it; then the driver. */
-static enum core_verdict take(struct core *core, struct core_file *file, struct core_call *call, uint64_t bytes)
+static enum core_verdict charge(struct core *core, struct core_file *file, struct core_call *call, uint64_t bytes)
 {
 	call->asked_bytes = bytes;
-	call->taken_bytes = rounded(bytes);
+	call->charged_bytes = rounded(bytes);
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, call->parent);
 	unlock(core);
 	if (!call_promise(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
-	if (!call->taken_bytes || core->ops->take(core->context, file->owner, call->card, call->taken_bytes))
+	if (!call->charged_bytes || core->ops->try_charge(core->context, file->owner, call->card, call->charged_bytes))
 		return CORE_FORWARD;
 	lock(core);
 	objects_unpromise(&core->objects);
@@ -64,7 +64,7 @@ static enum core_verdict alloc_memory(struct core *core, struct core_file *file,
 	if (!copy_in(core, size, call->parameters + core->layout->memory_size, sizeof(size)))
 		return call_refuse(core, call, STATUS_NOT_SUPPORTED);
 	call->kind = CALL_MEMORY;
-	return take(core, file, call, load64(size));
+	return charge(core, file, call, load64(size));
 }
 
 /* Without parameters the class is the instance: 0x80 is the first. */
@@ -173,7 +173,7 @@ static enum core_verdict heap_alloc(struct core *core, struct core_file *file, s
 	if (first & ATTRIBUTE_LOCATION)
 		return call_pass(call);
 	call->kind = CALL_HEAP_MEMORY;
-	return take(core, file, call, load64(heap + (is_range ? layout->heap_range_size : layout->heap_size_size)));
+	return charge(core, file, call, load64(heap + (is_range ? layout->heap_range_size : layout->heap_size_size)));
 }
 
 enum core_verdict call_heap_before(struct core *core, struct core_file *file, struct core_call *call)
@@ -242,28 +242,28 @@ static uint64_t where_size_is(const struct core *core, const struct core_call *c
  * its largest page (512 MiB) can add: sums stay far from where they would wrap. With pages of 4 KiB it writes a multiple of
  * those, and its allocator takes 64 KiB of the card for each begun 64 KiB.
  */
-static void settle(struct core *core, struct core_file *file, struct core_call *call)
+static void correct_charge(struct core *core, struct core_file *file, struct core_call *call)
 {
-	uint64_t bytes, taken = call->taken_bytes;
+	uint64_t bytes, charged = call->charged_bytes;
 
 	if (!copy_in(core, &bytes, where_size_is(core, call), sizeof(bytes)) ||
 	    bytes < call->asked_bytes || bytes - call->asked_bytes > MOST_ADDED)
 		return;
 	bytes = whole_pages(bytes, SMALL_PAGE);
-	if (bytes > taken)
-		core->ops->settle(core->context, file->owner, call->card, bytes - taken);
-	else if (bytes < taken)
-		core->ops->give(core->context, file->owner, call->card, taken - bytes);
-	call->taken_bytes = bytes;
+	if (bytes > charged)
+		core->ops->force_charge(core->context, file->owner, call->card, bytes - charged);
+	else if (bytes < charged)
+		core->ops->uncharge(core->context, file->owner, call->card, charged - bytes);
+	call->charged_bytes = bytes;
 }
 
-static void give_back(struct core *core, struct core_file *file, struct core_call *call)
+static void cancel_charge(struct core *core, struct core_file *file, struct core_call *call)
 {
 	lock(core);
 	objects_unpromise(&core->objects);
 	unlock(core);
-	if (call->taken_bytes)
-		core->ops->give(core->context, file->owner, call->card, call->taken_bytes);
+	if (call->charged_bytes)
+		core->ops->uncharge(core->context, file->owner, call->card, call->charged_bytes);
 }
 
 void call_alloc_after(struct core *core, struct core_file *file, struct core_call *call, long result)
@@ -273,11 +273,11 @@ void call_alloc_after(struct core *core, struct core_file *file, struct core_cal
 
 	if (outcome == CALL_HAPPENED && !read_handle(core, call, &handle))
 		outcome = CALL_IN_DOUBT;
-	if (outcome == CALL_HAPPENED && call->taken_bytes)
-		settle(core, file, call);
+	if (outcome == CALL_HAPPENED && call->charged_bytes)
+		correct_charge(core, file, call);
 	/* Without its handle it can be charged, but nothing could be found below it. */
-	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->taken_bytes))
-		give_back(core, file, call);
+	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charged_bytes))
+		cancel_charge(core, file, call);
 	else
 		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);
 }

@@ -156,7 +156,7 @@ enum call_outcome call_outcome_of(const struct core *core, const struct core_cal
 
 void call_drop(struct core *core, uint32_t object, uint32_t serial)
 {
-	struct objects_given given[OBJECTS_GIVEN];
+	struct objects_uncharge uncharges[OBJECTS_UNCHARGES];
 	bool more = true;
 
 	while (more) {
@@ -164,12 +164,12 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 
 		lock(core);
 		if (core->objects.objects[object].serial == serial)
-			count = objects_drop(&core->objects, object, given, &more);
+			count = objects_drop(&core->objects, object, uncharges, &more);
 		else
 			more = false;
 		unlock(core);
 		for (uint32_t i = 0; i < count; i++)
-			core->ops->give(core->context, given[i].owner, given[i].card, given[i].bytes);
+			core->ops->uncharge(core->context, uncharges[i].owner, uncharges[i].card, uncharges[i].bytes);
 	}
 }
 
@@ -177,14 +177,14 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
  * The driver has just given out this handle, so what stands under it has gone, and its charge with it: if it was there when
  * the call began. If it came later, the two are in no order: the older name is forgotten, and both are charged until the
  * call that frees the one ends, or what it hangs below goes. So too where something hangs below it. With the lock held;
- * how many of `given` (no more than one) are to be given back.
+ * how many of `uncharges` (no more than one) are to be uncharged.
  */
-static uint32_t replace(struct core_objects *objects, uint32_t index, uint32_t born, struct objects_given *given)
+static uint32_t replace(struct core_objects *objects, uint32_t index, uint32_t born, struct objects_uncharge *uncharges)
 {
 	bool more;
 
 	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - born) <= 0)
-		return objects_drop(objects, index, given, &more);
+		return objects_drop(objects, index, uncharges, &more);
 	objects_unname(objects, index);
 	return 0;
 }
@@ -193,21 +193,22 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 {
 	struct core_objects *objects = &core->objects;
 	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
-	struct objects_given given[OBJECTS_GIVEN];
+	struct objects_uncharge uncharges[OBJECTS_UNCHARGES];
 	uint32_t index, count = 0;
 
 	lock(core);
 	index = handle ? objects_find(objects, client, handle) : 0;
 	if (index)
-		count = replace(objects, index, call->born, given);
+		count = replace(objects, index, call->born, uncharges);
 	index = objects_add(objects, file, client, call->parent, handle);
 	if (call->charge)
 		objects->objects[index].charge = call->charge;
-	else if (call->taken_bytes)
-		objects->objects[index].charge = objects_charge(objects, file->owner, call->card, call->taken_bytes);
+	else if (call->charged_bytes)
+		objects->objects[index].charge =
+			objects_add_charge(objects, file->owner, call->card, call->charged_bytes);
 	if (call->card != CORE_ONLY_CARD)
 		objects->objects[index].card = call->card;
 	unlock(core);
 	if (count)
-		core->ops->give(core->context, given->owner, given->card, given->bytes);
+		core->ops->uncharge(core->context, uncharges->owner, uncharges->card, uncharges->bytes);
 }

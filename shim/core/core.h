@@ -10,13 +10,13 @@
  *        core_before()           CORE_ANSWERED: the driver is not asked, the call returns call.answer: 0, the status is in
  *                                the caller's struct; or -errno where the struct cannot be written
  *        ... the driver ...      CORE_FORWARD
- *        core_after(result)      settles, gives back, remembers, rewrites reports; result is 0 or -errno
+ *        core_after(result)      charges or uncharges, remembers, rewrites reports; result is 0 or -errno
  *
  * Every core_before that says CORE_FORWARD is followed by exactly one core_after, whatever became of the call.
  *
- * Locking: core calls lock/unlock around its own tables only, never around take, give, look or a copy; grow is called
- * inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads at once;
- * core_release and core_end come after the last of them.
+ * Locking: core calls lock/unlock around its own tables only, never around a charge, an uncharge, usage or a copy; grow
+ * is called inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads
+ * at once; core_release and core_end come after the last of them.
  *
  * In doubt a charge stays: where the driver may have done what it could not say, where a handle is freed by one call before
  * the call that makes it has ended. What goes with it at the latest is the client, or the file.
@@ -45,14 +45,15 @@ struct core_ops {
 	/* Like realloc, the new part zeroed; NULL when there is none and the old is kept; new_size 0 frees. */
 	void *(*grow)(void *context, void *memory, size_t old_size, size_t new_size);
 	/*
-	 * The budget of `owner`, a pointer that the core does not follow, on a card. take: room first, false = does not fit.
-	 * settle: the driver made it bigger than was taken, which has happened and must be counted even above the limit.
+	 * The budget of `owner`, a pointer that the core does not follow, on a card. try_charge comes before the driver;
+	 * false: it does not fit. force_charge: the driver made it bigger than was charged, which is counted even above
+	 * the limit.
 	 */
-	bool (*take)(void *context, void *owner, uint32_t card, uint64_t bytes);
-	void (*settle)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
-	void (*give)(void *context, void *owner, uint32_t card, uint64_t bytes);
+	bool (*try_charge)(void *context, void *owner, uint32_t card, uint64_t bytes);
+	void (*force_charge)(void *context, void *owner, uint32_t card, uint64_t more_bytes);
+	void (*uncharge)(void *context, void *owner, uint32_t card, uint64_t bytes);
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
-	bool (*look)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
+	bool (*usage)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
 	/*
 	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as nobody
 	 * here would pay for it. Not so where other processes have clients of their own.
@@ -113,7 +114,7 @@ struct core_call {
 	uint32_t card, charge;
 	uint32_t object, serial;
 	uint32_t born; /* what is known now has a serial up to this one */
-	uint64_t asked_bytes, taken_bytes;
+	uint64_t asked_bytes, charged_bytes;
 };
 
 enum core_verdict { CORE_FORWARD, CORE_ANSWERED };

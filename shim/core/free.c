@@ -17,7 +17,7 @@ enum core_verdict call_free_before(struct core *core, struct core_call *call)
 
 /*
  * It stays findable while the driver frees it, marked as going: what is made below it in the meantime is not lost with it,
- * another call that frees the same does not give it back twice, and a reply that names its handle replaces it.
+ * another call that frees the same does not uncharge it twice, and a reply that names its handle replaces it.
  */
 enum core_verdict call_free_object_before(struct core *core, struct core_call *call)
 {
@@ -93,18 +93,18 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	return CORE_FORWARD;
 }
 
-static void forget(struct core *core, struct core_call *call)
+static void cancel_dup(struct core *core, struct core_call *call)
 {
-	struct objects_given given;
+	struct objects_uncharge uncharge;
 	bool is_last = false;
 
 	lock(core);
 	objects_unpromise(&core->objects);
 	if (call->charge)
-		is_last = objects_uncharge(&core->objects, call->charge, &given);
+		is_last = objects_put_charge(&core->objects, call->charge, &uncharge);
 	unlock(core);
 	if (is_last)
-		core->ops->give(core->context, given.owner, given.card, given.bytes);
+		core->ops->uncharge(core->context, uncharge.owner, uncharge.card, uncharge.bytes);
 }
 
 void call_dup_after(struct core *core, struct core_file *file, struct core_call *call, long result)
@@ -116,7 +116,7 @@ void call_dup_after(struct core *core, struct core_file *file, struct core_call 
 	    (!copy_in(core, &handle, call->at + core->layout->dup_handle, sizeof(handle)) || !handle))
 		outcome = CALL_IN_DOUBT;
 	if (outcome == CALL_FAILED || (outcome == CALL_IN_DOUBT && !call->charge))
-		forget(core, call);
+		cancel_dup(core, call);
 	else
 		call_remember(core, file, call, outcome == CALL_HAPPENED ? handle : 0);
 }

@@ -11,7 +11,7 @@ void limit_join(struct limit *limit, struct limit_share *share, int32_t pid)
 
 void limit_leave(struct limit_share *share)
 {
-	limit_give(share, share->used_bytes);
+	limit_uncharge(share, share->used_bytes);
 	if (share->next)
 		share->next->previous = share->previous;
 	if (share->previous)
@@ -20,7 +20,7 @@ void limit_leave(struct limit_share *share)
 		share->limit->first = share->next;
 }
 
-bool limit_take(struct limit_share *share, uint64_t bytes)
+bool limit_try_charge(struct limit_share *share, uint64_t bytes)
 {
 	struct limit *limit = share->limit;
 
@@ -28,11 +28,11 @@ bool limit_take(struct limit_share *share, uint64_t bytes)
 		limit->refused++;
 		return false;
 	}
-	limit_settle(share, bytes);
+	limit_force_charge(share, bytes);
 	return true;
 }
 
-void limit_settle(struct limit_share *share, uint64_t more_bytes)
+void limit_force_charge(struct limit_share *share, uint64_t more_bytes)
 {
 	struct limit *limit = share->limit;
 
@@ -42,7 +42,7 @@ void limit_settle(struct limit_share *share, uint64_t more_bytes)
 		limit->peak_bytes = limit->used_bytes;
 }
 
-void limit_give(struct limit_share *share, uint64_t bytes)
+void limit_uncharge(struct limit_share *share, uint64_t bytes)
 {
 	/* More than there is cannot come back: a number below zero would be a limit of exabytes. */
 	if (bytes > share->used_bytes)

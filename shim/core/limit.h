@@ -27,12 +27,12 @@ void limit_join(struct limit *limit, struct limit_share *share, int32_t pid);
 /* What it still uses goes with it. */
 void limit_leave(struct limit_share *share);
 
-bool limit_take(struct limit_share *share, uint64_t bytes);
-/* It has happened: counted even above the limit. */
-void limit_settle(struct limit_share *share, uint64_t more_bytes);
-void limit_give(struct limit_share *share, uint64_t bytes);
+bool limit_try_charge(struct limit_share *share, uint64_t bytes);
+/* For what has happened already: counted even above the limit. */
+void limit_force_charge(struct limit_share *share, uint64_t more_bytes);
+void limit_uncharge(struct limit_share *share, uint64_t bytes);
 
-/* At once, while in use. Below what is used: nothing more is given until enough has come back. */
+/* At once, while in use. Below what is used: nothing more is charged until enough has been uncharged. */
 void limit_resize(struct limit *limit, uint64_t limit_bytes);
 
 #endif

@@ -220,7 +220,7 @@ void objects_unname(struct core_objects *objects, uint32_t index)
 	objects->objects[index].handle = 0;
 }
 
-uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes)
+uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes)
 {
 	uint32_t index = objects->charge_free;
 	struct core_charge *charge = &objects->charges[index];
@@ -231,13 +231,13 @@ uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card
 	return index;
 }
 
-bool objects_uncharge(struct core_objects *objects, uint32_t index, struct objects_given *given)
+bool objects_put_charge(struct core_objects *objects, uint32_t index, struct objects_uncharge *uncharge)
 {
 	struct core_charge *charge = &objects->charges[index];
 
 	if (--charge->references)
 		return false;
-	*given = (struct objects_given){ .owner = charge->owner, .bytes = charge->bytes, .card = charge->card };
+	*uncharge = (struct objects_uncharge){ .owner = charge->owner, .bytes = charge->bytes, .card = charge->card };
 	charge->references = objects->charge_free;
 	objects->charge_free = index;
 	objects->charge_count--;
@@ -257,25 +257,25 @@ static void remove_one(struct core_objects *objects, uint32_t index)
 }
 
 /* Adds to one of the same owner and card, so that a whole tree is usually one sum. */
-static uint32_t sum_up(struct objects_given *given, uint32_t count, const struct objects_given *one)
+static uint32_t add_uncharge(struct objects_uncharge *uncharges, uint32_t count, const struct objects_uncharge *one)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (given[i].owner != one->owner || given[i].card != one->card)
+		if (uncharges[i].owner != one->owner || uncharges[i].card != one->card)
 			continue;
-		given[i].bytes += one->bytes;
+		uncharges[i].bytes += one->bytes;
 		return count;
 	}
-	given[count] = *one;
+	uncharges[count] = *one;
 	return count + 1;
 }
 
-uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_given *given, bool *more)
+uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_uncharge *uncharges, bool *more)
 {
 	uint32_t at = index, count = 0;
 
 	*more = true;
-	for (uint32_t i = 0; i < AT_ONCE && count < OBJECTS_GIVEN; i++) {
-		struct objects_given one;
+	for (uint32_t i = 0; i < AT_ONCE && count < OBJECTS_UNCHARGES; i++) {
+		struct objects_uncharge one;
 		uint32_t above, charge;
 
 		while (objects->objects[at].first)
@@ -283,8 +283,8 @@ uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objec
 		above = objects->objects[at].parent;
 		charge = objects->objects[at].charge;
 		remove_one(objects, at);
-		if (charge && objects_uncharge(objects, charge, &one))
-			count = sum_up(given, count, &one);
+		if (charge && objects_put_charge(objects, charge, &one))
+			count = add_uncharge(uncharges, count, &one);
 		if (at == index) {
 			*more = false;
 			break;

@@ -32,14 +32,14 @@ struct core_charge {
 	uint32_t references; /* of a free one: the next free one */
 };
 
-/* What objects_drop leaves to be given back once the lock is open again. */
-struct objects_given {
+/* What objects_drop leaves to be uncharged once the lock is released. */
+struct objects_uncharge {
 	void *owner;
 	uint64_t bytes;
 	uint32_t card;
 };
 
-#define OBJECTS_GIVEN 8
+#define OBJECTS_UNCHARGES 8
 
 /* Room for one more object and one more charge, so that remembering cannot fail once the driver has been asked. */
 bool objects_promise(struct core *core);
@@ -58,15 +58,15 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 		     uint32_t handle);
 /* It is not found any more, and otherwise stays what and where it is. */
 void objects_unname(struct core_objects *objects, uint32_t index);
-uint32_t objects_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
+uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
 
 /*
- * Takes objects out of the tree below `index`, leaves first and itself last. Returns how many places of `given` are
+ * Takes objects out of the tree below `index`, leaves first and itself last. Returns how many places of `uncharges` are
  * used; *more says that there are still objects, to be asked for again.
  */
-uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_given *given, bool *more);
-/* One reference less. True when it was the last: *given is to be given back. */
-bool objects_uncharge(struct core_objects *objects, uint32_t charge, struct objects_given *given);
+uint32_t objects_drop(struct core_objects *objects, uint32_t index, struct objects_uncharge *uncharges, bool *more);
+/* Drops a reference. True when it was the last: *uncharge is then to be uncharged. */
+bool objects_put_charge(struct core_objects *objects, uint32_t charge, struct objects_uncharge *uncharge);
 
 void objects_end(struct core *core);
 

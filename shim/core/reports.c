@@ -81,14 +81,15 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 	return CORE_FORWARD;
 }
 
-static bool look(struct core *core, struct core_file *file, uint32_t handle, struct core_call *call, struct view *view)
+static bool read_usage(struct core *core, struct core_file *file, uint32_t handle, struct core_call *call,
+		       struct view *view)
 {
 	uint64_t limit, used;
 
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, handle);
 	unlock(core);
-	if (!core->ops->look(core->context, file->owner, call->card, &limit, &used))
+	if (!core->ops->usage(core->context, file->owner, call->card, &limit, &used))
 		return false;
 	view->limit = limit;
 	view->left = used < limit ? limit - used : 0;
@@ -111,8 +112,8 @@ static bool find_entries(const struct core *core, const struct core_call *call, 
 	return !is_list || copy_in(core, entries, call->parameters + layout->report_list_entries, sizeof(*entries));
 }
 
-/* The first look: what the reply says itself about the total and what is free, to make reserved of. */
-static void note(const unsigned char *entry, uint32_t value, struct view *view)
+/* The first pass: what the reply says itself about the total and what is free, to make reserved of. */
+static void note_totals(const unsigned char *entry, uint32_t value, struct view *view)
 {
 	switch (load32(entry)) {
 	case REPORT_RAM:
@@ -159,7 +160,7 @@ static bool walk(const struct core *core, uint64_t entries, uint32_t count, stru
 			if (rewrites)
 				value = rewritten(entry, value, view);
 			else
-				note(entry, value, view);
+				note_totals(entry, value, view);
 			__builtin_memcpy(entry + data, &value, sizeof(value));
 		}
 		if (rewrites && !copy_out(core, entries + (uint64_t)done * bytes, chunk, some * bytes))
@@ -174,7 +175,7 @@ void call_report_after(struct core *core, struct core_file *file, struct core_ca
 	uint64_t entries, used;
 	uint32_t count;
 
-	if (call_outcome_of(core, call, result) != CALL_HAPPENED || !look(core, file, call->handle, call, &view))
+	if (call_outcome_of(core, call, result) != CALL_HAPPENED || !read_usage(core, file, call->handle, call, &view))
 		return;
 	view.total = view.limit >> 10;
 	view.free = view.left >> 10;
@@ -198,7 +199,7 @@ void call_heap_report_after(struct core *core, struct core_file *file, struct co
 	const struct core_layout *layout = core->layout;
 	struct view view;
 
-	if (call_outcome_of(core, call, result) != CALL_HAPPENED || !look(core, file, call->parent, call, &view))
+	if (call_outcome_of(core, call, result) != CALL_HAPPENED || !read_usage(core, file, call->parent, call, &view))
 		return;
 	clamp(core, call->at + layout->heap_total, view.limit);
 	clamp(core, call->at + layout->heap_free, view.left);

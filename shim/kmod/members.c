@@ -22,8 +22,8 @@ struct member {
 	u32 files;
 	bool is_kept; /* its sums are not those of its charges: the core may still name it */
 	/*
-	 * By the card that the core said; the last is of CORE_ONLY_CARD. What is used was taken of that limit, and
-	 * goes back there.
+	 * By the card that the core said; the last is of CORE_ONLY_CARD. What is used was charged to that limit, and
+	 * is uncharged there.
 	 */
 	struct limit_share shares[CORE_CARDS + 1];
 };
@@ -108,7 +108,7 @@ static bool is_needed(const struct member *member)
 }
 
 /* With the lock held, which is opened. */
-static void unlock_after_giving(struct instance *instance, struct member *member)
+static void unlock_after_uncharge(struct instance *instance, struct member *member)
 {
 	bool is_gone = !is_needed(member);
 	u32 i;
@@ -131,7 +131,7 @@ void members_leave(struct member *member)
 	struct instance *instance = lock(member);
 
 	member->files--;
-	unlock_after_giving(instance, member);
+	unlock_after_uncharge(instance, member);
 }
 
 static struct limit *find_limit(struct instance *instance, u32 card)
@@ -156,7 +156,7 @@ static struct limit_share *get_share(struct member *member, u32 card)
 	return &member->shares[min_t(u32, card, CORE_CARDS)];
 }
 
-/* Joined to the card's limit as it is now; to where it was taken, as long as anything of that is used. */
+/* Joined to the card's limit as it is now; to where it was charged, while anything of that is used. */
 static struct limit_share *find_share(struct member *member, u32 card)
 {
 	struct limit_share *share = get_share(member, card);
@@ -175,14 +175,14 @@ static struct limit_share *find_share(struct member *member, u32 card)
 	return share;
 }
 
-bool members_take(struct member *member, u32 card, u64 bytes)
+bool members_try_charge(struct member *member, u32 card, u64 bytes)
 {
 	struct instance *instance = lock(member);
 	struct limit_share *share = find_share(member, card);
-	bool is_taken = share && limit_take(share, bytes);
+	bool is_charged = share && limit_try_charge(share, bytes);
 
 	unlock(instance);
-	return is_taken;
+	return is_charged;
 }
 
 /*
@@ -197,19 +197,19 @@ static void keep(struct member *member)
 	member->is_kept = true;
 }
 
-void members_settle(struct member *member, u32 card, u64 more_bytes)
+void members_force_charge(struct member *member, u32 card, u64 more_bytes)
 {
 	struct instance *instance = lock(member);
 	struct limit_share *share = get_share(member, card);
 
 	if (share->limit && more_bytes <= U64_MAX - share->limit->used_bytes)
-		limit_settle(share, more_bytes);
+		limit_force_charge(share, more_bytes);
 	else
 		keep(member);
 	unlock(instance);
 }
 
-void members_give(struct member *member, u32 card, u64 bytes)
+void members_uncharge(struct member *member, u32 card, u64 bytes)
 {
 	struct instance *instance = lock(member);
 	struct limit_share *share = get_share(member, card);
@@ -217,11 +217,11 @@ void members_give(struct member *member, u32 card, u64 bytes)
 	if (!share->limit || bytes > share->used_bytes)
 		keep(member);
 	if (share->limit)
-		limit_give(share, bytes);
-	unlock_after_giving(instance, member);
+		limit_uncharge(share, bytes);
+	unlock_after_uncharge(instance, member);
 }
 
-bool members_look(struct member *member, u32 card, u64 *limit, u64 *used)
+bool members_usage(struct member *member, u32 card, u64 *limit, u64 *used)
 {
 	struct instance *instance = lock(member);
 	struct limit_share *share = find_share(member, card);

@@ -25,10 +25,10 @@ void members_leave(struct member *member);
  * The budget, as core.h asks for it. CORE_ONLY_CARD is the instance's one card; where it has several or none, as on a
  * card that it was never given, there is no room and nothing to report.
  */
-bool members_take(struct member *member, u32 card, u64 bytes);
-void members_settle(struct member *member, u32 card, u64 more_bytes);
-void members_give(struct member *member, u32 card, u64 bytes);
-bool members_look(struct member *member, u32 card, u64 *limit, u64 *used);
+bool members_try_charge(struct member *member, u32 card, u64 bytes);
+void members_force_charge(struct member *member, u32 card, u64 more_bytes);
+void members_uncharge(struct member *member, u32 card, u64 bytes);
+bool members_usage(struct member *member, u32 card, u64 *limit, u64 *used);
 
 /* Those that were kept, as their sums were not true; there are no files any more. */
 void members_end(struct instance *instance);

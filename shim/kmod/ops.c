@@ -53,24 +53,24 @@ static void *grow(void *unused, void *memory, size_t old_size, size_t new_size)
 	return bigger;
 }
 
-static bool take(void *unused, void *owner, uint32_t card, uint64_t bytes)
+static bool try_charge(void *unused, void *owner, uint32_t card, uint64_t bytes)
 {
-	return members_take(owner, card, bytes);
+	return members_try_charge(owner, card, bytes);
 }
 
-static void settle(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
+static void force_charge(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
 {
-	members_settle(owner, card, more_bytes);
+	members_force_charge(owner, card, more_bytes);
 }
 
-static void give(void *unused, void *owner, uint32_t card, uint64_t bytes)
+static void uncharge(void *unused, void *owner, uint32_t card, uint64_t bytes)
 {
-	members_give(owner, card, bytes);
+	members_uncharge(owner, card, bytes);
 }
 
-static bool look(void *unused, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
+static bool usage(void *unused, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
 {
-	return members_look(owner, card, limit, used);
+	return members_usage(owner, card, limit, used);
 }
 
 const struct core_ops kernel_ops = {
@@ -79,9 +79,9 @@ const struct core_ops kernel_ops = {
 	.lock = lock,
 	.unlock = unlock,
 	.grow = grow,
-	.take = take,
-	.settle = settle,
-	.give = give,
-	.look = look,
+	.try_charge = try_charge,
+	.force_charge = force_charge,
+	.uncharge = uncharge,
+	.usage = usage,
 	.knows_all_clients = true,
 };

@@ -232,8 +232,8 @@ enum books_meeting books_meet(struct books *books)
 
 enum fit { FITS, TOO_MUCH, NO_CARD };
 
-/* Takes what is granted already; else says what has to be asked for. */
-static enum fit take_granted(struct books *books, uint32_t card, uint64_t bytes, struct protocol_holding *wanted)
+/* Charges what is granted already; else says what has to be asked for. */
+static enum fit charge_granted(struct books *books, uint32_t card, uint64_t bytes, struct protocol_holding *wanted)
 {
 	struct balance *balance;
 	enum fit fit = NO_CARD;
@@ -271,14 +271,14 @@ static void remember(struct books *books, struct protocol_holding told, const st
 	lock_leave(&books->figures);
 }
 
-static bool take_asking(struct books *books, uint32_t card, uint64_t bytes)
+static bool charge_asking(struct books *books, uint32_t card, uint64_t bytes)
 {
 	struct patience patience = long_patience(books);
 	struct protocol_holding wanted = { 0 }, refused = { .held_bytes = UINT64_MAX };
 	struct protocol_answer answer = { 0 };
 	enum fit fit;
 
-	while ((fit = take_granted(books, card, bytes, &wanted)) == TOO_MUCH) {
+	while ((fit = charge_granted(books, card, bytes, &wanted)) == TOO_MUCH) {
 		/* Less than what was refused: another thread gave some back meanwhile. */
 		if (wanted.held_bytes >= refused.held_bytes)
 			break;
@@ -299,21 +299,21 @@ static bool take_asking(struct books *books, uint32_t card, uint64_t bytes)
 	return fit == FITS;
 }
 
-bool books_take(struct books *books, uint32_t card, uint64_t bytes)
+bool books_try_charge(struct books *books, uint32_t card, uint64_t bytes)
 {
 	struct protocol_holding wanted;
-	enum fit fit = take_granted(books, card, bytes, &wanted);
-	bool is_taken;
+	enum fit fit = charge_granted(books, card, bytes, &wanted);
+	bool is_charged;
 
 	if (fit != TOO_MUCH)
 		return fit == FITS;
 	lock_take(&books->talk);
-	is_taken = take_asking(books, card, bytes);
+	is_charged = charge_asking(books, card, bytes);
 	stop_talking(books);
-	return is_taken;
+	return is_charged;
 }
 
-void books_settle(struct books *books, uint32_t card, uint64_t more_bytes)
+void books_force_charge(struct books *books, uint32_t card, uint64_t more_bytes)
 {
 	struct balance *balance;
 	bool is_above = false;
@@ -335,7 +335,7 @@ void books_settle(struct books *books, uint32_t card, uint64_t more_bytes)
 	stop_talking(books);
 }
 
-void books_give(struct books *books, uint32_t card, uint64_t bytes)
+void books_uncharge(struct books *books, uint32_t card, uint64_t bytes)
 {
 	struct balance *balance;
 
@@ -348,7 +348,7 @@ void books_give(struct books *books, uint32_t card, uint64_t bytes)
 }
 
 /* What the card's figures were when they were last heard, with what this process uses now. */
-static bool look_back(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used)
+static bool recall_usage(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used)
 {
 	struct balance *balance;
 	bool is_known;
@@ -364,7 +364,7 @@ static bool look_back(struct books *books, uint32_t card, uint64_t *limit, uint6
 	return is_known;
 }
 
-static int look_asking(struct books *books, uint32_t card, bool is_known)
+static int ask_usage(struct books *books, uint32_t card, bool is_known)
 {
 	struct patience patience = is_known ? short_patience() : long_patience(books);
 	struct protocol_holding holding = { .minor = card };
@@ -383,18 +383,18 @@ static int look_asking(struct books *books, uint32_t card, bool is_known)
 	return verdict;
 }
 
-bool books_look(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used)
+bool books_usage(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used)
 {
-	bool is_known = look_back(books, card, limit, used);
+	bool is_known = recall_usage(books, card, limit, used);
 	int verdict;
 
 	if (!is_known || !atomic_load(&books->is_silent))
 		lock_take(&books->talk);
 	else if (!lock_try(&books->talk))
 		return true;
-	verdict = look_asking(books, card, is_known);
+	verdict = ask_usage(books, card, is_known);
 	stop_talking(books);
 	if (verdict != PROTOCOL_YES && verdict != NO_ANSWER)
 		return false;
-	return look_back(books, card, limit, used);
+	return recall_usage(books, card, limit, used);
 }

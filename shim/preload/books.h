@@ -1,9 +1,9 @@
 /*
  * What this process has and what the agent granted it, by card: used <= held, and only the agent raises held.
  *
- *      take   within held: at once. Beyond: HOLD used + n, and while no agent answers, up to two minutes of asking again
- *      give   lowers used; the difference is credit until the agent has heard of it, by GIVE at once where that can be sent
- *      look   asks; what was last heard while the agent is away
+ *      try_charge   within held: at once. Beyond: HOLD used + n, and while no agent answers, asking for two minutes
+ *      uncharge     lowers used; the difference is credit until the agent has heard of it, by GIVE where that can be sent
+ *      usage        asks; what was last heard while the agent is away
  *
  * Two locks: `figures` for a few instructions, `talk` for a conversation, which may take long. Nobody who gives waits for a
  * conversation: what he gives is credit, and whoever had the conversation tells of it afterwards.
@@ -41,10 +41,10 @@ enum books_meeting { BOOKS_ABSENT, BOOKS_UNLIMITED, BOOKS_LIMITED };
 
 /* Wait for the agent and hear the driver's version of it. */
 enum books_meeting books_meet(struct books *books);
-bool books_take(struct books *books, uint32_t card, uint64_t bytes);
+bool books_try_charge(struct books *books, uint32_t card, uint64_t bytes);
 /* It has happened, whatever the limit says. */
-void books_settle(struct books *books, uint32_t card, uint64_t more_bytes);
-void books_give(struct books *books, uint32_t card, uint64_t bytes);
-bool books_look(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used);
+void books_force_charge(struct books *books, uint32_t card, uint64_t more_bytes);
+void books_uncharge(struct books *books, uint32_t card, uint64_t bytes);
+bool books_usage(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used);
 
 #endif

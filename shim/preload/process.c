@@ -35,28 +35,28 @@ static int copy_out(void *context, uint64_t to, const void *from, size_t size)
 }
 
 /* The owner is always this process: the agent knows by itself which container that is. */
-static bool take(void *context, void *owner, uint32_t card, uint64_t bytes)
+static bool try_charge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	(void)owner;
-	return books_take(&((struct process *)context)->books, card, bytes);
+	return books_try_charge(&((struct process *)context)->books, card, bytes);
 }
 
-static void settle(void *context, void *owner, uint32_t card, uint64_t more_bytes)
+static void force_charge(void *context, void *owner, uint32_t card, uint64_t more_bytes)
 {
 	(void)owner;
-	books_settle(&((struct process *)context)->books, card, more_bytes);
+	books_force_charge(&((struct process *)context)->books, card, more_bytes);
 }
 
-static void give(void *context, void *owner, uint32_t card, uint64_t bytes)
+static void uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	(void)owner;
-	books_give(&((struct process *)context)->books, card, bytes);
+	books_uncharge(&((struct process *)context)->books, card, bytes);
 }
 
-static bool look(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
+static bool usage(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
 {
 	(void)owner;
-	return books_look(&((struct process *)context)->books, card, limit, used);
+	return books_usage(&((struct process *)context)->books, card, limit, used);
 }
 
 /* Two threads may make it at once; one of them wins. */
@@ -92,7 +92,7 @@ static enum process_mode meet(struct process *process)
 {
 	static const struct core_ops ops = {
 		.copy_in = copy_in, .copy_out = copy_out, .lock = take_core, .unlock = leave_core, .grow = grow,
-		.take = take, .settle = settle, .give = give, .look = look,
+		.try_charge = try_charge, .force_charge = force_charge, .uncharge = uncharge, .usage = usage,
 	};
 
 	switch (books_meet(&process->books)) {

@@ -39,29 +39,29 @@ static void *plain_grow(void *context, void *old, size_t old_size, size_t new_si
 	return bigger;
 }
 
-static bool plain_take(void *context, void *owner, uint32_t card, uint64_t bytes)
+static bool plain_try_charge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	struct plain_budget *own = context;
 	bool fits;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
-	fits = limit_take(&own->share, bytes);
+	fits = limit_try_charge(&own->share, bytes);
 	pthread_mutex_unlock(&own->budget);
 	return fits;
 }
 
-static void plain_settle(void *context, void *owner, uint32_t card, uint64_t more)
+static void plain_force_charge(void *context, void *owner, uint32_t card, uint64_t more)
 {
 	struct plain_budget *own = context;
 
 	(void)owner, (void)card;
 	pthread_mutex_lock(&own->budget);
-	limit_settle(&own->share, more);
+	limit_force_charge(&own->share, more);
 	pthread_mutex_unlock(&own->budget);
 }
 
-static void plain_give(void *context, void *owner, uint32_t card, uint64_t bytes)
+static void plain_uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	struct plain_budget *own = context;
 
@@ -69,11 +69,11 @@ static void plain_give(void *context, void *owner, uint32_t card, uint64_t bytes
 	pthread_mutex_lock(&own->budget);
 	if (bytes > own->share.used_bytes)
 		abort();
-	limit_give(&own->share, bytes);
+	limit_uncharge(&own->share, bytes);
 	pthread_mutex_unlock(&own->budget);
 }
 
-static bool plain_look(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
+static bool plain_usage(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
 {
 	struct plain_budget *own = context;
 

@@ -115,36 +115,36 @@ static unsigned slot_of(uint32_t card)
 	return card == CORE_ONLY_CARD ? CARDS - 1 : card;
 }
 
-static bool checked_take(void *context, void *owner, uint32_t card, uint64_t bytes)
+static bool checked_try_charge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	(void)context;
-	expect(!is_locked, "room is not taken under the lock");
-	return limit_take(&((struct limit_share *)owner)[slot_of(card)], bytes);
+	expect(!is_locked, "nothing is charged under the lock");
+	return limit_try_charge(&((struct limit_share *)owner)[slot_of(card)], bytes);
 }
 
-static void checked_settle(void *context, void *owner, uint32_t card, uint64_t more)
+static void checked_force_charge(void *context, void *owner, uint32_t card, uint64_t more)
 {
 	(void)context;
-	expect(!is_locked, "room is not settled under the lock");
-	limit_settle(&((struct limit_share *)owner)[slot_of(card)], more);
+	expect(!is_locked, "no charge is forced under the lock");
+	limit_force_charge(&((struct limit_share *)owner)[slot_of(card)], more);
 }
 
-static void checked_give(void *context, void *owner, uint32_t card, uint64_t bytes)
+static void checked_uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	struct limit_share *share = &((struct limit_share *)owner)[slot_of(card)];
 
 	(void)context;
-	expect(!is_locked, "room is not given back under the lock");
-	expect(bytes <= share->used_bytes, "what comes back was taken");
-	limit_give(share, bytes);
+	expect(!is_locked, "nothing is uncharged under the lock");
+	expect(bytes <= share->used_bytes, "what is uncharged was charged");
+	limit_uncharge(share, bytes);
 }
 
-static bool checked_look(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
+static bool checked_usage(void *context, void *owner, uint32_t card, uint64_t *limit_bytes, uint64_t *used_bytes)
 {
 	struct limit *limit = ((struct limit_share *)owner)[slot_of(card)].limit;
 
 	(void)context;
-	expect(!is_locked, "nobody looks under the lock");
+	expect(!is_locked, "usage is not asked under the lock");
 	*limit_bytes = limit->limit_bytes;
 	*used_bytes = limit->used_bytes;
 	return limit->limit_bytes != UINT64_MAX;
@@ -156,10 +156,10 @@ static struct core_ops ops = {
 	.lock = checked_lock,
 	.unlock = checked_unlock,
 	.grow = checked_grow,
-	.take = checked_take,
-	.settle = checked_settle,
-	.give = checked_give,
-	.look = checked_look,
+	.try_charge = checked_try_charge,
+	.force_charge = checked_force_charge,
+	.uncharge = checked_uncharge,
+	.usage = checked_usage,
 };
 
 static void write_hex(uint64_t at, const char *hex)

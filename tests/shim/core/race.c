@@ -67,10 +67,10 @@ static const struct core_ops ops = {
 	.lock = plain_lock,
 	.unlock = plain_unlock,
 	.grow = plain_grow,
-	.take = plain_take,
-	.settle = plain_settle,
-	.give = plain_give,
-	.look = plain_look,
+	.try_charge = plain_try_charge,
+	.force_charge = plain_force_charge,
+	.uncharge = plain_uncharge,
+	.usage = plain_usage,
 };
 
 static void put(unsigned char *call, size_t at, uint64_t value, size_t size)
