@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* What makes things: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
-#include "inside.h"
+#include "internal.h"
 
 #define SMALL_PAGE ((uint64_t)64 << 10)
 #define BIG_PAGE ((uint64_t)2 << 20)
@@ -46,12 +46,12 @@ static enum core_verdict charge(struct core *core, struct core_file *file, struc
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, call->parent);
 	unlock(core);
-	if (!call_promise(core, call))
+	if (!call_reserve(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
 	if (!call->charged_bytes || core->ops->try_charge(core->context, file->owner, call->card, call->charged_bytes))
 		return CORE_FORWARD;
 	lock(core);
-	objects_unpromise(&core->objects);
+	objects_unreserve(&core->objects);
 	unlock(core);
 	return call_refuse(core, call, STATUS_NO_MEMORY);
 }
@@ -83,7 +83,7 @@ static uint32_t card_of_device(struct core *core, struct core_file *file, uint64
 
 static enum core_verdict alloc_plain(struct core *core, struct core_call *call, enum call_kind kind)
 {
-	if (!call_promise(core, call))
+	if (!call_reserve(core, call))
 		return call_refuse(core, call, STATUS_NO_MEMORY);
 	call->kind = kind;
 	return CORE_FORWARD;
@@ -260,7 +260,7 @@ static void correct_charge(struct core *core, struct core_file *file, struct cor
 static void cancel_charge(struct core *core, struct core_file *file, struct core_call *call)
 {
 	lock(core);
-	objects_unpromise(&core->objects);
+	objects_unreserve(&core->objects);
 	unlock(core);
 	if (call->charged_bytes)
 		core->ops->uncharge(core->context, file->owner, call->card, call->charged_bytes);

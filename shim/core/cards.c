@@ -3,7 +3,7 @@
  * Which device instance is which /dev/nvidiaN, learned from replies that pass: the card list says gpu_id and minor, the
  * id control gpu_id and instance. What was learned first stays, since the caller could rewrite a later reply.
  */
-#include "inside.h"
+#include "internal.h"
 
 _Static_assert((int)LIMIT_CARDS == CORE_CARDS, "one bit and one place for each");
 

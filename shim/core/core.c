@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* The door: what kind of call it is, and which file knows about it. */
-#include "inside.h"
+#include "internal.h"
 
 bool core_knows_version(const char *driver_version)
 {
@@ -129,15 +129,15 @@ enum core_verdict call_refuse_with(struct core_call *call, int error)
 	return CORE_ANSWERED;
 }
 
-bool call_promise(struct core *core, struct core_call *call)
+bool call_reserve(struct core *core, struct core_call *call)
 {
-	bool is_promised;
+	bool is_reserved;
 
 	lock(core);
-	is_promised = objects_promise(core);
+	is_reserved = objects_reserve(core);
 	call->born = core->objects.serial;
 	unlock(core);
-	return is_promised;
+	return is_reserved;
 }
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result)

@@ -76,7 +76,7 @@ struct core_objects {
 	uint32_t object_room, object_free, object_count;
 	uint32_t charge_room, charge_free, charge_count;
 	uint32_t bucket_room; /* a power of two */
-	uint32_t promised; /* of both, to calls that are with the driver */
+	uint32_t reserved; /* of both, to calls that are with the driver */
 	uint32_t serial, seed;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /* What ends things, and what gives them a second name. */
-#include "inside.h"
+#include "internal.h"
 
 enum core_verdict call_free_before(struct core *core, struct core_call *call)
 {
@@ -59,7 +59,7 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	const struct core_layout *layout = core->layout;
 	struct core_objects *objects = &core->objects;
 	unsigned char dup[DUP_BYTES_MOST];
-	bool is_promised = false;
+	bool is_reserved = false;
 	bool is_foreign = false;
 	uint32_t source, source_client;
 
@@ -74,9 +74,9 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 	if (!source && core->ops->knows_all_clients)
 		is_foreign = !objects_find(objects, source_client, source_client);
 	if (source)
-		is_promised = objects_promise(core);
+		is_reserved = objects_reserve(core);
 	call->born = objects->serial;
-	if (is_promised) {
+	if (is_reserved) {
 		call->charge = objects->objects[source].charge;
 		call->card = objects->objects[source].card;
 		if (call->charge)
@@ -87,7 +87,7 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 		return call_refuse(core, call, STATUS_NOT_PERMITTED);
 	if (!source)
 		return call_pass(call);
-	if (!is_promised)
+	if (!is_reserved)
 		return call_refuse(core, call, STATUS_NO_MEMORY);
 	call->kind = CALL_DUP;
 	return CORE_FORWARD;
@@ -99,7 +99,7 @@ static void cancel_dup(struct core *core, struct core_call *call)
 	bool is_last = false;
 
 	lock(core);
-	objects_unpromise(&core->objects);
+	objects_unreserve(&core->objects);
 	if (call->charge)
 		is_last = objects_put_charge(&core->objects, call->charge, &uncharge);
 	unlock(core);

@@ -98,25 +98,25 @@ static bool grow_buckets(struct core *core)
 	return true;
 }
 
-bool objects_promise(struct core *core)
+bool objects_reserve(struct core *core)
 {
 	struct core_objects *objects = &core->objects;
 
 	/* Place 0 is never used. */
-	if (objects->object_count + objects->promised + 1 >= objects->object_room && !grow_objects(core))
+	if (objects->object_count + objects->reserved + 1 >= objects->object_room && !grow_objects(core))
 		return false;
-	if (objects->charge_count + objects->promised + 1 >= objects->charge_room && !grow_charges(core))
+	if (objects->charge_count + objects->reserved + 1 >= objects->charge_room && !grow_charges(core))
 		return false;
 	/* With fewer buckets than objects it is slower, not wrong. */
 	if (objects->bucket_room < objects->object_room && !grow_buckets(core) && !objects->buckets)
 		return false;
-	objects->promised++;
+	objects->reserved++;
 	return true;
 }
 
-void objects_unpromise(struct core_objects *objects)
+void objects_unreserve(struct core_objects *objects)
 {
-	objects->promised--;
+	objects->reserved--;
 }
 
 uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint32_t handle)
@@ -197,7 +197,7 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 	uint32_t index = objects->object_free;
 	struct core_object *object = &objects->objects[index];
 
-	objects->promised--;
+	objects->reserved--;
 	objects->object_count++;
 	objects->object_free = object->next_in_bucket;
 	if (++objects->serial == 0)

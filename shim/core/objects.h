@@ -42,15 +42,15 @@ struct objects_uncharge {
 #define OBJECTS_UNCHARGES 8
 
 /* Room for one more object and one more charge, so that remembering cannot fail once the driver has been asked. */
-bool objects_promise(struct core *core);
-void objects_unpromise(struct core_objects *objects);
+bool objects_reserve(struct core *core);
+void objects_unreserve(struct core_objects *objects);
 
 uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint32_t handle);
 /* CORE_ONLY_CARD when there is no such object. */
 uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint32_t handle);
 
 /*
- * Uses up a promise. Below `parent` of the same client; where that is unknown or about to go below the client, or else
+ * Uses up a reservation. Below `parent` of the same client; where that is unknown or about to go below the client, or else
  * the file: a charge may be kept longer than needed, but is never lost. A client is its own handle and has no parent;
  * handle 0 is never found again, and goes with what it hangs below.
  */

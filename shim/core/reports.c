@@ -6,7 +6,7 @@
  *      free      min(what the driver says, limit - used)
  *      reserved  total - free - used, where the card is fuller than the container: so used = total - free - reserved
  */
-#include "inside.h"
+#include "internal.h"
 
 #define AT_ONCE 32 /* entries; a kernel's stack is small */
 

@@ -10,14 +10,14 @@
  *	D result {address hex}    how the driver will react           K field delta      the layout's field, falsified
  *	B slot file request at    before: F or A answer               A slot             driver and after
  *	U container card          used peak refused                   P owner card       used by that process
- *	N                         objects charges promised            C                  every client is known here
+ *	N                         objects charges reserved            C                  every client is known here
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "inside.h"
+#include "internal.h"
 #include "limit.h"
 
 #define BASE 0x100000u
@@ -308,7 +308,7 @@ static void play(char *line)
 	case 'U':
 	case 'P': count(text, line[0]); break;
 	case 'N':
-		printf("%u %u %u\n", core.objects.object_count, core.objects.charge_count, core.objects.promised);
+		printf("%u %u %u\n", core.objects.object_count, core.objects.charge_count, core.objects.reserved);
 		break;
 	default: expect(false, "a command there is");
 	}

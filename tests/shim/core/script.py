@@ -106,7 +106,7 @@ class CoreScript:
         self.asks(f"P {owner} {card}", f"{size}", f"what process {owner} uses")
 
     def nothing_kept(self) -> None:
-        self.asks("N", "0 0 0", "no object, no charge and no promise is kept")
+        self.asks("N", "0 0 0", "no object, no charge and no reservation is kept")
 
     def kept(self, objects: int, charges: int) -> None:
         self.asks("N", f"{objects} {charges} 0", "objects and charges kept")

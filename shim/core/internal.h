@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /* What the files of the core share, and nobody else needs: decoding, locking, and one function per watched call. */
-#ifndef INSIDE_H
-#define INSIDE_H
+#ifndef INTERNAL_H
+#define INTERNAL_H
 
 #include "core.h"
 #include "layouts.h"
@@ -78,7 +78,7 @@ enum core_verdict call_refuse(const struct core *core, struct core_call *call, u
 /* What the driver says to a struct it does not know, or cannot read. */
 enum core_verdict call_refuse_with(struct core_call *call, int error);
 /* Room in the tables, before the driver is asked; false when there is no memory for them. */
-bool call_promise(struct core *core, struct core_call *call);
+bool call_reserve(struct core *core, struct core_call *call);
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
 /* Remembers what was made, instead of whatever stood under its handle: the driver has just given it out. Not 0. */
