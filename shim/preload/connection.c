@@ -58,7 +58,7 @@ void connection_close(struct connection *connection)
 	atomic_store_explicit(&connection->fd_and_one, 0, memory_order_relaxed);
 }
 
-bool connection_say(struct connection *connection, enum protocol_kind kind, struct connection_question *question)
+bool connection_send(struct connection *connection, enum protocol_kind kind, struct connection_question *question)
 {
 	size_t size = sizeof(question->head) + question->head.count * sizeof(question->holdings[0]);
 	long sent;
@@ -85,7 +85,7 @@ static bool wait_for_input(int fd, int64_t until_ms)
 	return left > 0 && sys_call6(__NR_ppoll, (long)&wanted, 1, (long)&timeout, 0, 8, 0) != 0;
 }
 
-bool connection_hear(struct connection *connection, struct protocol_answer *answer, int64_t until_ms)
+bool connection_receive(struct connection *connection, struct protocol_answer *answer, int64_t until_ms)
 {
 	long got;
 

@@ -29,8 +29,8 @@ bool connection_is_open(const struct connection *connection);
 bool connection_open(struct connection *connection);
 void connection_close(struct connection *connection);
 /* Never waits. False: not sent, and the connection is closed unless it was only full. */
-bool connection_say(struct connection *connection, enum protocol_kind kind, struct connection_question *question);
+bool connection_send(struct connection *connection, enum protocol_kind kind, struct connection_question *question);
 /* The answer to what was said last. False: none until `until_ms`, or none to come, and then it is closed. */
-bool connection_hear(struct connection *connection, struct protocol_answer *answer, int64_t until_ms);
+bool connection_receive(struct connection *connection, struct protocol_answer *answer, int64_t until_ms);
 
 #endif

@@ -143,7 +143,7 @@ struct open_file *files_enter(struct files *files, int fd, int pid)
 
 	if (fd < 0 || fd >= FILES_DESCRIPTORS)
 		return NULL;
-	lock_take(&files->lock);
+	lock_acquire(&files->lock);
 	number = files_number(files, fd);
 	if (number) {
 		file = &files->open[number - 1];
@@ -156,7 +156,7 @@ struct open_file *files_enter(struct files *files, int fd, int pid)
 	}
 	if (file)
 		file->calls++;
-	lock_leave(&files->lock);
+	lock_release(&files->lock);
 	return file;
 }
 
@@ -164,18 +164,18 @@ bool files_leave(struct files *files, struct open_file *file)
 {
 	bool is_last;
 
-	lock_take(&files->lock);
+	lock_acquire(&files->lock);
 	file->calls--;
 	is_last = file->calls == 0 && file->descriptors == 0;
-	lock_leave(&files->lock);
+	lock_release(&files->lock);
 	return is_last;
 }
 
 void files_forget(struct files *files, struct open_file *file)
 {
-	lock_take(&files->lock);
+	lock_acquire(&files->lock);
 	file->is_used = false;
-	lock_leave(&files->lock);
+	lock_release(&files->lock);
 }
 
 static int number_in(const char *name)
@@ -231,7 +231,7 @@ struct open_file *files_detach(struct files *files, int fd, int pid)
 	uint32_t number;
 	int other;
 
-	lock_take(&files->lock);
+	lock_acquire(&files->lock);
 	number = files_number(files, fd);
 	if (!number)
 		goto leave;
@@ -245,6 +245,6 @@ struct open_file *files_detach(struct files *files, int fd, int pid)
 	else if (files_is_drivers(fd) && (other = find_duplicate(files, fd, pid)) >= 0)
 		add(files, file, other);
 leave:
-	lock_leave(&files->lock);
+	lock_release(&files->lock);
 	return file;
 }

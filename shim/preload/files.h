@@ -1,6 +1,6 @@
 /*
  * Which descriptors of this process are control files, and which of them are one open file: after dup(2) the driver keeps
- * everything until the last of them is closed, and so do the books.
+ * everything until the last of them is closed, and so does the quota.
  */
 #ifndef FILES_H
 #define FILES_H

@@ -2,7 +2,7 @@
  * The four names of libc that stand before the driver. What is not watched goes straight on: a few instructions.
  *
  *      ioctl   core decides about the watched numbers on the driver's files
- *      close   the last descriptor of a control file: the driver has freed what was made through it, and the books hear so
+ *      close   the last descriptor of a control file: the driver has freed what was made through it, and the quota is told
  *      mmap    of nvidia-uvm is refused: managed memory takes the card's memory without any call that could be counted
  *
  * `next` is what the name would have meant without this library; the system call itself where that is not known yet (before

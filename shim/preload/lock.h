@@ -21,7 +21,7 @@ static inline bool lock_try(struct lock *lock)
 						       memory_order_relaxed);
 }
 
-static inline void lock_take(struct lock *lock)
+static inline void lock_acquire(struct lock *lock)
 {
 	if (lock_try(lock))
 		return;
@@ -29,7 +29,7 @@ static inline void lock_take(struct lock *lock)
 		sys_call4(__NR_futex, (long)&lock->word, SYS_FUTEX_WAIT_PRIVATE, LOCK_AWAITED, 0);
 }
 
-static inline void lock_leave(struct lock *lock)
+static inline void lock_release(struct lock *lock)
 {
 	if (atomic_exchange_explicit(&lock->word, LOCK_FREE, memory_order_release) == LOCK_AWAITED)
 		sys_call4(__NR_futex, (long)&lock->word, SYS_FUTEX_WAKE_PRIVATE, 1, 0);

@@ -1,19 +1,19 @@
 #include "process.h"
 
 #include "memory.h"
-#include "say.h"
+#include "log.h"
 #include "syscalls.h"
 
 struct process *_Atomic process_made;
 
-static void take_core(void *context)
+static void lock_core(void *context)
 {
-	lock_take(&((struct process *)context)->core_lock);
+	lock_acquire(&((struct process *)context)->core_lock);
 }
 
-static void leave_core(void *context)
+static void unlock_core(void *context)
 {
-	lock_leave(&((struct process *)context)->core_lock);
+	lock_release(&((struct process *)context)->core_lock);
 }
 
 static void *grow(void *context, void *memory, size_t old_size, size_t new_size)
@@ -38,25 +38,25 @@ static int copy_out(void *context, uint64_t to, const void *from, size_t size)
 static bool try_charge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	(void)owner;
-	return books_try_charge(&((struct process *)context)->books, card, bytes);
+	return quota_try_charge(&((struct process *)context)->quota, card, bytes);
 }
 
 static void force_charge(void *context, void *owner, uint32_t card, uint64_t more_bytes)
 {
 	(void)owner;
-	books_force_charge(&((struct process *)context)->books, card, more_bytes);
+	quota_force_charge(&((struct process *)context)->quota, card, more_bytes);
 }
 
 static void uncharge(void *context, void *owner, uint32_t card, uint64_t bytes)
 {
 	(void)owner;
-	books_uncharge(&((struct process *)context)->books, card, bytes);
+	quota_uncharge(&((struct process *)context)->quota, card, bytes);
 }
 
 static bool usage(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
 {
 	(void)owner;
-	return books_usage(&((struct process *)context)->books, card, limit, used);
+	return quota_usage(&((struct process *)context)->quota, card, limit, used);
 }
 
 /* Two threads may make it at once; one of them wins. */
@@ -65,7 +65,7 @@ static struct process *make(void)
 	struct process *made = memory_wiped_on_fork(sizeof(*made)), *other = NULL;
 
 	if (!made) {
-		say_once(SAY_KERNEL, "no memory that a fork wipes (needs Linux 4.14): GPU memory is refused");
+		log_once(LOG_KERNEL, "no memory that a fork wipes (needs Linux 4.14): GPU memory is refused");
 		return NULL;
 	}
 	if (atomic_compare_exchange_strong(&process_made, &other, made))
@@ -91,22 +91,22 @@ struct process *process_here(void)
 static enum process_mode meet(struct process *process)
 {
 	static const struct core_ops ops = {
-		.copy_in = copy_in, .copy_out = copy_out, .lock = take_core, .unlock = leave_core, .grow = grow,
+		.copy_in = copy_in, .copy_out = copy_out, .lock = lock_core, .unlock = unlock_core, .grow = grow,
 		.try_charge = try_charge, .force_charge = force_charge, .uncharge = uncharge, .usage = usage,
 	};
 
-	switch (books_meet(&process->books)) {
-	case BOOKS_ABSENT:
-		say_once(SAY_NO_AGENT, "no agent answers at " PROTOCOL_SOCKET ": GPU memory is refused until one does");
+	switch (quota_meet_agent(&process->quota)) {
+	case QUOTA_NO_AGENT:
+		log_once(LOG_NO_AGENT, "no agent answers at " PROTOCOL_SOCKET ": GPU memory is refused until one does");
 		return PROCESS_NEW;
-	case BOOKS_UNLIMITED:
+	case QUOTA_UNLIMITED:
 		return PROCESS_ASIDE;
-	case BOOKS_LIMITED:
+	case QUOTA_LIMITED:
 		break;
 	}
-	if (core_begin(&process->core, &ops, process, process->books.driver_version))
+	if (core_begin(&process->core, &ops, process, process->quota.driver_version))
 		return PROCESS_LIMITED;
-	say_once(SAY_DRIVER, "this version of the NVIDIA driver is not known to vrampack: GPU memory is refused");
+	log_once(LOG_DRIVER, "this version of the NVIDIA driver is not known to vrampack: GPU memory is refused");
 	return PROCESS_REFUSING;
 }
 
@@ -115,14 +115,14 @@ enum process_mode process_begin(struct process *process)
 	enum process_mode mode = process_mode(process);
 
 	if (mode == PROCESS_NEW) {
-		lock_take(&process->begin);
+		lock_acquire(&process->begin);
 		mode = process_mode(process);
 		if (mode == PROCESS_NEW) {
 			mode = meet(process);
 			atomic_store_explicit(&process->mode, mode, memory_order_release);
 		}
-		lock_leave(&process->begin);
-	} else if (mode == PROCESS_LIMITED && atomic_load(&process->books.is_unlimited)) {
+		lock_release(&process->begin);
+	} else if (mode == PROCESS_LIMITED && atomic_load(&process->quota.is_unlimited)) {
 		mode = PROCESS_ASIDE;
 		atomic_store_explicit(&process->mode, mode, memory_order_release);
 	}

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "../core/core.h"
-#include "books.h"
+#include "quota.h"
 #include "files.h"
 #include "lock.h"
 
@@ -26,7 +26,7 @@ struct process {
 	_Atomic uint32_t mode;
 	struct lock begin, core_lock;
 	struct core core;
-	struct books books;
+	struct quota quota;
 	struct files files;
 };
 
@@ -52,7 +52,7 @@ static inline enum process_mode process_mode(struct process *process)
 /* Is it the socket of the library? */
 static inline bool process_owns(struct process *process, int fd)
 {
-	return fd >= 0 && atomic_load_explicit(&process->books.connection.fd_and_one, memory_order_relaxed) == fd + 1;
+	return fd >= 0 && atomic_load_explicit(&process->quota.connection.fd_and_one, memory_order_relaxed) == fd + 1;
 }
 
 #endif

@@ -1,4 +1,4 @@
-#include "say.h"
+#include "log.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -16,17 +16,17 @@ static size_t append(char *line, size_t used, const char *text)
 	return used;
 }
 
-void say_once(enum say_line line, const char *text)
+void log_once(enum log_line line, const char *text)
 {
-	static _Atomic uint32_t said;
-	char words[LINE_SIZE];
+	static _Atomic uint32_t written;
+	char message[LINE_SIZE];
 	size_t used;
 
-	if (atomic_fetch_or(&said, 1u << line) & (1u << line))
+	if (atomic_fetch_or(&written, 1u << line) & (1u << line))
 		return;
-	used = append(words, 0, "vrampack: ");
-	used = append(words, used, text);
-	words[used++] = '\n';
+	used = append(message, 0, "vrampack: ");
+	used = append(message, used, text);
+	message[used++] = '\n';
 	/* Whether it could be written changes nothing. */
-	sys_write(2, words, used);
+	sys_write(2, message, used);
 }

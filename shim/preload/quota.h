@@ -5,11 +5,11 @@
  *      uncharge     lowers used; the difference is credit until the agent has heard of it, by GIVE where that can be sent
  *      usage        asks; what was last heard while the agent is away
  *
- * Two locks: `figures` for a few instructions, `talk` for a conversation, which may take long. Nobody who gives waits for a
+ * Two locks: `balances_lock` for a few instructions, `talk_lock` for a conversation, which may take long. Nobody who gives waits for a
  * conversation: what he gives is credit, and whoever had the conversation tells of it afterwards.
  */
-#ifndef BOOKS_H
-#define BOOKS_H
+#ifndef QUOTA_H
+#define QUOTA_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -25,8 +25,8 @@ struct balance {
 	uint64_t limit, others; /* used by the container's other processes */
 };
 
-struct books {
-	struct lock figures, talk;
+struct quota {
+	struct lock balances_lock, talk_lock;
 	struct connection connection;
 	bool is_greeted; /* this connection has heard HELLO, and nothing came out of step since */
 	_Atomic bool is_away; /* the last wait was for nothing: ask once, do not wait again */
@@ -37,14 +37,14 @@ struct books {
 	char driver_version[32];
 };
 
-enum books_meeting { BOOKS_ABSENT, BOOKS_UNLIMITED, BOOKS_LIMITED };
+enum quota_state { QUOTA_NO_AGENT, QUOTA_UNLIMITED, QUOTA_LIMITED };
 
 /* Wait for the agent and hear the driver's version of it. */
-enum books_meeting books_meet(struct books *books);
-bool books_try_charge(struct books *books, uint32_t card, uint64_t bytes);
+enum quota_state quota_meet_agent(struct quota *quota);
+bool quota_try_charge(struct quota *quota, uint32_t card, uint64_t bytes);
 /* It has happened, whatever the limit says. */
-void books_force_charge(struct books *books, uint32_t card, uint64_t more_bytes);
-void books_uncharge(struct books *books, uint32_t card, uint64_t bytes);
-bool books_usage(struct books *books, uint32_t card, uint64_t *limit, uint64_t *used);
+void quota_force_charge(struct quota *quota, uint32_t card, uint64_t more_bytes);
+void quota_uncharge(struct quota *quota, uint32_t card, uint64_t bytes);
+bool quota_usage(struct quota *quota, uint32_t card, uint64_t *limit, uint64_t *used);
 
 #endif
