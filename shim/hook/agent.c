@@ -9,7 +9,7 @@
 
 #include "input.h"
 #include "json.h"
-#include "say.h"
+#include "log.h"
 
 #define ANSWER_SIZE 4096
 #define AGAIN_MS 50 /* guessed: soon enough for an agent that is being replaced, cheap while it is */
@@ -125,10 +125,10 @@ static enum agent_answer judge(const char *line, size_t length, char mount[MOUNT
 		return AGENT_YES;
 	if (json_member(answer, "error", &member) == JSON_FOUND && json_copy(member, error, sizeof(error)))
 		make_printable(error);
-	say_error("refused: %s", error);
+	log_error("refused: %s", error);
 	return AGENT_NO;
 unreadable:
-	say_error("the agent's answer is not readable");
+	log_error("the agent's answer is not readable");
 	return AGENT_NO;
 }
 
@@ -141,23 +141,23 @@ enum agent_answer agent_ask(const struct agent *agent, const char *line, size_t 
 	int fd;
 
 	if (strlen(agent->socket_path) >= sizeof(address.sun_path)) {
-		say_error("socket path %s is too long", agent->socket_path);
+		log_error("socket path %s is too long", agent->socket_path);
 		return AGENT_NO;
 	}
 	strcpy(address.sun_path, agent->socket_path);
 	fd = connect_until(agent, &address);
 	if (fd < 0) {
 		answer = is_absence(errno) ? AGENT_ABSENT : AGENT_NO;
-		say_error("no agent at %s: %s", agent->socket_path, strerror(errno));
+		log_error("no agent at %s: %s", agent->socket_path, strerror(errno));
 		return answer;
 	}
 	if (!send_all(fd, line, length, agent->deadline)) {
-		say_error("asking the agent: %s", strerror(errno));
+		log_error("asking the agent: %s", strerror(errno));
 		goto close_fd;
 	}
 	count = receive_line(fd, reply, sizeof(reply), agent->deadline);
 	if (count < 0) {
-		say_error("no answer from the agent: %s", strerror(errno));
+		log_error("no answer from the agent: %s", strerror(errno));
 		goto close_fd;
 	}
 	answer = judge(reply, (size_t)count, mount);

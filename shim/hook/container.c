@@ -1,6 +1,6 @@
 #include "container.h"
 
-#include "say.h"
+#include "log.h"
 
 /* A container with one of these in its environment, and not empty, is ours. */
 #define MARKS(X) \
@@ -20,7 +20,7 @@ static bool member(struct json object, const char *name, struct json *value)
 {
 	*value = nothing;
 	if (json_member(object, name, value) == JSON_TWICE)
-		return say_error("\"%s\" stands twice in one object", name);
+		return log_error("\"%s\" stands twice in one object", name);
 	return true;
 }
 
@@ -31,11 +31,11 @@ static bool read_state(struct container *container, struct json state)
 	if (!member(state, "pid", &pid) || !member(state, "bundle", &bundle) || !member(state, "id", &container->id))
 		return false;
 	if (!pid.at || !json_count(pid, &container->pid) || container->pid == 0)
-		return say_error("the state names no pid");
+		return log_error("the state names no pid");
 	if (!bundle.at || !json_copy(bundle, container->bundle, sizeof(container->bundle)))
-		return say_error("the state names no bundle");
+		return log_error("the state names no bundle");
 	if (!container->id.at || !json_is_string(container->id))
-		return say_error("the state names no id");
+		return log_error("the state names no id");
 	return true;
 }
 
@@ -44,7 +44,7 @@ bool container_state(struct container *container, const char *text, size_t lengt
 	struct json state;
 
 	if (!json_read(text, length, &state))
-		return say_error("the state on standard input is not JSON");
+		return log_error("the state on standard input is not JSON");
 	return read_state(container, state);
 }
 
@@ -84,7 +84,7 @@ static bool read_field(struct json annotations, const char *first, const char *s
 	if (!field->at && !member(annotations, second, field))
 		return false;
 	if (field->at && !json_is_string(*field))
-		return say_error("annotation \"%s\" is no string", first);
+		return log_error("annotation \"%s\" is no string", first);
 	return true;
 }
 
@@ -117,7 +117,7 @@ static bool read_own_words(struct container *container, struct json config, stru
 	if (!inner_member(config, "root", "path", &root))
 		return false;
 	if (root.at && !json_copy(root, container->root, sizeof(container->root)))
-		return say_error("the root of the bundle is no path");
+		return log_error("the root of the bundle is no path");
 	return !env.at || variables_read(&container->variables, env);
 }
 
@@ -126,7 +126,7 @@ bool container_config(struct container *container, const char *text, size_t leng
 	struct json config, env;
 
 	if (!json_read(text, length, &config))
-		return say_error("%s/config.json is not JSON", container->bundle);
+		return log_error("%s/config.json is not JSON", container->bundle);
 	if (!inner_member(config, "process", "env", &env) || !read_environment(container, env))
 		return false;
 	if (!container->is_limited)

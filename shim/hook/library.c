@@ -11,7 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "say.h"
+#include "log.h"
 
 #define LIST_NAME "ld.so.preload"
 #define LIST_PATH "/etc/" LIST_NAME
@@ -50,11 +50,11 @@ static bool enter(long pid)
 	snprintf(path, sizeof(path), "/proc/%ld/ns/mnt", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &there) < 0 || stat("/proc/self/ns/mnt", &here) < 0)
-		say_error("reading %s: %s", path, strerror(errno));
+		log_error("reading %s: %s", path, strerror(errno));
 	else if (there.st_ino == here.st_ino && there.st_dev == here.st_dev)
-		say_error("the container has no mount namespace of its own");
+		log_error("the container has no mount namespace of its own");
 	else if (setns(fd, CLONE_NEWNS) < 0)
-		say_error("entering %s: %s", path, strerror(errno));
+		log_error("entering %s: %s", path, strerror(errno));
 	else
 		is_in = true;
 	if (fd >= 0)
@@ -107,14 +107,14 @@ static bool is_good(const struct place *place, mode_t kind)
 	struct stat status;
 
 	if (fstat(place->fd, &status) < 0)
-		return say_error("%s of the container: %s", place->path, strerror(errno));
+		return log_error("%s of the container: %s", place->path, strerror(errno));
 	if (S_ISLNK(status.st_mode))
-		return say_error("%s of the container is a symbolic link, and the library is needed there", place->path);
+		return log_error("%s of the container is a symbolic link, and the library is needed there", place->path);
 	if ((status.st_mode & S_IFMT) != kind)
-		return say_error("%s of the container is no %s, and the library needs one there", place->path,
+		return log_error("%s of the container is no %s, and the library needs one there", place->path,
 				 kind == S_IFDIR ? "folder" : "plain file");
 	if (mount_of(place->fd) < 0 || mount_of(place->fd) != mount_of(place->parent))
-		return say_error("%s of the container is a volume, and the library is needed there: mount the volume elsewhere",
+		return log_error("%s of the container is a volume, and the library is needed there: mount the volume elsewhere",
 				 place->path);
 	return true;
 }
@@ -125,12 +125,12 @@ static bool look(struct place *place, mode_t kind, int source)
 	place->fd = openat(place->parent, place->name, LOOK);
 	if (place->fd < 0 && errno == ENOENT) {
 		if (!make(place, kind))
-			return say_error("%s is missing in the container and cannot be made: %s; the image must have it",
+			return log_error("%s is missing in the container and cannot be made: %s; the image must have it",
 					 place->path, strerror(errno));
 		place->fd = openat(place->parent, place->name, LOOK);
 	}
 	if (place->fd < 0)
-		return say_error("%s of the container: %s", place->path, strerror(errno));
+		return log_error("%s of the container: %s", place->path, strerror(errno));
 	return is_same(place->fd, source) || is_good(place, kind);
 }
 
@@ -141,7 +141,7 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 
 	*place = (struct place){ .parent = -1, .fd = dup(root) };
 	if (place->fd < 0 || path[0] != '/' || strlen(path) >= sizeof(place->path)) {
-		say_error("%s is no path to mount", path);
+		log_error("%s is no path to mount", path);
 		return false;
 	}
 	strcpy(place->path, path);
@@ -152,7 +152,7 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 			*slash = '\0';
 		place->name = at + 1;
 		if (!*place->name || strcmp(place->name, ".") == 0 || strcmp(place->name, "..") == 0)
-			return say_error("%s is no path to mount", path);
+			return log_error("%s is no path to mount", path);
 		if (place->parent >= 0)
 			close(place->parent);
 		place->parent = place->fd;
@@ -173,7 +173,7 @@ static bool shut(const struct place *place, int source)
 		       mount(NULL, self_path(fd).text, NULL, SHUT, NULL) == 0;
 
 	if (!is_shut)
-		say_error("making %s of the container read-only: %s", place->path, strerror(errno));
+		log_error("making %s of the container read-only: %s", place->path, strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return is_shut;
@@ -186,7 +186,7 @@ static bool bind_to(int source, int root, const char *path, mode_t kind)
 
 	if (is_bound && !is_same(place.fd, source) &&
 	    mount(self_path(source).text, self_path(place.fd).text, NULL, MS_BIND, NULL) < 0)
-		is_bound = say_error("mounting %s into the container: %s", path, strerror(errno));
+		is_bound = log_error("mounting %s into the container: %s", path, strerror(errno));
 	is_bound = is_bound && shut(&place, source);
 	if (place.fd >= 0)
 		close(place.fd);
@@ -204,9 +204,9 @@ static bool bind_both(int source, int root, const char *folder)
 	int list = openat(source, LIST_NAME, LOOK);
 
 	if (list < 0 || fstat(list, &kind) < 0 || !S_ISREG(kind.st_mode))
-		say_error("%s/%s of this host is no plain file: install the library again", folder, LIST_NAME);
+		log_error("%s/%s of this host is no plain file: install the library again", folder, LIST_NAME);
 	else if (fstatvfs(source, &status) < 0 || (status.f_flag & ST_NOEXEC))
-		say_error("%s of this host is on a file system mounted noexec: no library is loaded from there", folder);
+		log_error("%s of this host is on a file system mounted noexec: no library is loaded from there", folder);
 	else
 		are_bound = bind_to(source, root, folder, S_IFDIR) && bind_to(list, root, LIST_PATH, S_IFREG);
 	if (list >= 0)
@@ -221,7 +221,7 @@ bool library_mount(const char *folder, const struct container *container)
 	int source, root;
 
 	if (!container->root[0])
-		return say_error("%s/config.json names no root", container->bundle);
+		return log_error("%s/config.json names no root", container->bundle);
 	snprintf(path, sizeof(path), "%s/%s", container->root[0] == '/' ? "" : container->bundle, container->root);
 	umask(022);
 	if (!enter(container->pid))
@@ -229,7 +229,7 @@ bool library_mount(const char *folder, const struct container *container)
 	source = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (source < 0 || root < 0)
-		say_error("opening %s: %s", source < 0 ? folder : path, strerror(errno));
+		log_error("opening %s: %s", source < 0 ? folder : path, strerror(errno));
 	else
 		is_mounted = bind_both(source, root, folder);
 	if (root >= 0)

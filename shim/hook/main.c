@@ -17,12 +17,13 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "buffer.h"
 #include "cgroup.h"
 #include "container.h"
 #include "input.h"
 #include "library.h"
+#include "log.h"
 #include "question.h"
-#include "say.h"
 
 #define STATE_LIMIT (1u << 20) /* annotations of a pod are 256 KiB at most (Kubernetes) */
 #define CONFIG_LIMIT (16u << 20) /* Linux takes 6 MiB of environment; the rest is seccomp, mounts and escapes */
@@ -59,15 +60,15 @@ static bool parse_options(int argc, char **argv, struct options *options)
 		if (option == 's')
 			options->socket_path = optarg;
 		else if (option == 't' && !parse_seconds(optarg, &options->timeout_seconds))
-			return say_error("--timeout takes 1 to 60 seconds");
+			return log_error("--timeout takes 1 to 60 seconds");
 		else if (option == 'a' && strcmp(optarg, "pass") == 0)
 			options->is_optional = true;
 		else if (option == 'a' && strcmp(optarg, "refuse") != 0)
-			return say_error("--if-absent takes refuse or pass");
+			return log_error("--if-absent takes refuse or pass");
 		else if (option == '?')
-			return say_error("usage: vrampack-hook [--socket PATH] [--timeout SECONDS] [--if-absent refuse|pass]");
+			return log_error("usage: vrampack-hook [--socket PATH] [--timeout SECONDS] [--if-absent refuse|pass]");
 	}
-	return optind == argc || say_error("unexpected argument %s", argv[optind]);
+	return optind == argc || log_error("unexpected argument %s", argv[optind]);
 }
 
 static bool find_cgroup(long pid, long deadline, struct cgroup *cgroup)
@@ -78,24 +79,24 @@ static bool find_cgroup(long pid, long deadline, struct cgroup *cgroup)
 
 	snprintf(path, sizeof(path), "/proc/%ld/cgroup", pid);
 	if (!input_file(path, CGROUP_LIMIT, deadline, &text, &length))
-		return say_error("reading %s: %s", path, strerror(errno));
+		return log_error("reading %s: %s", path, strerror(errno));
 	is_found = cgroup_parse(text, length, cgroup);
 	free(text);
-	return is_found || say_error("%s names no cgroup of the container's own", path);
+	return is_found || log_error("%s names no cgroup of the container's own", path);
 }
 
 static bool ask(const struct options *options, const struct container *container, long deadline)
 {
 	struct agent agent = { options->socket_path, deadline, options->is_optional };
 	char line[LINE_SIZE];
-	struct say say = { .text = line, .size = sizeof(line) };
+	struct buffer buffer = { .text = line, .size = sizeof(line) };
 	struct cgroup cgroup;
 	char mount[MOUNT_SIZE] = "";
 	enum agent_answer answer;
 
-	if (!find_cgroup(container->pid, deadline, &cgroup) || !question_write(&say, container, &cgroup))
+	if (!find_cgroup(container->pid, deadline, &cgroup) || !question_write(&buffer, container, &cgroup))
 		return false;
-	answer = agent_ask(&agent, line, say.used, mount);
+	answer = agent_ask(&agent, line, buffer.used, mount);
 	if (answer == AGENT_YES)
 		return !mount[0] || library_mount(mount, container);
 	return answer == AGENT_ABSENT && options->is_optional;
@@ -109,7 +110,7 @@ static bool judge(const struct options *options, struct container *container, lo
 
 	snprintf(path, sizeof(path), "%s/config.json", container->bundle);
 	if (!input_file(path, CONFIG_LIMIT, deadline, &text, &length))
-		return say_error("reading %s: %s", path, strerror(errno));
+		return log_error("reading %s: %s", path, strerror(errno));
 	may_start = container_config(container, text, length) &&
 		    (!container->is_limited || ask(options, container, deadline));
 	free(text);
@@ -129,7 +130,7 @@ int main(int argc, char **argv)
 		return MISUSE;
 	deadline = input_now() + options.timeout_seconds * 1000;
 	if (!input_all(STDIN_FILENO, STATE_LIMIT, deadline, &state, &length)) {
-		say_error("reading the state: %s", strerror(errno));
+		log_error("reading the state: %s", strerror(errno));
 		return EXIT_FAILURE;
 	}
 	may_start = container_state(&container, state, length) && judge(&options, &container, deadline);

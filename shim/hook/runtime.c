@@ -13,8 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "buffer.h"
 #include "input.h"
-#include "say.h"
+#include "log.h"
 #include "splice.h"
 
 #define CONFIG_LIMIT (16u << 20) /* as the hook reads */
@@ -57,15 +58,15 @@ static bool find_hook(char *path, size_t size)
 	char *slash;
 
 	if (length < 0)
-		return say_error("reading /proc/self/exe: %s", strerror(errno));
+		return log_error("reading /proc/self/exe: %s", strerror(errno));
 	path[length] = '\0';
 	slash = strrchr(path, '/');
 	strcpy(slash ? slash + 1 : path, HOOK);
-	return access(path, X_OK) == 0 || say_error("%s: %s", path, strerror(errno));
+	return access(path, X_OK) == 0 || log_error("%s: %s", path, strerror(errno));
 }
 
 /* Whole or not at all: beside it, then under its name, with its rights. */
-static bool replace(const char *path, const struct say *say)
+static bool replace(const char *path, const struct buffer *buffer)
 {
 	char making[PATH_MAX + 8];
 	struct stat status;
@@ -75,30 +76,30 @@ static bool replace(const char *path, const struct say *say)
 	snprintf(making, sizeof(making), "%s.new", path);
 	fd = stat(path, &status) < 0 ? -1 : open(making, O_CREAT | O_TRUNC | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return say_error("writing %s: %s", making, strerror(errno));
-	count = write(fd, say->text, say->used);
-	if (count != (ssize_t)say->used || fchmod(fd, status.st_mode & 07777) < 0 ||
+		return log_error("writing %s: %s", making, strerror(errno));
+	count = write(fd, buffer->text, buffer->used);
+	if (count != (ssize_t)buffer->used || fchmod(fd, status.st_mode & 07777) < 0 ||
 	    fchown(fd, status.st_uid, status.st_gid) < 0 || close(fd) < 0 || rename(making, path) < 0)
-		return say_error("writing %s: %s", path, strerror(errno));
+		return log_error("writing %s: %s", path, strerror(errno));
 	return true;
 }
 
 static bool add_hook(const char *bundle)
 {
 	char path[PATH_MAX], hook[PATH_MAX], *text;
-	struct say say = { .size = CONFIG_LIMIT };
+	struct buffer buffer = { .size = CONFIG_LIMIT };
 	size_t length;
 	bool is_added;
 
 	if (!find_hook(hook, sizeof(hook)))
 		return false;
 	if ((size_t)snprintf(path, sizeof(path), "%s/config.json", bundle) >= sizeof(path))
-		return say_error("bundle %s is too long a path", bundle);
+		return log_error("bundle %s is too long a path", bundle);
 	if (!input_file(path, CONFIG_LIMIT, input_now() + READ_MS, &text, &length))
-		return say_error("reading %s: %s", path, strerror(errno));
-	say.text = malloc(say.size);
-	is_added = say.text ? splice_hook(&say, text, length, hook) && replace(path, &say) : say_error("no memory");
-	free(say.text);
+		return log_error("reading %s: %s", path, strerror(errno));
+	buffer.text = malloc(buffer.size);
+	is_added = buffer.text ? splice_hook(&buffer, text, length, hook) && replace(path, &buffer) : log_error("no memory");
+	free(buffer.text);
 	free(text);
 	return is_added;
 }
@@ -117,6 +118,6 @@ int main(int argc, char **argv)
 		return EXIT_FAILURE;
 	argv[0] = runtime;
 	execvp(runtime, argv);
-	say_error("becoming %s: %s", runtime, strerror(errno));
+	log_error("becoming %s: %s", runtime, strerror(errno));
 	return 127;
 }

@@ -1,6 +1,7 @@
 #include "splice.h"
 
 #include "json.h"
+#include "log.h"
 
 /* Where the new text goes, and what of the old one it takes the place of. */
 struct cut {
@@ -48,7 +49,7 @@ static bool find(struct json at, struct cut *cut)
 	return true;
 }
 
-bool splice_hook(struct say *say, const char *text, size_t length, const char *path)
+bool splice_hook(struct buffer *buffer, const char *text, size_t length, const char *path)
 {
 	/* By depth: what stands around the hook where a member is missing, and where one is null. */
 	static const char *const before[] = { "\"hooks\":{\"createRuntime\":[", "\"createRuntime\":[", "" };
@@ -58,20 +59,20 @@ bool splice_hook(struct say *say, const char *text, size_t length, const char *p
 	bool is_null;
 
 	if (!json_read(text, length, &config) || !find(config, &cut))
-		return say_error("config.json is no configuration of a container");
+		return log_error("config.json is no configuration of a container");
 	is_null = cut.from != cut.to;
-	say_bytes(say, text, (size_t)(cut.from - text));
+	buffer_add_bytes(buffer, text, (size_t)(cut.from - text));
 	if (is_null)
-		say_text(say, cut.depth == 1 ? "{" : "[");
-	say_text(say, before[cut.depth]);
-	say_text(say, "{\"path\":");
-	say_json(say, path);
-	say_text(say, ",\"args\":[\"vrampack-hook\"]}");
-	say_text(say, after[cut.depth]);
+		buffer_add_text(buffer, cut.depth == 1 ? "{" : "[");
+	buffer_add_text(buffer, before[cut.depth]);
+	buffer_add_text(buffer, "{\"path\":");
+	buffer_add_json(buffer, path);
+	buffer_add_text(buffer, ",\"args\":[\"vrampack-hook\"]}");
+	buffer_add_text(buffer, after[cut.depth]);
 	if (is_null)
-		say_text(say, cut.depth == 1 ? "}" : "]");
+		buffer_add_text(buffer, cut.depth == 1 ? "}" : "]");
 	if (cut.has_more)
-		say_text(say, ",");
-	say_bytes(say, cut.to, (size_t)(text + length - cut.to));
-	return !say->is_full || say_error("config.json with a hook is longer than %zu bytes", say->size);
+		buffer_add_text(buffer, ",");
+	buffer_add_bytes(buffer, cut.to, (size_t)(text + length - cut.to));
+	return !buffer->is_full || log_error("config.json with a hook is longer than %zu bytes", buffer->size);
 }

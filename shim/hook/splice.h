@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "say.h"
+#include "buffer.h"
 
 /*
  * `text` with one more createRuntime hook, the first of them: the program at `path`. What is there already stays. Complains
  * and says false when the text is no configuration, or does not fit.
  */
-bool splice_hook(struct say *say, const char *text, size_t length, const char *path);
+bool splice_hook(struct buffer *buffer, const char *text, size_t length, const char *path);
 
 #endif

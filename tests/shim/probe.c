@@ -129,10 +129,10 @@ static void probe_state(const char *text, size_t length)
 static void probe_splice(const char *text, size_t length)
 {
 	char *room = malloc(length + 128);
-	struct say say = { .text = room, .size = length + 128 };
+	struct buffer buffer = { .text = room, .size = length + 128 };
 
-	if (room && splice_hook(&say, text, length, "/hook"))
-		fwrite(room, 1, say.used, stdout);
+	if (room && splice_hook(&buffer, text, length, "/hook"))
+		fwrite(room, 1, buffer.used, stdout);
 	else
 		fputs("bad", stdout);
 	free(room);
