@@ -12,7 +12,7 @@
 
 #include "identities.h"
 
-int access_to_write(const struct file *file)
+int access_check_write(const struct file *file)
 {
 	if (!identities_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) &&
 	    capable(CAP_SYS_ADMIN))
@@ -21,7 +21,7 @@ int access_to_write(const struct file *file)
 	return -EPERM;
 }
 
-int access_to_read(void)
+int access_check_read(void)
 {
 	if (identities_manage_current() || !ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
 		return -EACCES;

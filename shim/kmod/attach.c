@@ -19,7 +19,7 @@
 #include "guard.h"
 #include "identities.h"
 #include "instances.h"
-#include "presence.h"
+#include "inflight.h"
 
 static struct cdev *device; /* NULL: not attached */
 static const struct file_operations *own; /* the driver's table */
@@ -54,7 +54,7 @@ static bool is_anybodys(void)
  */
 static int open_control(struct inode *inode, struct file *file)
 {
-	int index = presence_enter();
+	int index = inflight_enter();
 	struct instance *instance;
 	int error;
 
@@ -64,7 +64,7 @@ static int open_control(struct inode *inode, struct file *file)
 		error = open_managed(inode, file, instance);
 	else
 		error = is_anybodys() ? -EPERM : own->open(inode, file);
-	presence_leave(index);
+	inflight_leave(index);
 	return error;
 }
 
@@ -153,7 +153,7 @@ void attach_end(void)
 	if (!device)
 		return;
 	WRITE_ONCE(device->ops, own);
-	presence_drain();
+	inflight_drain();
 	watch_end();
 	device = NULL;
 	module_put(own->owner);

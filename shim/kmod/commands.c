@@ -14,8 +14,8 @@
 #include "guard.h"
 #include "instances.h"
 #include "members.h"
-#include "nodes.h"
-#include "words.h"
+#include "proc_budgets.h"
+#include "parse.h"
 
 static DEFINE_MUTEX(commands);
 static const char *control;
@@ -68,12 +68,12 @@ static int read_identity(const char *word, struct identity *identity)
 	*identity = (struct identity){ 0 };
 	number = word ? after(word, "cgroup=") : NULL;
 	if (number) {
-		if (!words_are_number(number, &identity->cgroup) || !identity->cgroup)
+		if (!parse_number(number, &identity->cgroup) || !identity->cgroup)
 			return refuse(-EINVAL, "add", "a cgroup's id is a number");
 		return 0;
 	}
 	number = word ? after(word, "pidns=") : NULL;
-	if (!number || !words_are_number(number, &value) || !value || value > INT_MAX)
+	if (!number || !parse_number(number, &value) || !value || value > INT_MAX)
 		return refuse(-EINVAL, "add", "after the name comes cgroup=ID or pidns=PID");
 	if (identities_of_process((pid_t)value, identity))
 		return refuse(-ESRCH, "add", "there is no such process");
@@ -84,7 +84,7 @@ static int read_weight(const char *number, struct instance_request *request)
 {
 	u64 weight;
 
-	if (request->weight || !words_are_number(number, &weight) || !weight || weight > INSTANCE_WEIGHT_MOST)
+	if (request->weight || !parse_number(number, &weight) || !weight || weight > INSTANCE_WEIGHT_MOST)
 		return refuse(-EINVAL, request->name, "weight is said once, and is 1 to 16");
 	request->weight = weight;
 	return 0;
@@ -95,9 +95,9 @@ static int read_card(char *word, struct instance_request *request)
 	char *number = strsep(&word, "=");
 	u64 card, bytes = commands_default_bytes();
 
-	if (!words_are_number(number, &card) || card >= CORE_CARDS || request->cards >> card & 1)
+	if (!parse_number(number, &card) || card >= CORE_CARDS || request->cards >> card & 1)
 		return refuse(-EINVAL, request->name, "a card is a number below 32, and said once");
-	if (word && !words_are_number(word, &bytes))
+	if (word && !parse_number(word, &bytes))
 		return refuse(-EINVAL, request->name, "a card's bytes are a number of 64 bits");
 	if (!word && !bytes)
 		return refuse(-EINVAL, request->name, "a card without bytes, and there is no default_memsize");
@@ -112,7 +112,7 @@ static int read_limits(char *rest, struct instance_request *request)
 	int error = 0;
 	char *word;
 
-	while (!error && (word = words_next(&rest))) {
+	while (!error && (word = parse_next_field(&rest))) {
 		weight = after(word, "weight=");
 		error = weight ? read_weight(weight, request) : read_card(word, request);
 	}
@@ -141,7 +141,7 @@ static int check(const struct instance *old, const struct instance_request *requ
 	for (card = 0; card < CORE_CARDS; card++) {
 		if (!(request->cards >> card & 1) || (old && old->budgets[card].is_named))
 			continue;
-		if (instances_on_card(card) >= nodes_most_instances(card))
+		if (instances_on_card(card) >= proc_budgets_max_on_card(card))
 			return refuse(-ENOSPC, request->name, "a card has max_inst instances");
 	}
 	return 0;
@@ -154,11 +154,11 @@ static int apply(struct instance *old, struct instance_request *request)
 
 	if (IS_ERR(instance))
 		return PTR_ERR(instance);
-	error = nodes_add_instance(instance, request->cards);
+	error = proc_budgets_add(instance, request->cards);
 	if (!error)
 		error = instances_change(instance, request);
 	if (error && !old) {
-		nodes_remove_instance(instance);
+		proc_budgets_remove(instance);
 		instances_put(instance);
 	}
 	return error;
@@ -166,14 +166,14 @@ static int apply(struct instance *old, struct instance_request *request)
 
 static int read_and_apply(char *rest, struct instance_request *request)
 {
-	const char *name = words_next(&rest);
+	const char *name = parse_next_field(&rest);
 	struct instance *old;
 	int error;
 
-	if (!name || !words_are_name(name))
+	if (!name || !parse_is_name(name))
 		return refuse(-EINVAL, "add", "a name is letters, digits, dots, underscores and dashes");
 	strscpy(request->name, name, sizeof(request->name));
-	error = read_identity(words_next(&rest), &request->identity);
+	error = read_identity(parse_next_field(&rest), &request->identity);
 	if (error)
 		return error;
 	old = instances_named(request->name);
@@ -201,15 +201,15 @@ static int run_add(char *rest)
 
 static int run_remove(char *rest)
 {
-	const char *name = words_next(&rest);
+	const char *name = parse_next_field(&rest);
 	struct instance *instance;
 
 	if (!name || rest)
 		return refuse(-EINVAL, "remove", "it takes one name");
-	instance = words_are_name(name) ? instances_named(name) : NULL;
+	instance = parse_is_name(name) ? instances_named(name) : NULL;
 	if (!instance)
 		return refuse(-ENOENT, "remove", "there is no such instance");
-	nodes_remove_instance(instance);
+	proc_budgets_remove(instance);
 	instances_remove(instance);
 	return 0;
 }
@@ -220,12 +220,12 @@ static int run_cards(char *rest)
 	char *word;
 	u64 card;
 
-	while ((word = words_next(&rest))) {
-		if (!words_are_number(word, &card) || card >= CORE_CARDS)
+	while ((word = parse_next_field(&rest))) {
+		if (!parse_number(word, &card) || card >= CORE_CARDS)
 			return refuse(-EINVAL, "cards", "a card is a number below 32");
 		cards |= 1u << card;
 	}
-	return cards ? nodes_add_cards(cards) : refuse(-EINVAL, "cards", "none is named");
+	return cards ? proc_budgets_add_cards(cards) : refuse(-EINVAL, "cards", "none is named");
 }
 
 static int run_attach(char *rest)
@@ -251,7 +251,7 @@ static const struct {
 
 int commands_run(char *text)
 {
-	const char *name = words_next(&text);
+	const char *name = parse_next_field(&text);
 	size_t i;
 	int error;
 

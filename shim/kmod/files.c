@@ -13,7 +13,7 @@
 #include "../core/layouts.h"
 #include "ops.h"
 #include "members.h"
-#include "presence.h"
+#include "inflight.h"
 
 struct managed_file {
 	struct file_operations table;
@@ -97,12 +97,12 @@ static int managed_release(struct inode *inode, struct file *file)
 {
 	struct managed_file *this = managed(file);
 	int result = this->own->release(inode, file);
-	int index = presence_enter();
+	int index = inflight_enter();
 
 	core_release(&this->instance->core, &this->file);
 	atomic_dec(&count);
 	forget(file);
-	presence_leave(index);
+	inflight_leave(index);
 	return result;
 }
 

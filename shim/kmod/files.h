@@ -20,7 +20,7 @@ int files_begin(const char *driver_version);
 
 /*
  * Opens a managed file; its table is the driver's, with the reference that belongs to it. The instance's reference goes
- * over. Between presence_enter and presence_leave.
+ * over. Between inflight_enter and inflight_leave.
  */
 int files_open(struct inode *inode, struct file *file, struct instance *instance);
 

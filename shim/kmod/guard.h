@@ -10,7 +10,7 @@ enum guard_state { GUARD_ABSENT, GUARD_ON, GUARD_MISSING };
 
 /* From now on, whenever that driver's module comes and goes. While there are instances it does not come unguarded. */
 int guard_begin(void);
-/* presence_end comes after it. */
+/* inflight_end comes after it. */
 void guard_end(void);
 /* Absent: that module is not loaded. Missing: it is, and cannot be guarded. */
 enum guard_state guard_state(void);

@@ -7,7 +7,7 @@
 #include "attach.h"
 #include "commands.h"
 #include "guard.h"
-#include "presence.h"
+#include "inflight.h"
 #include "proc.h"
 
 static char *control = "/dev/nvidiactl";
@@ -31,20 +31,20 @@ static int __init vrampack_init(void)
 	attach_end();
 end_guard:
 	guard_end();
-	presence_end();
+	inflight_end();
 	return error;
 }
 
 static void __exit vrampack_exit(void)
 {
-	/* First what others meet: the nodes' readers may keep us waiting as long as they like. */
+	/* First what others meet: readers of the files may keep us waiting as long as they like. */
 	commands_lock();
 	attach_end();
 	commands_unlock();
 	guard_end();
 	proc_end();
 	/* Also for those who release the last files. */
-	presence_end();
+	inflight_end();
 	commands_end();
 }
 

@@ -15,9 +15,9 @@
 #include "guard.h"
 #include "instances.h"
 #include "members.h"
-#include "node.h"
-#include "nodes.h"
-#include "words.h"
+#include "proc_file.h"
+#include "proc_budgets.h"
+#include "parse.h"
 
 static struct proc_dir_entry *root;
 
@@ -28,7 +28,7 @@ static int may_read(void *unused)
 
 static int may_read_all(void *unused)
 {
-	return access_to_read();
+	return access_check_read();
 }
 
 static int show_version(struct seq_file *to, void *unused)
@@ -79,10 +79,10 @@ static int set_default_memsize(void *unused, u64 bytes)
 	return 0;
 }
 
-NODE(version, may_read, show_version, NULL);
-NODE(major, may_read, show_major, NULL);
-NODE(state, may_read_all, show_state, NULL);
-NODE(default_memsize, may_read_all, show_default_memsize, set_default_memsize);
+PROC_FILE(version, may_read, show_version, NULL);
+PROC_FILE(major, may_read, show_major, NULL);
+PROC_FILE(state, may_read_all, show_state, NULL);
+PROC_FILE(default_memsize, may_read_all, show_default_memsize, set_default_memsize);
 
 /* Where a reader is: after the instance with the id *at. */
 static void *start_instances(struct seq_file *to, loff_t *at)
@@ -146,7 +146,7 @@ static const struct seq_operations instances = {
 
 static int open_commands(struct inode *inode, struct file *file)
 {
-	int error = node_allow(inode, file, may_read_all);
+	int error = proc_file_check_access(inode, file, may_read_all);
 
 	return error ? error : seq_open(file, &instances);
 }
@@ -154,12 +154,12 @@ static int open_commands(struct inode *inode, struct file *file)
 /* One write is one command, wherever the file's position is. */
 static ssize_t write_command(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
-	int error = access_to_write(file);
+	int error = access_check_write(file);
 	char *text;
 
 	if (error)
 		return error;
-	text = words_read(from, size);
+	text = parse_copy_line(from, size);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
 	error = commands_run(text);
@@ -167,7 +167,7 @@ static ssize_t write_command(struct file *file, const char __user *from, size_t 
 	return error ? error : size;
 }
 
-static const struct proc_ops commands_node = {
+static const struct proc_ops commands_ops = {
 	.proc_open = open_commands,
 	.proc_read = seq_read,
 	.proc_lseek = seq_lseek,
@@ -178,12 +178,12 @@ static const struct proc_ops commands_node = {
 int proc_begin(void)
 {
 	root = proc_mkdir("cgpu_km", NULL);
-	nodes_begin(root);
-	if (root && proc_create("version", 0444, root, &version_node) &&
-	    proc_create("major", 0444, root, &major_node) &&
-	    proc_create("state", 0400, root, &state_node) &&
-	    proc_create("default_memsize", 0600, root, &default_memsize_node) &&
-	    proc_create("inst_ctl", 0600, root, &commands_node))
+	proc_budgets_begin(root);
+	if (root && proc_create("version", 0444, root, &version_ops) &&
+	    proc_create("major", 0444, root, &major_ops) &&
+	    proc_create("state", 0400, root, &state_ops) &&
+	    proc_create("default_memsize", 0600, root, &default_memsize_ops) &&
+	    proc_create("inst_ctl", 0600, root, &commands_ops))
 		return 0;
 	proc_end();
 	return -ENOMEM;

@@ -77,7 +77,7 @@ static long pass(struct file *file, unsigned int request, unsigned long argument
 /*
  * In the driver's place, for the calls that the handler sends here. It sleeps as long as its caller's memory keeps it
  * waiting: so it holds this module meanwhile, and nobody waits for it. Nobody sleeps before it does or after it has
- * done: for those instructions presence_end waits.
+ * done: for those instructions inflight_end waits.
  */
 static noinline long instead(struct file *file, unsigned int request, unsigned long argument)
 {

@@ -12,10 +12,10 @@
 
 struct file;
 
-/* Of this function of the driver's, from now on, unless it is already. Between presence_enter and presence_leave. */
+/* Of this function of the driver's, from now on, unless it is already. Between inflight_enter and inflight_leave. */
 int watch_driver(long (*own)(struct file *file, unsigned int request, unsigned long argument));
 /*
- * No probe any more; presence_end comes after it. Calls that it sent here may be under way: they hold this module, and
+ * No probe any more; inflight_end comes after it. Calls that it sent here may be under way: they hold this module, and
  * by their file the driver's.
  */
 void watch_end(void);

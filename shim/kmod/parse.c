@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-#include "words.h"
+#include "parse.h"
 
 #include <linux/ctype.h>
 #include <linux/err.h>
@@ -9,11 +9,11 @@
 
 #include "instances.h"
 
-char *words_read(const char __user *from, size_t size)
+char *parse_copy_line(const char __user *from, size_t size)
 {
 	char *text;
 
-	if (!size || size > WORDS_BYTES_MOST)
+	if (!size || size > PARSE_BYTES_MAX)
 		return ERR_PTR(-EINVAL);
 	text = memdup_user_nul(from, size);
 	if (IS_ERR(text))
@@ -26,17 +26,17 @@ char *words_read(const char __user *from, size_t size)
 	return ERR_PTR(-EINVAL);
 }
 
-char *words_next(char **rest)
+char *parse_next_field(char **rest)
 {
 	return strsep(rest, " ");
 }
 
-bool words_are_number(const char *word, u64 *number)
+bool parse_number(const char *word, u64 *number)
 {
 	return word[strspn(word, "0123456789")] == '\0' && !kstrtou64(word, 10, number);
 }
 
-bool words_are_name(const char *word)
+bool parse_is_name(const char *word)
 {
 	const char *at;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-#include "nodes.h"
+#include "proc_budgets.h"
 
 #include <linux/err.h>
 #include <linux/kernel.h>
@@ -9,7 +9,7 @@
 #include "access.h"
 #include "instances.h"
 #include "members.h"
-#include "node.h"
+#include "proc_file.h"
 
 #define MOST_INSTANCES 25
 #define POLICY_NATIVE 5
@@ -22,7 +22,7 @@ struct card {
 static struct proc_dir_entry *root;
 static struct card cards[CORE_CARDS];
 
-void nodes_begin(struct proc_dir_entry *folder)
+void proc_budgets_begin(struct proc_dir_entry *folder)
 {
 	u32 i;
 
@@ -31,7 +31,7 @@ void nodes_begin(struct proc_dir_entry *folder)
 		cards[i] = (struct card){ .most_instances = 16, .policy = POLICY_NATIVE };
 }
 
-unsigned int nodes_most_instances(u32 card)
+unsigned int proc_budgets_max_on_card(u32 card)
 {
 	return READ_ONCE(cards[card].most_instances);
 }
@@ -116,14 +116,14 @@ static int show_meminfo(struct seq_file *to, void *unused)
 
 static int may_read(void *unused)
 {
-	return access_to_read();
+	return access_check_read();
 }
 
-NODE(most_instances, may_read, show_most_instances, set_most_instances);
-NODE(policy, may_read, show_policy, set_policy);
-NODE(id, may_read, show_id, NULL);
-NODE(memsize, may_read, show_memsize, set_memsize);
-NODE(meminfo, may_read, show_meminfo, NULL);
+PROC_FILE(most_instances, may_read, show_most_instances, set_most_instances);
+PROC_FILE(policy, may_read, show_policy, set_policy);
+PROC_FILE(id, may_read, show_id, NULL);
+PROC_FILE(memsize, may_read, show_memsize, set_memsize);
+PROC_FILE(meminfo, may_read, show_meminfo, NULL);
 
 static int add_card(u32 number)
 {
@@ -134,15 +134,15 @@ static int add_card(u32 number)
 		return 0;
 	snprintf(name, sizeof(name), "%u", number);
 	card->folder = proc_mkdir(name, root);
-	if (card->folder && proc_create_data("max_inst", 0600, card->folder, &most_instances_node, card) &&
-	    proc_create_data("policy", 0600, card->folder, &policy_node, card))
+	if (card->folder && proc_create_data("max_inst", 0600, card->folder, &most_instances_ops, card) &&
+	    proc_create_data("policy", 0600, card->folder, &policy_ops, card))
 		return 0;
 	proc_remove(card->folder);
 	card->folder = NULL;
 	return -ENOMEM;
 }
 
-int nodes_add_cards(u32 wanted)
+int proc_budgets_add_cards(u32 wanted)
 {
 	int error = 0;
 	u32 card;
@@ -158,18 +158,18 @@ static int add_budget(struct budget *budget)
 	if (budget->folder)
 		return 0;
 	budget->folder = proc_mkdir(budget->instance->name, cards[budget_card(budget)].folder);
-	if (budget->folder && proc_create_data("id", 0400, budget->folder, &id_node, budget) &&
-	    proc_create_data("memsize", 0600, budget->folder, &memsize_node, budget) &&
-	    proc_create_data("meminfo", 0400, budget->folder, &meminfo_node, budget))
+	if (budget->folder && proc_create_data("id", 0400, budget->folder, &id_ops, budget) &&
+	    proc_create_data("memsize", 0600, budget->folder, &memsize_ops, budget) &&
+	    proc_create_data("meminfo", 0400, budget->folder, &meminfo_ops, budget))
 		return 0;
 	proc_remove(budget->folder);
 	budget->folder = NULL;
 	return -ENOMEM;
 }
 
-int nodes_add_instance(struct instance *instance, u32 wanted)
+int proc_budgets_add(struct instance *instance, u32 wanted)
 {
-	int error = nodes_add_cards(wanted);
+	int error = proc_budgets_add_cards(wanted);
 	u32 card;
 
 	for (card = 0; card < CORE_CARDS && !error; card++)
@@ -178,7 +178,7 @@ int nodes_add_instance(struct instance *instance, u32 wanted)
 	return error;
 }
 
-void nodes_remove_instance(struct instance *instance)
+void proc_budgets_remove(struct instance *instance)
 {
 	u32 card;
 

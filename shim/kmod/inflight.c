@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+#include "inflight.h"
+
+#include <linux/rcupdate.h>
+#include <linux/srcu.h>
+
+DEFINE_STATIC_SRCU(inflight);
+
+int inflight_enter(void)
+	__acquires(&inflight)
+{
+	return srcu_read_lock(&inflight);
+}
+
+void inflight_leave(int index)
+	__releases(&inflight)
+{
+	srcu_read_unlock(&inflight, index);
+}
+
+/*
+ * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. Nobody sleeps in
+ * them, so they are over once every task has slept once by its own will.
+ */
+void inflight_drain(void)
+{
+	synchronize_rcu_tasks();
+	synchronize_srcu(&inflight);
+}
+
+void inflight_end(void)
+{
+	synchronize_srcu(&inflight);
+	synchronize_rcu_tasks();
+}
