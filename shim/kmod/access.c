@@ -10,11 +10,11 @@
 #include <linux/sched.h>
 #include <linux/user_namespace.h>
 
-#include "identities.h"
+#include "owners.h"
 
 int access_check_write(const struct file *file)
 {
-	if (!identities_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) &&
+	if (!owners_manage_current() && file_ns_capable(file, &init_user_ns, CAP_SYS_ADMIN) &&
 	    capable(CAP_SYS_ADMIN))
 		return 0;
 	pr_notice_ratelimited("process %d may not write here\n", task_tgid_nr(current));
@@ -23,7 +23,7 @@ int access_check_write(const struct file *file)
 
 int access_check_read(void)
 {
-	if (identities_manage_current() || !ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
+	if (owners_manage_current() || !ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN))
 		return -EACCES;
 	return 0;
 }

@@ -11,8 +11,8 @@ struct file;
  */
 int access_check_write(const struct file *file);
 /*
- * Reading what tells of instances: CAP_SYS_ADMIN in the initial user namespace, and nobody's. Not even of their own do
- * managed tasks read: who removes an instance waits for its readers, and theirs could read into memory whose page never
+ * Reading what tells of budgets: CAP_SYS_ADMIN in the initial user namespace, and nobody's. Not even of their own do
+ * managed tasks read: who removes a budget waits for its readers, and theirs could read into memory whose page never
  * comes. 0 or -EACCES.
  */
 int access_check_read(void);

@@ -14,26 +14,26 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
-#include "watch.h"
+#include "budgets.h"
 #include "files.h"
 #include "guard.h"
-#include "identities.h"
-#include "instances.h"
 #include "inflight.h"
+#include "owners.h"
+#include "watch.h"
 
 static struct cdev *device; /* NULL: not attached */
 static const struct file_operations *own; /* the driver's table */
 static struct file_operations standing; /* ours, in its place */
 
-static int open_managed(struct inode *inode, struct file *file, struct instance *instance)
+static int open_managed(struct inode *inode, struct file *file, struct budget *budget)
 {
 	int error = guard_state() == GUARD_MISSING ? -EIO : 0;
 
 	if (!error && !attach_has_one_device() && watch_concerns_current())
 		error = watch_driver(own->unlocked_ioctl);
 	if (!error)
-		return files_open(inode, file, instance);
-	instances_put(instance);
+		return files_open(inode, file, budget);
+	budgets_put(budget);
 	return error;
 }
 
@@ -55,13 +55,13 @@ static bool is_anybodys(void)
 static int open_control(struct inode *inode, struct file *file)
 {
 	int index = inflight_enter();
-	struct instance *instance;
+	struct budget *budget;
 	int error;
 
 	file->f_op = own;
-	instance = identities_current();
-	if (instance)
-		error = open_managed(inode, file, instance);
+	budget = owners_current_budget();
+	if (budget)
+		error = open_managed(inode, file, budget);
 	else
 		error = is_anybodys() ? -EPERM : own->open(inode, file);
 	inflight_leave(index);

@@ -11,11 +11,11 @@
 #include <linux/string.h>
 
 #include "attach.h"
+#include "budgets.h"
 #include "guard.h"
-#include "instances.h"
-#include "members.h"
-#include "proc_budgets.h"
 #include "parse.h"
+#include "proc_budgets.h"
+#include "processes.h"
 
 static DEFINE_MUTEX(commands);
 static const char *control;
@@ -60,37 +60,37 @@ static const char *after(const char *word, const char *prefix)
 	return strncmp(word, prefix, size) ? NULL : word + size;
 }
 
-static int read_identity(const char *word, struct identity *identity)
+static int read_owner(const char *word, struct owner *owner)
 {
 	const char *number;
 	u64 value;
 
-	*identity = (struct identity){ 0 };
+	*owner = (struct owner){ 0 };
 	number = word ? after(word, "cgroup=") : NULL;
 	if (number) {
-		if (!parse_number(number, &identity->cgroup) || !identity->cgroup)
+		if (!parse_number(number, &owner->cgroup) || !owner->cgroup)
 			return refuse(-EINVAL, "add", "a cgroup's id is a number");
 		return 0;
 	}
 	number = word ? after(word, "pidns=") : NULL;
 	if (!number || !parse_number(number, &value) || !value || value > INT_MAX)
 		return refuse(-EINVAL, "add", "after the name comes cgroup=ID or pidns=PID");
-	if (identities_of_process((pid_t)value, identity))
+	if (owners_from_pid((pid_t)value, owner))
 		return refuse(-ESRCH, "add", "there is no such process");
 	return 0;
 }
 
-static int read_weight(const char *number, struct instance_request *request)
+static int read_weight(const char *number, struct budget_request *request)
 {
 	u64 weight;
 
-	if (request->weight || !parse_number(number, &weight) || !weight || weight > INSTANCE_WEIGHT_MOST)
+	if (request->weight || !parse_number(number, &weight) || !weight || weight > BUDGET_WEIGHT_MAX)
 		return refuse(-EINVAL, request->name, "weight is said once, and is 1 to 16");
 	request->weight = weight;
 	return 0;
 }
 
-static int read_card(char *word, struct instance_request *request)
+static int read_card(char *word, struct budget_request *request)
 {
 	char *number = strsep(&word, "=");
 	u64 card, bytes = commands_default_bytes();
@@ -106,7 +106,7 @@ static int read_card(char *word, struct instance_request *request)
 	return 0;
 }
 
-static int read_limits(char *rest, struct instance_request *request)
+static int read_limits(char *rest, struct budget_request *request)
 {
 	const char *weight;
 	int error = 0;
@@ -124,9 +124,9 @@ static int read_limits(char *rest, struct instance_request *request)
 }
 
 /* All that can refuse it, before anything changes. */
-static int check(const struct instance *old, const struct instance_request *request)
+static int check(const struct budget *old, const struct budget_request *request)
 {
-	const struct instance *holder = identities_holder(&request->identity);
+	const struct budget *holder = owners_find_budget(&request->owner);
 	u32 card;
 
 	if (!attach_is_on())
@@ -134,62 +134,62 @@ static int check(const struct instance *old, const struct instance_request *requ
 	guard_look();
 	if (guard_state() == GUARD_MISSING)
 		return refuse(-EIO, request->name, "managed memory cannot be refused");
-	if (identities_have_current(&request->identity))
+	if (owners_include_current(&request->owner))
 		return refuse(-EINVAL, request->name, "who gives the command would be in it himself");
 	if (holder && holder != old)
 		return refuse(-EEXIST, request->name, "another instance has that identity");
 	for (card = 0; card < CORE_CARDS; card++) {
-		if (!(request->cards >> card & 1) || (old && old->budgets[card].is_named))
+		if (!(request->cards >> card & 1) || (old && old->card_budgets[card].is_named))
 			continue;
-		if (instances_on_card(card) >= proc_budgets_max_on_card(card))
+		if (budgets_count_on_card(card) >= proc_budgets_max_on_card(card))
 			return refuse(-ENOSPC, request->name, "a card has max_inst instances");
 	}
 	return 0;
 }
 
-static int apply(struct instance *old, struct instance_request *request)
+static int apply(struct budget *old, struct budget_request *request)
 {
-	struct instance *instance = old ? old : instances_new(request->name, attach_version());
+	struct budget *budget = old ? old : budgets_create(request->name, attach_version());
 	int error;
 
-	if (IS_ERR(instance))
-		return PTR_ERR(instance);
-	error = proc_budgets_add(instance, request->cards);
+	if (IS_ERR(budget))
+		return PTR_ERR(budget);
+	error = proc_budgets_add(budget, request->cards);
 	if (!error)
-		error = instances_change(instance, request);
+		error = budgets_change(budget, request);
 	if (error && !old) {
-		proc_budgets_remove(instance);
-		instances_put(instance);
+		proc_budgets_remove(budget);
+		budgets_put(budget);
 	}
 	return error;
 }
 
-static int read_and_apply(char *rest, struct instance_request *request)
+static int read_and_apply(char *rest, struct budget_request *request)
 {
 	const char *name = parse_next_field(&rest);
-	struct instance *old;
+	struct budget *old;
 	int error;
 
 	if (!name || !parse_is_name(name))
 		return refuse(-EINVAL, "add", "a name is letters, digits, dots, underscores and dashes");
 	strscpy(request->name, name, sizeof(request->name));
-	error = read_identity(parse_next_field(&rest), &request->identity);
+	error = read_owner(parse_next_field(&rest), &request->owner);
 	if (error)
 		return error;
-	old = instances_named(request->name);
+	old = budgets_find(request->name);
 	error = read_limits(rest, request);
 	if (!error)
 		error = check(old, request);
 	if (!error)
 		error = apply(old, request);
 	if (error)
-		identities_release(&request->identity);
+		owners_release(&request->owner);
 	return error;
 }
 
 static int run_add(char *rest)
 {
-	struct instance_request *request = kzalloc(sizeof(*request), GFP_KERNEL);
+	struct budget_request *request = kzalloc(sizeof(*request), GFP_KERNEL);
 	int error;
 
 	if (!request)
@@ -202,15 +202,15 @@ static int run_add(char *rest)
 static int run_remove(char *rest)
 {
 	const char *name = parse_next_field(&rest);
-	struct instance *instance;
+	struct budget *budget;
 
 	if (!name || rest)
 		return refuse(-EINVAL, "remove", "it takes one name");
-	instance = parse_is_name(name) ? instances_named(name) : NULL;
-	if (!instance)
+	budget = parse_is_name(name) ? budgets_find(name) : NULL;
+	if (!budget)
 		return refuse(-ENOENT, "remove", "there is no such instance");
-	proc_budgets_remove(instance);
-	instances_remove(instance);
+	proc_budgets_remove(budget);
+	budgets_remove(budget);
 	return 0;
 }
 
@@ -268,14 +268,14 @@ int commands_run(char *text)
 
 void commands_end(void)
 {
-	struct instance *instance;
+	struct budget *budget;
 	u32 id = 0;
 
-	while ((instance = instances_after(id))) {
-		id = instance->id;
-		if (instance->identity)
-			instances_remove(instance);
-		members_end(instance);
-		instances_put(instance);
+	while ((budget = budgets_next(id))) {
+		id = budget->id;
+		if (budget->owner)
+			budgets_remove(budget);
+		processes_end(budget);
+		budgets_put(budget);
 	}
 }

@@ -19,7 +19,7 @@ void commands_unlock(void);
 
 /* The node through which the driver is found, for `attach`. */
 void commands_begin(const char *control);
-/* Every instance goes. There are no files any more, and nobody can give commands. */
+/* Every budget goes. There are no files any more, and nobody can give commands. */
 void commands_end(void);
 
 /* Text is changed. 0 or what refused it, which has been logged. */

@@ -11,15 +11,15 @@
 
 #include "../core/core.h"
 #include "../core/layouts.h"
-#include "ops.h"
-#include "members.h"
 #include "inflight.h"
+#include "ops.h"
+#include "processes.h"
 
 struct managed_file {
 	struct file_operations table;
 	const struct file_operations *own; /* the driver's, and a reference on its module */
-	struct instance *instance; /* the member holds it */
-	struct member *member;
+	struct budget *budget; /* the process holds it */
+	struct process *process;
 	struct core_file file;
 };
 
@@ -35,7 +35,7 @@ int files_begin(const char *driver_version)
 	/* Who is in files_refuse reads them, and holds his driver: it is the same then. */
 	if (layouts.layout != fresh.layout)
 		layouts = fresh;
-	instances_begin_anew(driver_version);
+	budgets_reset_idle(driver_version);
 	return 0;
 }
 
@@ -59,10 +59,10 @@ static long decide(struct file *file, unsigned int request, unsigned long argume
 
 	if (!core_watches(request))
 		return own(file, request, argument);
-	if (core_before(&this->instance->core, &this->file, &call, request, argument) == CORE_ANSWERED)
+	if (core_before(&this->budget->core, &this->file, &call, request, argument) == CORE_ANSWERED)
 		return call.answer;
 	result = own(file, request, argument);
-	core_after(&this->instance->core, &this->file, &call, result);
+	core_after(&this->budget->core, &this->file, &call, result);
 	return result;
 }
 
@@ -84,7 +84,7 @@ static void forget(struct file *file)
 	struct managed_file *this = managed(file);
 
 	file->f_op = this->own;
-	members_leave(this->member);
+	processes_drop_file(this->process);
 	kfree(this);
 	module_put(THIS_MODULE);
 }
@@ -99,33 +99,33 @@ static int managed_release(struct inode *inode, struct file *file)
 	int result = this->own->release(inode, file);
 	int index = inflight_enter();
 
-	core_release(&this->instance->core, &this->file);
+	core_release(&this->budget->core, &this->file);
 	atomic_dec(&count);
 	forget(file);
 	inflight_leave(index);
 	return result;
 }
 
-static struct managed_file *new_managed(const struct file_operations *own, struct instance *instance)
+static struct managed_file *new_managed(const struct file_operations *own, struct budget *budget)
 {
 	struct managed_file *this = kzalloc(sizeof(*this), GFP_KERNEL_ACCOUNT);
 	pid_t pid = task_tgid_nr(current);
 
 	if (!this) {
-		instances_put(instance);
+		budgets_put(budget);
 		return ERR_PTR(-ENOMEM);
 	}
-	this->member = members_join(instance, pid);
-	if (IS_ERR(this->member)) {
-		struct member *error = this->member;
+	this->process = processes_add_file(budget, pid);
+	if (IS_ERR(this->process)) {
+		struct process *error = this->process;
 
 		kfree(this);
 		return ERR_CAST(error);
 	}
 	this->own = own;
-	this->instance = instance;
-	this->file.owner = this->member;
-	this->file.cards = &instance->cards;
+	this->budget = budget;
+	this->file.owner = this->process;
+	this->file.cards = &budget->cards;
 	this->file.pid = pid;
 	this->table = *own;
 	this->table.owner = THIS_MODULE;
@@ -138,17 +138,17 @@ static struct managed_file *new_managed(const struct file_operations *own, struc
 	return this;
 }
 
-int files_open(struct inode *inode, struct file *file, struct instance *instance)
+int files_open(struct inode *inode, struct file *file, struct budget *budget)
 {
 	const struct file_operations *own = file->f_op;
 	struct managed_file *this;
 	int error;
 
 	if (!try_module_get(THIS_MODULE)) {
-		instances_put(instance);
+		budgets_put(budget);
 		return -ENXIO;
 	}
-	this = new_managed(own, instance);
+	this = new_managed(own, budget);
 	if (IS_ERR(this)) {
 		module_put(THIS_MODULE);
 		return PTR_ERR(this);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Managed files: the driver's files that belong to an instance, from open to release, whoever has them by then. Each
+ * Managed files: the driver's files that belong to a budget, from open to release, whoever has them by then. Each
  * has a copy of the driver's table with three names of ours in it.
  */
 #ifndef FILES_H
@@ -10,7 +10,7 @@
 
 struct file;
 struct inode;
-struct instance;
+struct budget;
 
 /*
  * The layouts of that driver: -EOPNOTSUPP, they are not published. Open files hold their driver, so it is still the
@@ -19,10 +19,10 @@ struct instance;
 int files_begin(const char *driver_version);
 
 /*
- * Opens a managed file; its table is the driver's, with the reference that belongs to it. The instance's reference goes
+ * Opens a managed file; its table is the driver's, with the reference that belongs to it. The budget's reference goes
  * over. Between inflight_enter and inflight_leave.
  */
-int files_open(struct inode *inode, struct file *file, struct instance *instance);
+int files_open(struct inode *inode, struct file *file, struct budget *budget);
 
 /*
  * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it

@@ -13,8 +13,8 @@
 #include <linux/ptrace.h>
 #include <linux/string.h>
 
-#include "identities.h"
-#include "instances.h"
+#include "budgets.h"
+#include "owners.h"
 
 #define UVM "nvidia_uvm"
 
@@ -30,7 +30,7 @@ static noinline int refuse(struct file *file, struct vm_area_struct *area)
 
 static int on_mmap(struct kprobe *unused, struct pt_regs *regs)
 {
-	if (!identities_manage_current())
+	if (!owners_manage_current())
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)refuse);
 	return 1;
@@ -92,7 +92,7 @@ static void take_off(void)
 static int come(void)
 {
 	put_on(true);
-	if (state != GUARD_MISSING || !instances_count())
+	if (state != GUARD_MISSING || !budgets_count())
 		return NOTIFY_OK;
 	pr_err("nvidia-uvm is not let in, as there are instances\n");
 	become(GUARD_ABSENT, 0);

@@ -8,7 +8,7 @@
 
 enum guard_state { GUARD_ABSENT, GUARD_ON, GUARD_MISSING };
 
-/* From now on, whenever that driver's module comes and goes. While there are instances it does not come unguarded. */
+/* From now on, whenever that driver's module comes and goes. While there are budgets it does not come unguarded. */
 int guard_begin(void);
 /* inflight_end comes after it. */
 void guard_end(void);

@@ -8,7 +8,7 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
-#include "members.h"
+#include "processes.h"
 
 static int copy_in(void *unused, void *to, uint64_t from, size_t size)
 {
@@ -22,16 +22,16 @@ static int copy_out(void *unused, uint64_t to, const void *from, size_t size)
 
 static void lock(void *context)
 {
-	struct instance *instance = context;
+	struct budget *budget = context;
 
-	mutex_lock(&instance->tables);
+	mutex_lock(&budget->core_lock);
 }
 
 static void unlock(void *context)
 {
-	struct instance *instance = context;
+	struct budget *budget = context;
 
-	mutex_unlock(&instance->tables);
+	mutex_unlock(&budget->core_lock);
 }
 
 /*
@@ -55,22 +55,22 @@ static void *grow(void *unused, void *memory, size_t old_size, size_t new_size)
 
 static bool try_charge(void *unused, void *owner, uint32_t card, uint64_t bytes)
 {
-	return members_try_charge(owner, card, bytes);
+	return processes_try_charge(owner, card, bytes);
 }
 
 static void force_charge(void *unused, void *owner, uint32_t card, uint64_t more_bytes)
 {
-	members_force_charge(owner, card, more_bytes);
+	processes_force_charge(owner, card, more_bytes);
 }
 
 static void uncharge(void *unused, void *owner, uint32_t card, uint64_t bytes)
 {
-	members_uncharge(owner, card, bytes);
+	processes_uncharge(owner, card, bytes);
 }
 
 static bool usage(void *unused, void *owner, uint32_t card, uint64_t *limit, uint64_t *used)
 {
-	return members_usage(owner, card, limit, used);
+	return processes_usage(owner, card, limit, used);
 }
 
 const struct core_ops kernel_ops = {

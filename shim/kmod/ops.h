@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
-/* The core's callbacks in the kernel: the context is an instance, the owners are members. */
+/* The core's callbacks in the kernel: the context is a budget, the owners are processes. */
 #ifndef OPS_H
 #define OPS_H
 

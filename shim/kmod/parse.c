@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
-#include "instances.h"
+#include "budgets.h"
 
 char *parse_copy_line(const char __user *from, size_t size)
 {
@@ -40,11 +40,11 @@ bool parse_is_name(const char *word)
 {
 	const char *at;
 
-	/* They stand beside the instances' folders. */
+	/* They stand beside the budgets' folders. */
 	if (!isascii(*word) || !isalnum(*word) || !strcmp(word, "max_inst") || !strcmp(word, "policy"))
 		return false;
 	for (at = word; *at; at++)
 		if (!isascii(*at) || !(isalnum(*at) || strchr("._-", *at)))
 			return false;
-	return at - word <= INSTANCE_NAME_MOST;
+	return at - word <= BUDGET_NAME_MAX;
 }

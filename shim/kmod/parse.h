@@ -14,7 +14,7 @@ char *parse_next_field(char **rest);
 
 /* Digits and nothing else, and no more than fits. */
 bool parse_number(const char *word, u64 *number);
-/* Of an instance: it names a folder beside the files of a card. */
+/* Of a budget: it names a folder beside the files of a card. */
 bool parse_is_name(const char *word);
 
 #endif

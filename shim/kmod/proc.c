@@ -9,15 +9,15 @@
 
 #include "access.h"
 #include "attach.h"
-#include "watch.h"
+#include "budgets.h"
 #include "commands.h"
 #include "files.h"
 #include "guard.h"
-#include "instances.h"
-#include "members.h"
-#include "proc_file.h"
-#include "proc_budgets.h"
 #include "parse.h"
+#include "proc_budgets.h"
+#include "proc_file.h"
+#include "processes.h"
+#include "watch.h"
 
 static struct proc_dir_entry *root;
 
@@ -59,7 +59,7 @@ static int show_state(struct seq_file *to, void *unused)
 	}
 	seq_printf(to, "uvm: %s\n", uvm[guard_state()]);
 	seq_printf(to, "cards: %s\n", watch_is_on() ? "watched" : "unwatched");
-	seq_printf(to, "instances: %u\n", instances_count());
+	seq_printf(to, "instances: %u\n", budgets_count());
 	seq_printf(to, "files: %d\n", files_count());
 	commands_unlock();
 	return 0;
@@ -84,71 +84,73 @@ PROC_FILE(major, may_read, show_major, NULL);
 PROC_FILE(state, may_read_all, show_state, NULL);
 PROC_FILE(default_memsize, may_read_all, show_default_memsize, set_default_memsize);
 
-/* Where a reader is: after the instance with the id *at. */
-static void *start_instances(struct seq_file *to, loff_t *at)
+/* Where a reader is: after the budget with the id *at. */
+static void *start_budgets(struct seq_file *to, loff_t *at)
 {
-	return instances_after(*at);
+	return budgets_next(*at);
 }
 
-static void *next_instance(struct seq_file *to, void *this, loff_t *at)
+static void *next_budget(struct seq_file *to, void *this, loff_t *at)
 {
-	struct instance *instance = this;
+	struct budget *budget = this;
 
-	*at = instance->id;
-	instances_put(instance);
-	return instances_after(*at);
+	*at = budget->id;
+	budgets_put(budget);
+	return budgets_next(*at);
 }
 
-static void stop_instances(struct seq_file *to, void *this)
+static void stop_budgets(struct seq_file *to, void *this)
 {
 	if (this)
-		instances_put(this);
+		budgets_put(this);
 }
 
-static void show_budget(struct seq_file *to, const struct budget *budget)
+static void show_card_budget(struct seq_file *to, const struct card_budget *card_budget)
 {
-	const struct limit *limit = &budget->limit;
-	char process[INSTANCE_NAME_MOST + 32];
+	const struct limit *limit = &card_budget->limit;
+	const char *name = card_budget->budget->name;
+	u32 number = card_budget_number(card_budget);
+	char process[BUDGET_NAME_MAX + 32];
 
-	if (!budget->was_named)
+	if (!card_budget->was_named)
 		return;
-	seq_printf(to, "card %s %u limit=%llu used=%llu peak=%llu refused=%llu\n", budget->instance->name,
-		   budget_card(budget), limit->limit_bytes, limit->used_bytes, limit->peak_bytes, limit->refused);
-	snprintf(process, sizeof(process), "process %s %u pid=", budget->instance->name, budget_card(budget));
-	members_show(to, budget, process, " used=");
+	seq_printf(to, "card %s %u limit=%llu used=%llu peak=%llu refused=%llu\n", name, number, limit->limit_bytes,
+		   limit->used_bytes, limit->peak_bytes, limit->refused);
+	snprintf(process, sizeof(process), "process %s %u pid=", name, number);
+	processes_show(to, card_budget, process, " used=");
 }
 
-static int show_instance(struct seq_file *to, void *this)
+static int show_budget(struct seq_file *to, void *this)
 {
-	struct instance *instance = this;
+	struct budget *budget = this;
 	u32 card;
 
-	mutex_lock(&instance->lock);
-	seq_printf(to, "instance %s id=%u ", instance->name, instance->id);
-	if (instance->pidns_number)
-		seq_printf(to, "pidns=%u", instance->pidns_number);
+	mutex_lock(&budget->lock);
+	seq_printf(to, "instance %s id=%u ", budget->name, budget->id);
+	if (budget->pidns_number)
+		seq_printf(to, "pidns=%u", budget->pidns_number);
 	else
-		seq_printf(to, "cgroup=%llu", instance->cgroup);
-	seq_printf(to, " weight=%u files=%u%s\n", instance->weight, members_files(instance),
-		   instance->is_removed ? " removed=1" : "");
+		seq_printf(to, "cgroup=%llu", budget->cgroup);
+	seq_printf(to, " weight=%u files=%u%s\n", budget->weight, processes_files(budget),
+		   budget->is_removed ? " removed=1" : "");
 	for (card = 0; card < CORE_CARDS; card++)
-		show_budget(to, &instance->budgets[card]);
-	mutex_unlock(&instance->lock);
+		show_card_budget(to, &budget->card_budgets[card]);
+	mutex_unlock(&budget->lock);
 	return 0;
 }
 
-static const struct seq_operations instances = {
-	.start = start_instances,
-	.next = next_instance,
-	.stop = stop_instances,
-	.show = show_instance,
+static const struct seq_operations budget_lines = {
+	.start = start_budgets,
+	.next = next_budget,
+	.stop = stop_budgets,
+	.show = show_budget,
 };
 
 static int open_commands(struct inode *inode, struct file *file)
 {
 	int error = proc_file_check_access(inode, file, may_read_all);
 
-	return error ? error : seq_open(file, &instances);
+	return error ? error : seq_open(file, &budget_lines);
 }
 
 /* One write is one command, wherever the file's position is. */

@@ -7,16 +7,16 @@
 #include <linux/seq_file.h>
 
 #include "access.h"
-#include "instances.h"
-#include "members.h"
+#include "budgets.h"
 #include "proc_file.h"
+#include "processes.h"
 
-#define MOST_INSTANCES 25
+#define BUDGETS_PER_CARD_MAX 25
 #define POLICY_NATIVE 5
 
 struct card {
 	struct proc_dir_entry *folder;
-	u64 most_instances, policy;
+	u64 max_budgets, policy;
 };
 
 static struct proc_dir_entry *root;
@@ -28,29 +28,29 @@ void proc_budgets_begin(struct proc_dir_entry *folder)
 
 	root = folder;
 	for (i = 0; i < CORE_CARDS; i++)
-		cards[i] = (struct card){ .most_instances = 16, .policy = POLICY_NATIVE };
+		cards[i] = (struct card){ .max_budgets = 16, .policy = POLICY_NATIVE };
 }
 
 unsigned int proc_budgets_max_on_card(u32 card)
 {
-	return READ_ONCE(cards[card].most_instances);
+	return READ_ONCE(cards[card].max_budgets);
 }
 
-static int show_most_instances(struct seq_file *to, void *unused)
+static int show_max_budgets(struct seq_file *to, void *unused)
 {
 	struct card *card = to->private;
 
-	seq_printf(to, "%llu\n", READ_ONCE(card->most_instances));
+	seq_printf(to, "%llu\n", READ_ONCE(card->max_budgets));
 	return 0;
 }
 
-static int set_most_instances(void *of, u64 number)
+static int set_max_budgets(void *of, u64 number)
 {
 	struct card *card = of;
 
-	if (!number || number > MOST_INSTANCES)
+	if (!number || number > BUDGETS_PER_CARD_MAX)
 		return -EINVAL;
-	WRITE_ONCE(card->most_instances, number);
+	WRITE_ONCE(card->max_budgets, number);
 	return 0;
 }
 
@@ -72,45 +72,45 @@ static int set_policy(void *of, u64 number)
 
 static int show_id(struct seq_file *to, void *unused)
 {
-	struct budget *budget = to->private;
+	struct card_budget *card_budget = to->private;
 
-	seq_printf(to, "%u\n", budget->instance->id);
+	seq_printf(to, "%u\n", card_budget->budget->id);
 	return 0;
 }
 
 static int show_memsize(struct seq_file *to, void *unused)
 {
-	struct budget *budget = to->private;
+	struct card_budget *card_budget = to->private;
 
-	mutex_lock(&budget->instance->lock);
-	seq_printf(to, "%llu\n", budget->limit.limit_bytes);
-	mutex_unlock(&budget->instance->lock);
+	mutex_lock(&card_budget->budget->lock);
+	seq_printf(to, "%llu\n", card_budget->limit.limit_bytes);
+	mutex_unlock(&card_budget->budget->lock);
 	return 0;
 }
 
 static int set_memsize(void *of, u64 bytes)
 {
-	struct budget *budget = of;
+	struct card_budget *card_budget = of;
 	bool is_named;
 
-	mutex_lock(&budget->instance->lock);
-	is_named = budget->is_named;
+	mutex_lock(&card_budget->budget->lock);
+	is_named = card_budget->is_named;
 	if (is_named)
-		limit_resize(&budget->limit, bytes);
-	mutex_unlock(&budget->instance->lock);
+		limit_resize(&card_budget->limit, bytes);
+	mutex_unlock(&card_budget->budget->lock);
 	return is_named ? 0 : -EINVAL;
 }
 
 static int show_meminfo(struct seq_file *to, void *unused)
 {
-	struct budget *budget = to->private;
-	const struct limit *limit = &budget->limit;
+	struct card_budget *card_budget = to->private;
+	const struct limit *limit = &card_budget->limit;
 
-	mutex_lock(&budget->instance->lock);
+	mutex_lock(&card_budget->budget->lock);
 	seq_printf(to, "Free: %llu\n",
 		   limit->used_bytes < limit->limit_bytes ? limit->limit_bytes - limit->used_bytes : 0);
-	members_show(to, budget, "PID: ", " Mem: ");
-	mutex_unlock(&budget->instance->lock);
+	processes_show(to, card_budget, "PID: ", " Mem: ");
+	mutex_unlock(&card_budget->budget->lock);
 	return 0;
 }
 
@@ -119,7 +119,7 @@ static int may_read(void *unused)
 	return access_check_read();
 }
 
-PROC_FILE(most_instances, may_read, show_most_instances, set_most_instances);
+PROC_FILE(max_budgets, may_read, show_max_budgets, set_max_budgets);
 PROC_FILE(policy, may_read, show_policy, set_policy);
 PROC_FILE(id, may_read, show_id, NULL);
 PROC_FILE(memsize, may_read, show_memsize, set_memsize);
@@ -134,7 +134,7 @@ static int add_card(u32 number)
 		return 0;
 	snprintf(name, sizeof(name), "%u", number);
 	card->folder = proc_mkdir(name, root);
-	if (card->folder && proc_create_data("max_inst", 0600, card->folder, &most_instances_ops, card) &&
+	if (card->folder && proc_create_data("max_inst", 0600, card->folder, &max_budgets_ops, card) &&
 	    proc_create_data("policy", 0600, card->folder, &policy_ops, card))
 		return 0;
 	proc_remove(card->folder);
@@ -153,37 +153,37 @@ int proc_budgets_add_cards(u32 wanted)
 	return error;
 }
 
-static int add_budget(struct budget *budget)
+static int add_card_budget(struct card_budget *card_budget)
 {
-	if (budget->folder)
+	if (card_budget->folder)
 		return 0;
-	budget->folder = proc_mkdir(budget->instance->name, cards[budget_card(budget)].folder);
-	if (budget->folder && proc_create_data("id", 0400, budget->folder, &id_ops, budget) &&
-	    proc_create_data("memsize", 0600, budget->folder, &memsize_ops, budget) &&
-	    proc_create_data("meminfo", 0400, budget->folder, &meminfo_ops, budget))
+	card_budget->folder = proc_mkdir(card_budget->budget->name, cards[card_budget_number(card_budget)].folder);
+	if (card_budget->folder && proc_create_data("id", 0400, card_budget->folder, &id_ops, card_budget) &&
+	    proc_create_data("memsize", 0600, card_budget->folder, &memsize_ops, card_budget) &&
+	    proc_create_data("meminfo", 0400, card_budget->folder, &meminfo_ops, card_budget))
 		return 0;
-	proc_remove(budget->folder);
-	budget->folder = NULL;
+	proc_remove(card_budget->folder);
+	card_budget->folder = NULL;
 	return -ENOMEM;
 }
 
-int proc_budgets_add(struct instance *instance, u32 wanted)
+int proc_budgets_add(struct budget *budget, u32 wanted)
 {
 	int error = proc_budgets_add_cards(wanted);
 	u32 card;
 
 	for (card = 0; card < CORE_CARDS && !error; card++)
 		if (wanted >> card & 1)
-			error = add_budget(&instance->budgets[card]);
+			error = add_card_budget(&budget->card_budgets[card]);
 	return error;
 }
 
-void proc_budgets_remove(struct instance *instance)
+void proc_budgets_remove(struct budget *budget)
 {
 	u32 card;
 
 	for (card = 0; card < CORE_CARDS; card++) {
-		proc_remove(instance->budgets[card].folder);
-		instance->budgets[card].folder = NULL;
+		proc_remove(budget->card_budgets[card].folder);
+		budget->card_budgets[card].folder = NULL;
 	}
 }

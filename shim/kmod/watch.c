@@ -21,7 +21,7 @@
 #include "../core/layouts.h"
 #include "attach.h"
 #include "files.h"
-#include "identities.h"
+#include "owners.h"
 
 /*
  * A task that is on its way to the driver from here: the probe lets it through. Its return address would say so too,
@@ -98,7 +98,7 @@ static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
 
 	if (number != ESC_ALLOC_MEMORY && number != ESC_XFER_CMD)
 		return 0;
-	if (iminor(file_inode(file)) == CONTROL_MINOR || !identities_manage_current() || has_passage())
+	if (iminor(file_inode(file)) == CONTROL_MINOR || !owners_manage_current() || has_passage())
 		return 0;
 	instruction_pointer_set(regs, (unsigned long)instead);
 	return 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-#include "identities.h"
+#include "owners.h"
 
 #include <linux/cgroup.h>
 #include <linux/hashtable.h>
@@ -10,45 +10,45 @@
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 
-#include "instances.h"
+#include "budgets.h"
 
-#define BITS 8 /* a card has room for 25 instances, a node for 32 cards */
+#define BITS 8 /* a card has room for 25 budgets, a node for 32 cards */
 
-struct identity_entry {
+struct owner_entry {
 	struct hlist_node node;
-	struct identity key;
-	struct instance *instance;
+	struct owner key;
+	struct budget *budget;
 	struct rcu_head rcu;
 };
 
 static DEFINE_HASHTABLE(entries, BITS);
 static DEFINE_SPINLOCK(entries_lock);
 
-int identities_of_process(pid_t number, struct identity *identity)
+int owners_from_pid(pid_t number, struct owner *owner)
 {
 	struct pid *pid;
 
-	*identity = (struct identity){ 0 };
+	*owner = (struct owner){ 0 };
 	rcu_read_lock();
 	pid = find_pid_ns(number, &init_pid_ns);
 	if (pid && pid_task(pid, PIDTYPE_PID))
-		identity->pidns = get_pid_ns(ns_of_pid(pid));
+		owner->pidns = get_pid_ns(ns_of_pid(pid));
 	rcu_read_unlock();
-	return identity->pidns ? 0 : -ESRCH;
+	return owner->pidns ? 0 : -ESRCH;
 }
 
-void identities_release(const struct identity *identity)
+void owners_release(const struct owner *owner)
 {
-	if (identity->pidns)
-		put_pid_ns(identity->pidns);
+	if (owner->pidns)
+		put_pid_ns(owner->pidns);
 }
 
-bool identities_are_equal(const struct identity *one, const struct identity *other)
+bool owners_are_equal(const struct owner *one, const struct owner *other)
 {
 	return one->cgroup == other->cgroup && one->pidns == other->pidns;
 }
 
-bool identities_have_current(const struct identity *identity)
+bool owners_include_current(const struct owner *owner)
 {
 	struct pid_namespace *pidns;
 	struct cgroup *cgroup;
@@ -56,53 +56,53 @@ bool identities_have_current(const struct identity *identity)
 
 	rcu_read_lock();
 	for (cgroup = task_dfl_cgroup(current); cgroup && !is_in; cgroup = cgroup_parent(cgroup))
-		is_in = cgroup_id(cgroup) == identity->cgroup;
+		is_in = cgroup_id(cgroup) == owner->cgroup;
 	for (pidns = task_active_pid_ns(current); pidns && !is_in; pidns = pidns->parent)
-		is_in = pidns == identity->pidns;
+		is_in = pidns == owner->pidns;
 	rcu_read_unlock();
 	return is_in;
 }
 
-static u64 hash_key(const struct identity *key)
+static u64 hash_key(const struct owner *key)
 {
 	return key->pidns ? (u64)(uintptr_t)key->pidns : key->cgroup;
 }
 
-static struct identity_entry *find(const struct identity *key)
+static struct owner_entry *find(const struct owner *key)
 {
-	struct identity_entry *entry;
+	struct owner_entry *entry;
 
 	hash_for_each_possible_rcu(entries, entry, node, hash_key(key), lockdep_is_held(&entries_lock))
-		if (identities_are_equal(&entry->key, key))
+		if (owners_are_equal(&entry->key, key))
 			return entry;
 	return NULL;
 }
 
-struct instance *identities_holder(const struct identity *identity)
+struct budget *owners_find_budget(const struct owner *owner)
 {
-	struct identity_entry *entry;
-	struct instance *holder;
+	struct owner_entry *entry;
+	struct budget *holder;
 
 	rcu_read_lock();
-	entry = find(identity);
-	holder = entry ? entry->instance : NULL;
+	entry = find(owner);
+	holder = entry ? entry->budget : NULL;
 	rcu_read_unlock();
 	return holder;
 }
 
-struct identity_entry *identities_insert(const struct identity *identity, struct instance *instance)
+struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget)
 {
-	struct identity_entry *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
+	struct owner_entry *entry = kzalloc(sizeof(*entry), GFP_KERNEL);
 	bool is_taken;
 
 	if (!entry)
 		return ERR_PTR(-ENOMEM);
-	entry->key = *identity;
-	entry->instance = instance;
+	entry->key = *owner;
+	entry->budget = budget;
 	spin_lock(&entries_lock);
-	is_taken = find(identity);
+	is_taken = find(owner);
 	if (!is_taken)
-		hash_add_rcu(entries, &entry->node, hash_key(identity));
+		hash_add_rcu(entries, &entry->node, hash_key(owner));
 	spin_unlock(&entries_lock);
 	if (!is_taken)
 		return entry;
@@ -110,7 +110,7 @@ struct identity_entry *identities_insert(const struct identity *identity, struct
 	return ERR_PTR(-EEXIST);
 }
 
-void identities_remove(struct identity_entry *entry)
+void owners_remove(struct owner_entry *entry)
 {
 	spin_lock(&entries_lock);
 	hash_del_rcu(&entry->node);
@@ -119,42 +119,42 @@ void identities_remove(struct identity_entry *entry)
 	 * Those who still look at the entry compare the namespace's address, which is not used again before they have
 	 * ended.
 	 */
-	identities_release(&entry->key);
+	owners_release(&entry->key);
 	kfree_rcu(entry, rcu);
 }
 
-const struct identity *identities_key(const struct identity_entry *entry)
+const struct owner *owners_key(const struct owner_entry *entry)
 {
 	return &entry->key;
 }
 
 /* Under RCU. */
-static struct instance *find_current(void)
+static struct budget *find_current(void)
 {
-	struct identity_entry *entry = NULL;
+	struct owner_entry *entry = NULL;
 	struct pid_namespace *pidns;
 	struct cgroup *cgroup;
 
 	for (cgroup = task_dfl_cgroup(current); cgroup && !entry; cgroup = cgroup_parent(cgroup))
-		entry = find(&(struct identity){ .cgroup = cgroup_id(cgroup) });
+		entry = find(&(struct owner){ .cgroup = cgroup_id(cgroup) });
 	for (pidns = task_active_pid_ns(current); pidns && !entry; pidns = pidns->parent)
-		entry = find(&(struct identity){ .pidns = pidns });
-	return entry ? entry->instance : NULL;
+		entry = find(&(struct owner){ .pidns = pidns });
+	return entry ? entry->budget : NULL;
 }
 
-struct instance *identities_current(void)
+struct budget *owners_current_budget(void)
 {
-	struct instance *instance;
+	struct budget *budget;
 
 	rcu_read_lock();
-	instance = find_current();
-	if (instance && !instances_try_get(instance))
-		instance = NULL;
+	budget = find_current();
+	if (budget && !budgets_try_get(budget))
+		budget = NULL;
 	rcu_read_unlock();
-	return instance;
+	return budget;
 }
 
-bool identities_manage_current(void)
+bool owners_manage_current(void)
 {
 	bool is_managed;
 
