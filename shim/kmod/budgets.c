@@ -7,8 +7,7 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 
-#include "ops.h"
-#include "processes.h"
+#include "owners.h"
 
 static LIST_HEAD(all); /* by id: each new one is the last */
 static DEFINE_SPINLOCK(all_lock);
@@ -50,7 +49,7 @@ u32 budgets_count(void)
 	return count;
 }
 
-struct budget *budgets_create(const char *name, const char *driver_version)
+struct budget *budgets_create(const char *name, const struct core_ops *ops, const char *driver_version)
 {
 	struct budget *budget = kzalloc(sizeof(*budget), GFP_KERNEL);
 	u32 card;
@@ -64,7 +63,7 @@ struct budget *budgets_create(const char *name, const char *driver_version)
 	INIT_LIST_HEAD(&budget->processes);
 	budget->id = ++last_id;
 	strscpy(budget->name, name, sizeof(budget->name));
-	core_begin(&budget->core, &kernel_ops, budget, driver_version);
+	core_begin(&budget->core, ops, budget, driver_version);
 	for (card = 0; card < CORE_CARDS; card++)
 		budget->card_budgets[card].budget = budget;
 	return budget;
@@ -72,20 +71,22 @@ struct budget *budgets_create(const char *name, const char *driver_version)
 
 static bool has_files(struct budget *budget)
 {
-	u32 files;
+	bool has_some;
 
 	mutex_lock(&budget->lock);
-	files = processes_files(budget);
+	has_some = budget->file_count;
 	mutex_unlock(&budget->lock);
-	return files;
+	return has_some;
 }
 
 static void reset(struct budget *budget, const char *driver_version)
 {
+	const struct core_ops *ops = budget->core.ops;
+
 	core_end(&budget->core);
 	memset(&budget->core, 0, sizeof(budget->core));
 	memset(&budget->cards, 0, sizeof(budget->cards));
-	core_begin(&budget->core, &kernel_ops, budget, driver_version);
+	core_begin(&budget->core, ops, budget, driver_version);
 }
 
 void budgets_reset_idle(const char *driver_version)
@@ -167,11 +168,6 @@ void budgets_remove(struct budget *budget)
 	budget->owner = NULL;
 	spin_unlock(&all_lock);
 	budgets_put(budget);
-}
-
-bool budgets_try_get(struct budget *budget)
-{
-	return refcount_inc_not_zero(&budget->references);
 }
 
 void budgets_get(struct budget *budget)

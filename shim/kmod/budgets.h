@@ -54,7 +54,7 @@ struct budget {
 	u32 weight;
 	bool is_removed;
 	struct list_head processes;
-	u32 process_count;
+	u32 process_count, file_count;
 	struct card_budget card_budgets[CORE_CARDS];
 };
 
@@ -78,7 +78,7 @@ u32 budgets_count(void);
  * Under the commands' lock: a new one, empty and without an owner, which no task finds until budgets_change; or
  * ERR_PTR. budgets_put frees it.
  */
-struct budget *budgets_create(const char *name, const char *driver_version);
+struct budget *budgets_create(const char *name, const struct core_ops *ops, const char *driver_version);
 /*
  * Another driver may have come, and no file is opened now: those without files forget what they learned of the old one.
  * The others' files hold theirs, so for them it is the same.
@@ -93,7 +93,11 @@ int budgets_change(struct budget *budget, struct budget_request *request);
 void budgets_remove(struct budget *budget);
 
 /* A reference; false: it is about to go. Only of one found under RCU. */
-bool budgets_try_get(struct budget *budget);
+static inline bool budgets_try_get(struct budget *budget)
+{
+	return refcount_inc_not_zero(&budget->references);
+}
+
 /* One more, for who has one. */
 void budgets_get(struct budget *budget);
 /* Not under its lock. */

@@ -13,6 +13,7 @@
 #include "attach.h"
 #include "budgets.h"
 #include "guard.h"
+#include "ops.h"
 #include "parse.h"
 #include "proc_budgets.h"
 #include "processes.h"
@@ -149,7 +150,7 @@ static int check(const struct budget *old, const struct budget_request *request)
 
 static int apply(struct budget *old, struct budget_request *request)
 {
-	struct budget *budget = old ? old : budgets_create(request->name, attach_version());
+	struct budget *budget = old ? old : budgets_create(request->name, &kernel_ops, attach_version());
 	int error;
 
 	if (IS_ERR(budget))

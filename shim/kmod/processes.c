@@ -69,8 +69,10 @@ struct process *processes_add_file(struct budget *budget, pid_t pid)
 	process = find(budget, pid);
 	if (!process)
 		process = add(budget, spare, pid);
-	if (process)
+	if (process) {
 		process->files++;
+		budget->file_count++;
+	}
 	mutex_unlock(&budget->lock);
 	if (process != spare) {
 		kfree(spare);
@@ -131,6 +133,7 @@ void processes_drop_file(struct process *process)
 	struct budget *budget = lock(process);
 
 	process->files--;
+	budget->file_count--;
 	unlock_and_free_unused(budget, process);
 }
 
@@ -243,16 +246,6 @@ void processes_end(struct budget *budget)
 		kfree(process);
 		budgets_put(budget);
 	}
-}
-
-u32 processes_files(const struct budget *budget)
-{
-	struct process *process;
-	u32 files = 0;
-
-	list_for_each_entry(process, &budget->processes, link)
-		files += process->files;
-	return files;
 }
 
 static u64 used_of(const struct process *process, const struct limit *limit)

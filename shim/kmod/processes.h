@@ -33,8 +33,6 @@ bool processes_usage(struct process *process, u32 card, u64 *limit, u64 *used);
 /* Frees those that were kept because their sums were wrong, once all files are closed. */
 void processes_end(struct budget *budget);
 
-/* Under the budget's lock. */
-u32 processes_files(const struct budget *budget);
 /*
  * Under the budget's lock: a line for each process that uses something of it; before its number, and before its
  * bytes.
