@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.shim.core.building import CORE
+from tests.shim.file_calls import circle
 
 pytestmark = pytest.mark.shim
 
@@ -52,6 +53,13 @@ def test_nothing_is_wanted_from_outside(folder: Path) -> None:
         ["nm", "--undefined-only", str(folder / "core.o")], capture_output=True, text=True, check=True
     )
     assert {line.split()[-1] for line in wanted.stdout.splitlines()} <= {"memcpy", "memset"}
+
+
+def test_no_two_files_call_each_other(tmp_path: Path) -> None:
+    subprocess.run(["make", "--silent", "-C", str(CORE), "core", f"OUT={tmp_path}"], check=True, timeout=100)
+    parts = sorted((tmp_path / "core").glob("*.o"))
+    assert len(parts) == len(list(CORE.glob("*.c")))
+    assert circle(parts) == set()
 
 
 @pytest.mark.parametrize("source", sorted(CORE.glob("*.c")), ids=lambda source: source.name)

@@ -16,6 +16,7 @@ from tests.fakes.driver.modules import OPTIONS
 from tests.machine import kernels
 from tests.machine.kernels import Kernel
 from tests.shim.analyzer import ANALYZER, run_analyzer
+from tests.shim.file_calls import circle
 
 pytestmark = pytest.mark.shim
 
@@ -64,6 +65,11 @@ def checked(stock: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 def test_sparse_is_content(checked: tuple[Path, str]) -> None:
     """Addresses of callers are never taken for the kernel's, locks are opened where they were closed."""
     assert checked[1] == ""
+
+
+def test_no_two_files_call_each_other(checked: tuple[Path, str]) -> None:
+    parts = [(checked[0] / "kmod" / source.name).with_suffix(".o") for source in (ROOT / "shim" / "kmod").glob("*.c")]
+    assert circle(parts) == set()
 
 
 def test_sparse_reads_it(stock: Kernel, tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
+/* What every kind of call needs: how it is refused, how it went with the driver, and what is kept of it afterwards. */
+#include "internal.h"
+
+enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status)
+{
+	bool is_said = copy_out(core, call->at + call->status, &status, sizeof(status));
+
+	return call_refuse_with(call, is_said ? 0 : CALL_EFAULT);
+}
+
+enum core_verdict call_refuse_with(struct core_call *call, int error)
+{
+	call->kind = CALL_PASSED;
+	call->answer = -error;
+	return CORE_ANSWERED;
+}
+
+bool call_reserve(struct core *core, struct core_call *call)
+{
+	bool is_reserved;
+
+	lock(core);
+	is_reserved = objects_reserve(core);
+	call->born = core->objects.serial;
+	unlock(core);
+	return is_reserved;
+}
+
+enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result)
+{
+	uint32_t status;
+
+	/* It copies the struct out last: the one error that can come after the deed. */
+	if (result < 0)
+		return result == -CALL_EFAULT ? CALL_IN_DOUBT : CALL_FAILED;
+	if (!copy_in(core, &status, call->at + call->status, sizeof(status)))
+		return CALL_IN_DOUBT;
+	if (status >= STATUS_FIRST_WARNING)
+		return CALL_IN_DOUBT;
+	return status ? CALL_FAILED : CALL_HAPPENED;
+}
+
+void call_drop(struct core *core, uint32_t object, uint32_t serial)
+{
+	struct objects_uncharge uncharges[OBJECTS_UNCHARGES];
+	bool more = true;
+
+	while (more) {
+		uint32_t count = 0;
+
+		lock(core);
+		if (core->objects.objects[object].serial == serial)
+			count = objects_drop(&core->objects, object, uncharges, &more);
+		else
+			more = false;
+		unlock(core);
+		for (uint32_t i = 0; i < count; i++)
+			core->ops->uncharge(core->context, uncharges[i].owner, uncharges[i].card, uncharges[i].bytes);
+	}
+}
+
+/*
+ * The driver has just given out this handle, so what stands under it has gone, and its charge with it: if it was there when
+ * the call began. If it came later, the two are in no order: the older name is forgotten, and both are charged until the
+ * call that frees the one ends, or what it hangs below goes. So too where something hangs below it. With the lock held;
+ * how many of `uncharges` (no more than one) are to be uncharged.
+ */
+static uint32_t replace(struct core_objects *objects, uint32_t index, uint32_t born, struct objects_uncharge *uncharges)
+{
+	bool more;
+
+	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - born) <= 0)
+		return objects_drop(objects, index, uncharges, &more);
+	objects_unname(objects, index);
+	return 0;
+}
+
+void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle)
+{
+	struct core_objects *objects = &core->objects;
+	uint32_t client = call->kind == CALL_CLIENT ? handle : call->client;
+	struct objects_uncharge uncharges[OBJECTS_UNCHARGES];
+	uint32_t index, count = 0;
+
+	lock(core);
+	index = handle ? objects_find(objects, client, handle) : 0;
+	if (index)
+		count = replace(objects, index, call->born, uncharges);
+	index = objects_add(objects, file, client, call->parent, handle);
+	if (call->charge)
+		objects->objects[index].charge = call->charge;
+	else if (call->charged_bytes)
+		objects->objects[index].charge =
+			objects_add_charge(objects, file->owner, call->card, call->charged_bytes);
+	if (call->card != CORE_ONLY_CARD)
+		objects->objects[index].card = call->card;
+	unlock(core);
+	if (count)
+		core->ops->uncharge(core->context, uncharges->owner, uncharges->card, uncharges->bytes);
+}
