@@ -36,6 +36,8 @@
 #include <stdint.h>
 #endif
 
+#include "ioctls.h"
+
 struct core_ops {
 	/* 0, or the caller's memory cannot be read (written). Nothing is assumed about how much was copied then. */
 	int (*copy_in)(void *context, void *to, uint64_t from, size_t size);
@@ -141,15 +143,15 @@ void core_release(struct core *core, struct core_file *file);
 static inline bool core_watches(uint32_t request)
 {
 	switch (request & 0xFF) {
-	case 0x27: /* ALLOC_MEMORY */
-	case 0x29: /* FREE */
-	case 0x2A: /* CONTROL */
-	case 0x2B: /* ALLOC */
-	case 0x34: /* DUP_OBJECT */
-	case 0x4A: /* VID_HEAP_CONTROL */
-	case 0x54: /* ALLOC_CONTEXT_DMA2 */
-	case 200: /* CARD_INFO */
-	case 211: /* IOCTL_XFER_CMD */
+	case ESC_ALLOC_MEMORY:
+	case ESC_FREE:
+	case ESC_CONTROL:
+	case ESC_ALLOC:
+	case ESC_DUP_OBJECT:
+	case ESC_VID_HEAP_CONTROL:
+	case ESC_ALLOC_CONTEXT_DMA:
+	case ESC_CARD_INFO:
+	case ESC_XFER_CMD:
 		return true;
 	default:
 		return false;

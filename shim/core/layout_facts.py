@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+IOCTL_STRUCT = "ioctl"
+"""The `struct` of rows that are numbers of ioctls: those that the core watches."""
 NUMBER_STRUCT = "number"
 """The `struct` of rows that are plain numbers: classes, functions, indices."""
 

@@ -1,10 +1,19 @@
-"""Makes layouts.h of layouts.csv and branches.csv: `python -m shim.core.layout_generator`. A test compares the two."""
+"""Makes ioctls.h and layouts.h of layouts.csv and branches.csv: `python -m shim.core.layout_generator`. A test compares them."""
 
 from __future__ import annotations
 
-from shim.core.layout_facts import FOLDER, NUMBER_STRUCT, LayoutFact, read_branches, read_facts
+from shim.core.layout_facts import FOLDER, IOCTL_STRUCT, NUMBER_STRUCT, LayoutFact, read_branches, read_facts
 
-FILE_HEADER = """\
+IOCTLS_HEADER = """\
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
+/* The calls that the core watches. Made of layouts.csv by `python -m shim.core.layout_generator`: change that. */
+#ifndef IOCTLS_H
+#define IOCTLS_H
+
+/* _IOC_NR, the same in every branch. */
+enum {
+"""
+LAYOUTS_HEADER = """\
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
  * Where the driver keeps what, branch by branch. Made of layouts.csv and branches.csv by `python -m shim.core.layout_generator`:
@@ -20,17 +29,21 @@ enum {
 """
 
 
+def render_ioctls() -> str:
+    """The text of ioctls.h."""
+    return IOCTLS_HEADER + _render_constants(IOCTL_STRUCT) + "};\n\n#endif\n"
+
+
 def render_layouts() -> str:
     """The text of layouts.h."""
     known = [branch.number for branch in read_branches()]
-    numbers = [fact for fact in read_facts() if fact.struct == NUMBER_STRUCT]
-    fields = [fact for fact in read_facts() if fact.struct != NUMBER_STRUCT]
+    fields = [fact for fact in read_facts() if fact.struct not in (IOCTL_STRUCT, NUMBER_STRUCT)]
     names = list(dict.fromkeys(fact.name for fact in fields))
     values = {name: {branch: _find_value(fields, name, branch) for branch in known} for name in names}
     shared = [name for name in names if len(set(values[name].values())) == 1]
     return (
-        FILE_HEADER
-        + "".join(f"\t{fact.field} = {fact.value:#x},\n" for fact in numbers)
+        LAYOUTS_HEADER
+        + _render_constants(NUMBER_STRUCT)
         + "".join(
             f"\t{name.upper()}_MOST = {max(values[name].values())},\n" for name in names if name.endswith("_bytes")
         )
@@ -49,6 +62,10 @@ def render_layouts() -> str:
     )
 
 
+def _render_constants(struct: str) -> str:
+    return "".join(f"\t{fact.field} = {fact.value:#x},\n" for fact in read_facts() if fact.struct == struct)
+
+
 def _find_value(fields: list[LayoutFact], name: str, branch: int) -> int:
     found = [fact.value for fact in fields if fact.name == name and fact.is_valid_in(branch)]
     if len(found) > 1:
@@ -57,4 +74,5 @@ def _find_value(fields: list[LayoutFact], name: str, branch: int) -> int:
 
 
 if __name__ == "__main__":
+    (FOLDER / "ioctls.h").write_text(render_ioctls())
     (FOLDER / "layouts.h").write_text(render_layouts())

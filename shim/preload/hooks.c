@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "../core/core.h"
+#include "../core/layouts.h"
 #include "files.h"
 #include "process.h"
 #include "syscalls.h"
@@ -25,15 +26,8 @@
 #define EXPORTED(name) __asm__(#name) __attribute__((visibility("default")))
 #endif
 
-#define NV_ALLOC_MEMORY 0x27
-#define NV_FREE 0x29
-#define NV_CONTROL 0x2A
-#define NV_ALLOC 0x2B
-#define NV_VID_HEAP_CONTROL 0x4A
-#define NV_XFER 211
-/* As everybody encodes it, _IOWR('F', 0x2A, 32 bytes): its argument is a pointer then. */
-#define CONTROL_REQUEST 0xC020462Aul
-#define CONTROL_COMMAND 8
+/* As all callers encode it, _IOWR('F', ESC_CONTROL, 32 bytes): its argument is a pointer then. */
+#define CONTROL_REQUEST (0xC0004600ul | CONTROL_BYTES_MOST << 16 | ESC_CONTROL)
 
 #define RTLD_NEXT ((void *)-1l)
 
@@ -108,7 +102,8 @@ static bool can_allocate(unsigned long request)
 {
 	unsigned long number = request & 0xFF;
 
-	return number == NV_ALLOC_MEMORY || number == NV_ALLOC || number == NV_VID_HEAP_CONTROL || number == NV_XFER;
+	return number == ESC_ALLOC_MEMORY || number == ESC_ALLOC || number == ESC_VID_HEAP_CONTROL ||
+	       number == ESC_XFER_CMD;
 }
 
 static int refuse(long error)
@@ -160,7 +155,7 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
 
 	if (process && process_mode(process) == PROCESS_ASIDE)
 		return go_on(fd, request, argument);
-	if ((!is_known || (request & 0xFF) == NV_ALLOC) && !files_is_drivers(fd)) {
+	if ((!is_known || (request & 0xFF) == ESC_ALLOC) && !files_is_drivers(fd)) {
 		if (is_known)
 			forget_stale(fd);
 		return go_on(fd, request, argument);
@@ -170,7 +165,7 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
 		return refuse(ENOMEM);
 	if (!process)
 		return go_on(fd, request, argument);
-	mode = (request & 0xFF) == NV_FREE ? process_mode(process) : process_begin(process);
+	mode = (request & 0xFF) == ESC_FREE ? process_mode(process) : process_begin(process);
 	if (mode == PROCESS_ASIDE)
 		return go_on(fd, request, argument);
 	if (mode != PROCESS_LIMITED)
@@ -198,7 +193,7 @@ static __attribute__((noinline)) int control(int fd, uint64_t argument)
 		return result;
 	if (!files_number(&process->files, fd) && !files_is_drivers(fd))
 		return result;
-	if (!core_minds_control(*(const uint32_t *)(uintptr_t)(argument + CONTROL_COMMAND)))
+	if (!core_minds_control(*(const uint32_t *)(uintptr_t)(argument + process->core.layout->control_command)))
 		return result;
 	if (!process_here() || process_begin(process) != PROCESS_LIMITED)
 		return result;

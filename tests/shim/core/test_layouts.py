@@ -11,7 +11,7 @@ import pytest
 
 from shim.core.header_check import find_unread_functions
 from shim.core.layout_facts import read_branches, read_facts
-from shim.core.layout_generator import render_layouts
+from shim.core.layout_generator import render_ioctls, render_layouts
 from tests.shim.core.building import CORE, build_player
 from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import CoreTrace
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.shim
 FIELDS = re.findall(r"uint16_t (\w+);", (CORE / "layouts.h").read_text())
 
 
-def test_the_generated_header_is_fresh() -> None:
+def test_the_generated_headers_are_fresh() -> None:
+    assert (CORE / "ioctls.h").read_text() == render_ioctls()
     assert (CORE / "layouts.h").read_text() == render_layouts()
 
 
