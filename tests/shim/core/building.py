@@ -24,7 +24,7 @@ ADDRESSES = ["-fsanitize=address,undefined", *GUARDED]
 THREADS = ["-fsanitize=thread", *GUARDED]
 
 
-def build_player(program: Path, sources: list[str], options: list[str], core: Path = CORE) -> Path:
+def build_program(program: Path, sources: list[str], options: list[str], core: Path = CORE) -> Path:
     """A program of the named sources and every C file of the core."""
     parts = [*(TESTS / source for source in sources), *sorted(core.glob("*.c"))]
     command = [

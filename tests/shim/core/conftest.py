@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.core.building import ADDRESSES, THREADS, build_player
+from tests.shim.core.building import ADDRESSES, THREADS, build_program
 from tests.shim.core.script import CoreScript
 from tests.shim.core.steps import start_script
 from tests.shim.core.wire import CoreWire
@@ -18,25 +18,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def player(folder: Path) -> Path:
-    """Plays scripts, under the address and undefined behaviour sanitizers."""
-    return build_player(folder / "play", ["play.c"], ADDRESSES)
+def runner(folder: Path) -> Path:
+    """Runs scripts, under the address and undefined behaviour sanitizers."""
+    return build_program(folder / "run_script", ["run_script.c"], ADDRESSES)
 
 
 @pytest.fixture(scope="session")
 def racer(folder: Path) -> Path:
     """Threads on one core, under the thread sanitizer."""
-    return build_player(folder / "race", ["race.c", "small_driver.c"], THREADS)
+    return build_program(folder / "race", ["race.c", "small_driver.c"], THREADS)
 
 
 @pytest.fixture(scope="session")
 def fuzzer(folder: Path) -> Path:
-    return build_player(folder / "fuzz", ["fuzz.c", "small_driver.c"], ADDRESSES)
+    return build_program(folder / "fuzz", ["fuzz.c", "small_driver.c"], ADDRESSES)
 
 
 @pytest.fixture(scope="session")
 def stopwatch(folder: Path) -> Path:
-    return build_player(folder / "speed", ["speed.c"], ["-O2"])
+    return build_program(folder / "speed", ["speed.c"], ["-O2"])
 
 
 @pytest.fixture(params=[515, 525, 535, 580])

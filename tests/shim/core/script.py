@@ -1,4 +1,4 @@
-"""Scripts for the player: what a caller does, what the driver answers, and what must come of it."""
+"""Scripts for run_script.c: what a caller does, what the driver answers, and what must come of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.shim.core.wire import XFER, CoreWire, WireStruct, encode_request
 
 AT, NESTED, WRAPPER, LIST = 0x100100, 0x101000, 0x100040, 0x103000
-"""Where the structs of a call stand in the player's memory."""
+"""Where the structs of a call stand in the memory of run_script.c."""
 SLOT_STRIDE = 0x4000
 ONLY_CARD = 4
 
@@ -19,7 +19,7 @@ class NotSoError(AssertionError):
 
 
 class CoreScript:
-    """Lines to play, with the line that each must print."""
+    """Lines to run, with the line that each must print."""
 
     def __init__(self, wire: CoreWire, falsified: tuple[int, int] | None = None) -> None:
         self.wire = wire
@@ -111,10 +111,10 @@ class CoreScript:
     def kept(self, objects: int, charges: int) -> None:
         self.asks("N", f"{objects} {charges} 0", "objects and charges kept")
 
-    def play(self, player: Path) -> None:
-        """Plays it all; NotSoError names the first line that came out otherwise."""
+    def check(self, runner: Path) -> None:
+        """Runs it all; NotSoError names the first line that came out otherwise."""
         text = "\n".join([*self._lines, "E", ""])
-        done = subprocess.run([player], input=text, text=True, capture_output=True, timeout=100, check=False)
+        done = subprocess.run([runner], input=text, text=True, capture_output=True, timeout=100, check=False)
         if done.returncode:
             raise NotSoError(done.stderr[-4000:])
         printed = done.stdout.splitlines()

@@ -27,13 +27,13 @@ def begin_script(script: CoreScript, *, file: int, owner: int, client: int, devi
     script.forwarded(file, script.wire.device(client, device, 0), handle=device)
 
 
-def run_script(script: CoreScript, player: Path, *files: int) -> None:
+def run_script(script: CoreScript, runner: Path, *files: int) -> None:
     """Closed, nothing is left."""
     for file in files or (0,):
         script.close(file)
     script.used(0, ONLY_CARD, 0, "used when all is closed")
     script.nothing_kept()
-    script.play(player)
+    script.check(runner)
 
 
 def hold_memory(

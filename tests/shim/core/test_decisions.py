@@ -41,7 +41,7 @@ from tests.shim.core.wire import (
 pytestmark = pytest.mark.shim
 
 
-def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript, player: Path) -> None:
+def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 4000 * MIB, 1)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 302 * MIB), NO_MEMORY)
     script.counted(0, ONLY_CARD, 4000 * MIB, 4000 * MIB, 1)
@@ -54,13 +54,13 @@ def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript
     hold_memory(script, 1 * MIB, 4)
     script.refused(0, script.wire.memory(ROOT, CARD, 2, 1), NO_MEMORY)
     script.counted(0, ONLY_CARD, LIMIT, LIMIT, 6)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_size_beyond_all_cards_is_no_overflow(script: CoreScript, player: Path) -> None:
+def test_a_size_beyond_all_cards_is_no_overflow(script: CoreScript, runner: Path) -> None:
     for size in (1 << 63, (1 << 64) - 1, (1 << 64) - (2 * MIB)):
         script.refused(0, script.wire.memory(ROOT, CARD, 2, size), NO_MEMORY)
-    run_script(script, player)
+    run_script(script, runner)
 
 
 ROUNDED = {
@@ -79,7 +79,7 @@ ROUNDED = {
 
 @pytest.mark.parametrize(("asked", "written", "used"), ROUNDED.values(), ids=ROUNDED)
 def test_settles_to_what_the_driver_wrote(
-    script: CoreScript, player: Path, asked: int, written: int, used: int
+    script: CoreScript, runner: Path, asked: int, written: int, used: int
 ) -> None:
     script.forwarded(0, script.wire.memory(ROOT, CARD, 0, asked), handle=7, size=written)
     script.used(0, ONLY_CARD, used)
@@ -89,18 +89,18 @@ def test_settles_to_what_the_driver_wrote(
     script.used(0, ONLY_CARD, 3 * used)
     script.forwarded(0, script.wire.free(ROOT, 8))
     script.used(0, ONLY_CARD, 2 * used)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_the_driver_refuses_costs_nothing(script: CoreScript, player: Path) -> None:
+def test_what_the_driver_refuses_costs_nothing(script: CoreScript, runner: Path) -> None:
     for call in (script.wire.memory(ROOT, CARD, 1, MIB), script.wire.heap(ROOT, CARD, 1, MIB)):
         script.forwarded(0, call, handle=1, status=BAD_STATE)
         script.forwarded(0, call, handle=1, result=-EINVAL)
     script.counted(0, ONLY_CARD, 0, MIB, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreScript, player: Path) -> None:
+def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreScript, runner: Path) -> None:
     long, gone = script.wire.long_size, 0x900000
     for number, size in ((ALLOC, long), (ALLOC, 32), (HEAP, 184), (0x27, 56), (0x54, 56)):
         for at in (0, gone, 0x110000 - 4, (1 << 64) - 8):
@@ -117,24 +117,24 @@ def test_what_cannot_be_read_is_refused_where_it_could_take_memory(script: CoreS
         script.writes(AT, call.packed(pointer))
         script.asks(f"B 0 0 {encode_request(ALLOC, call.size):#x} {AT:#x}", "A 0", "the size cannot be read")
         script.reads(AT + call.status, struct.pack("<I", NOT_SUPPORTED), "the status")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_status_that_cannot_be_written_is_an_error(script: CoreScript, player: Path) -> None:
+def test_a_status_that_cannot_be_written_is_an_error(script: CoreScript, runner: Path) -> None:
     """The class can be read, the status behind the end of memory cannot be written."""
     call = script.wire.window(MEMORY)
     script.writes(0x110000 - 20, call.packed()[:20])
     script.failed(0, encode_request(0x27, 56), 0x110000 - 20, EFAULT, "no place for the status")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_wrapper_in_a_wrapper_carries_nothing(script: CoreScript, player: Path) -> None:
+def test_a_wrapper_in_a_wrapper_carries_nothing(script: CoreScript, runner: Path) -> None:
     script.writes(WRAPPER, struct.pack("<IIQ", XFER, 16, WRAPPER))
     script.raw(0, encode_request(XFER, 16), WRAPPER, -EINVAL)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_frees_the_subtree(script: CoreScript, player: Path) -> None:
+def test_frees_the_subtree(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     script.forwarded(0, wire.alloc(ROOT, CARD, 0x20, SUBDEVICE), handle=0x20)
     hold_memory(script, 8 * MIB, 1)
@@ -149,19 +149,19 @@ def test_frees_the_subtree(script: CoreScript, player: Path) -> None:
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0, "used when the client has gone")
     script.nothing_kept()
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_the_heap_frees_too(script: CoreScript, player: Path) -> None:
+def test_the_heap_frees_too(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), status=BAD_STATE)
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 3, 1), wrapped=True)
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, player: Path) -> None:
+def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, runner: Path) -> None:
     """A second name in another file and process, which outlives the file that paid."""
     wire = script.wire
     begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
@@ -176,11 +176,11 @@ def test_a_charge_lasts_as_long_as_its_last_name(script: CoreScript, player: Pat
     script.share(0, ONLY_CARD, 8 * MIB)
     script.forwarded(1, wire.free(OTHER_ROOT, 5))
     script.used(0, ONLY_CARD, 0, "used under none")
-    run_script(script, player, 1)
+    run_script(script, runner, 1)
 
 
 def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_known(
-    script: CoreScript, player: Path
+    script: CoreScript, runner: Path
 ) -> None:
     """Nobody here would pay for it. Where other processes have clients of their own it is the driver's business."""
     wire = script.wire
@@ -192,10 +192,10 @@ def test_a_duplicate_of_a_strangers_memory_is_refused_where_all_clients_are_know
     script.forwarded(0, wire.dup(ROOT, CARD, 4, ROOT, 1), handle=4)
     script.forwarded(0, wire.dup(ROOT, CARD, 5, ROOT, 0x99), status=BAD_STATE, say="of a client that is known")
     script.used(0, ONLY_CARD, 8 * MIB)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, player: Path) -> None:
+def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, runner: Path) -> None:
     """EFAULT comes after the deed when only the answer could not be written. The file's end settles it."""
     wire = script.wire
     script.forwarded(0, wire.memory(ROOT, CARD, 1, 8 * MIB), handle=1, result=-EFAULT)
@@ -214,10 +214,10 @@ def test_a_call_that_may_have_happened_stays_charged(script: CoreScript, player:
     script.kept(8, 5)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, player: Path) -> None:
+def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, runner: Path) -> None:
     """The first has forged the replies: instance 0 would be minor 1. The second's instance 0 is still what it is."""
     script = CoreScript(wire)
     script.limit(0, 0, 4 * MIB)
@@ -233,10 +233,10 @@ def test_what_one_owner_learned_of_the_cards_misleads_no_other(wire: CoreWire, p
     script.used(0, 0, 4 * MIB)
     script.close(0)
     script.close(1)
-    script.play(player)
+    script.check(runner)
 
 
-def test_each_card_has_its_own_limit(wire: CoreWire, player: Path) -> None:
+def test_each_card_has_its_own_limit(wire: CoreWire, runner: Path) -> None:
     """Instances 0 and 1 are the minors 1 and 0; instance 2 is known to no list."""
     script = CoreScript(wire)
     script.limit(0, 0, 8 * MIB)
@@ -266,10 +266,10 @@ def test_each_card_has_its_own_limit(wire: CoreWire, player: Path) -> None:
     for card in (0, 1, ONLY_CARD):
         script.used(0, card, 0)
     script.nothing_kept()
-    script.play(player)
+    script.check(runner)
 
 
-def test_a_limit_changes_while_it_is_used(script: CoreScript, player: Path) -> None:
+def test_a_limit_changes_while_it_is_used(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 8 * MIB, 1)
     hold_memory(script, 8 * MIB, 2)
     script.limit(0, ONLY_CARD, 12 * MIB)
@@ -280,10 +280,10 @@ def test_a_limit_changes_while_it_is_used(script: CoreScript, player: Path) -> N
     script.limit(0, ONLY_CARD, 14 * MIB)
     hold_memory(script, 2 * MIB, 3)
     script.counted(0, ONLY_CARD, 14 * MIB, 16 * MIB, 2)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_processes_of_a_container_share_its_limit(script: CoreScript, player: Path) -> None:
+def test_processes_of_a_container_share_its_limit(script: CoreScript, runner: Path) -> None:
     begin_script(script, file=1, owner=1, client=OTHER_ROOT, device=OTHER_CARD)
     begin_script(script, file=2, owner=2, client=0xC1D00003, device=0x5C000003)
     hold_memory(script, 4000 * MIB, 1)
@@ -294,10 +294,10 @@ def test_processes_of_a_container_share_its_limit(script: CoreScript, player: Pa
     script.share(1, ONLY_CARD, 300 * MIB)
     script.close(0)
     script.used(0, ONLY_CARD, 300 * MIB)
-    run_script(script, player, 1, 2)
+    run_script(script, runner, 1, 2)
 
 
-def test_80_gib_in_pieces_of_2_mib(player: Path) -> None:
+def test_80_gib_in_pieces_of_2_mib(runner: Path) -> None:
     """40,960 objects; every second one freed, then the rest with the client."""
     script = CoreScript(CoreWire(580))
     script.limit(0, ONLY_CARD, 80 << 30)
@@ -310,10 +310,10 @@ def test_80_gib_in_pieces_of_2_mib(player: Path) -> None:
     script.used(0, ONLY_CARD, 40 << 30)
     script.kept(20482, 20480)
     script.forwarded(0, script.wire.free(ROOT, ROOT))
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
+def test_without_memory_for_its_tables_nothing_is_made(runner: Path) -> None:
     for grows in range(4):
         script = CoreScript(CoreWire(580))
         script.limit(0, ONLY_CARD, LIMIT)
@@ -329,12 +329,12 @@ def test_without_memory_for_its_tables_nothing_is_made(player: Path) -> None:
             script.refused(0, script.wire.dup(ROOT, ROOT, 100, ROOT, 1), NO_MEMORY)
             script.used(0, ONLY_CARD, 62 * MIB)
         script.grows(-1)
-        run_script(script, player)
+        run_script(script, runner)
 
 
-def test_versions(player: Path) -> None:
+def test_versions(runner: Path) -> None:
     for branch in BRANCHES:
-        CoreScript(CoreWire(branch)).play(player)
+        CoreScript(CoreWire(branch)).check(runner)
     for version in (
         "470.82.01",
         "510.47.03",
@@ -350,4 +350,4 @@ def test_versions(player: Path) -> None:
     ):
         script = CoreScript(CoreWire(580))
         script.asks(f"V {version}", "0", f"{version!r} is not known")
-        script.play(player)
+        script.check(runner)

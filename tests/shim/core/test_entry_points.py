@@ -13,7 +13,7 @@ from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 pytestmark = pytest.mark.shim
 
 
-def test_other_doors_to_memory_are_closed(script: CoreScript, player: Path) -> None:
+def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for kind in (0xC2, 0x82, 0x83, 0x42, 0xB1):
         script.refused(0, wire.alloc(ROOT, CARD, 1, kind), NOT_SUPPORTED)
@@ -24,18 +24,18 @@ def test_other_doors_to_memory_are_closed(script: CoreScript, player: Path) -> N
     script.refused(0, wire.context(MEMORY), NOT_SUPPORTED, wrapped=True)
     script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24), NOT_SUPPORTED, say="EGM")
     script.refused(0, wire.heap(ROOT, CARD, 0, MIB, attributes2=1 << 24, ranged=True), NOT_SUPPORTED, say="EGM")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_serialized_parameters_have_no_layout(script: CoreScript, player: Path) -> None:
+def test_serialized_parameters_have_no_layout(script: CoreScript, runner: Path) -> None:
     call = script.wire.memory(ROOT, CARD, 1, MIB)
     if script.wire.long_flags:
         call.fields[script.wire.long_flags] = ("I", 1)
         script.refused(0, call, NOT_SUPPORTED)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_takes_no_video_memory_passes(script: CoreScript, player: Path) -> None:
+def test_what_takes_no_video_memory_passes(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for kind in (0x3E, 0x50A0, 0x70, 0x71, 0xF8, 0xFD, 0xA06C):
         script.forwarded(0, wire.alloc(ROOT, CARD, 1, kind), handle=1)
@@ -47,7 +47,7 @@ def test_what_takes_no_video_memory_passes(script: CoreScript, player: Path) -> 
         script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, attributes=1 << 25, ranged=ranged), handle=1)
         script.forwarded(0, wire.heap(ROOT, CARD, 1, 9 * LIMIT, attributes=3 << 25, ranged=ranged), handle=1)
     script.kept(2, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
 HEAP_FUNCTIONS_THAT_MAKE_NOTHING = {
@@ -60,18 +60,18 @@ HEAP_FUNCTIONS_THAT_MAKE_NOTHING = {
 
 
 @pytest.mark.parametrize("function", HEAP_FUNCTIONS_THAT_MAKE_NOTHING.values(), ids=HEAP_FUNCTIONS_THAT_MAKE_NOTHING)
-def test_the_heap_does_what_makes_no_video_memory(script: CoreScript, player: Path, function: int) -> None:
+def test_the_heap_does_what_makes_no_video_memory(script: CoreScript, runner: Path, function: int) -> None:
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, function))
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, function), wrapped=True)
     script.kept(2, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_the_heap_refuses_every_other_function(script: CoreScript, player: Path) -> None:
+def test_the_heap_refuses_every_other_function(script: CoreScript, runner: Path) -> None:
     """By 1, 6 and 19 memory is made whose size stands elsewhere; a number of a driver to come may make some too."""
     understood = {2, 3, 5, 14}
     for function in sorted({*range(64), 99, 0xFFFFFFFF} - understood - {*HEAP_FUNCTIONS_THAT_MAKE_NOTHING.values()}):
         script.refused(0, script.wire.heap_function(ROOT, CARD, function), NOT_SUPPORTED, say=f"function {function}")
     script.refused(0, script.wire.heap_function(ROOT, CARD, 1), NOT_SUPPORTED, wrapped=True)
     script.counted(0, ONLY_CARD, 0, 0, 0)
-    run_script(script, player)
+    run_script(script, runner)

@@ -12,7 +12,7 @@ import pytest
 from shim.core.header_check import find_unread_functions
 from shim.core.layout_facts import read_branches, read_facts
 from shim.core.layout_generator import render_ioctls, render_layouts
-from tests.shim.core.building import CORE, build_player
+from tests.shim.core.building import CORE, build_program
 from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import CoreTrace
 from tests.shim.core.wire import BRANCHES, CoreWire
@@ -50,14 +50,14 @@ def test_a_function_of_the_heap_that_nobody_read_about_is_found() -> None:
 
 
 @pytest.mark.parametrize("branch", [515, 580])
-def test_no_field_can_be_wrong_unnoticed(player: Path, branch: int) -> None:
+def test_no_field_can_be_wrong_unnoticed(runner: Path, branch: int) -> None:
     """Every field of the layout in turn is four more than it is: a trace goes another way each time."""
     unnoticed = []
     for place, name in enumerate(FIELDS):
         traces = (
             CoreTrace(seed, CoreWire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8)
         )
-        if not any(_is_noticed(trace.play, player) for trace in traces):
+        if not any(_is_noticed(trace.play, runner) for trace in traces):
             unnoticed.append(name)
     # The number of the branch is looked at once, at the start.
     assert unnoticed == ["branch"]
@@ -69,14 +69,14 @@ def test_a_core_built_of_a_wrong_table_fails(folder: Path) -> None:
     header = (wrong / "layouts.h").read_text()
     assert ".memory_size = 64" in header
     (wrong / "layouts.h").write_text(header.replace(".memory_size = 64", ".memory_size = 72"))
-    player = build_player(folder / "play-wrong", ["play.c"], [], wrong)
+    runner = build_program(folder / "play-wrong", ["run_script.c"], [], wrong)
     with pytest.raises(NotSoError):
-        CoreTrace(1, CoreWire(580), knows_cards=False).run(250).play(player)
+        CoreTrace(1, CoreWire(580), knows_cards=False).run(250).check(runner)
 
 
-def _is_noticed(play: Callable[[Path], None], player: Path) -> bool:
+def _is_noticed(check: Callable[[Path], None], runner: Path) -> bool:
     try:
-        play(player)
+        check(runner)
     except NotSoError:
         return True
     return False

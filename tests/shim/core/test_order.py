@@ -20,7 +20,7 @@ from tests.shim.core.wire import (
 pytestmark = pytest.mark.shim
 
 
-def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, player: Path) -> None:
+def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, runner: Path) -> None:
     """What hung below a device that is another now may be of either: it stays charged until the client goes."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
@@ -31,10 +31,10 @@ def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, 
     script.used(0, ONLY_CARD, 32 * MIB, "used below the device of before")
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, player: Path) -> None:
+def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, runner: Path) -> None:
     """One was freed in between by a call that found nothing yet. Which one cannot be known; their client settles it."""
     wire = script.wire
     small, big = wire.memory(ROOT, CARD, 1, 4 * MIB), wire.memory(ROOT, CARD, 1, 32 * MIB)
@@ -48,10 +48,10 @@ def test_two_replies_with_one_handle_are_both_charged(script: CoreScript, player
     script.used(0, ONLY_CARD, 32 * MIB)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_free_and_the_same_handle_given_out_again(script: CoreScript, player: Path) -> None:
+def test_a_free_and_the_same_handle_given_out_again(script: CoreScript, runner: Path) -> None:
     """One thread frees; the driver gives the handle to another, whose call ends first."""
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
@@ -62,10 +62,10 @@ def test_a_free_and_the_same_handle_given_out_again(script: CoreScript, player: 
     script.used(0, ONLY_CARD, 4 * MIB, "used once the handle is another's")
     script.after(free, slot=1)
     script.used(0, ONLY_CARD, 4 * MIB, "used when the free ends")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_two_frees_of_one_handle_give_back_once(script: CoreScript, player: Path) -> None:
+def test_two_frees_of_one_handle_give_back_once(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     for first_status, second_status in ((0, 0x57), (0x57, 0)):
         hold_memory(script, 8 * MIB, 1)
@@ -77,10 +77,10 @@ def test_two_frees_of_one_handle_give_back_once(script: CoreScript, player: Path
         script.used(0, ONLY_CARD, 0)
         hold_memory(script, 8 * MIB, 2)
         script.forwarded(0, wire.free(ROOT, 2))
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreScript, player: Path) -> None:
+def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreScript, runner: Path) -> None:
     """The device is freed and made again under its handle; memory of the new one ends before the device's own call."""
     wire = script.wire
     free, device, memory = wire.free(ROOT, CARD), wire.device(ROOT, CARD, 0), wire.memory(ROOT, CARD, 3, 8 * MIB)
@@ -93,10 +93,10 @@ def test_what_is_made_below_a_device_that_goes_is_not_lost_with_it(script: CoreS
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, wire.free(ROOT, 3))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: CoreScript, player: Path) -> None:
+def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, CARD), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -106,10 +106,10 @@ def test_what_was_made_below_a_device_that_went_goes_with_the_client(script: Cor
     script.used(0, ONLY_CARD, 8 * MIB)
     script.forwarded(0, wire.free(ROOT, ROOT))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreScript, player: Path) -> None:
+def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     free, memory = wire.free(ROOT, ROOT), wire.memory(ROOT, CARD, 3, 8 * MIB)
     script.before(0, free, slot=1)
@@ -117,10 +117,10 @@ def test_what_was_made_below_a_client_that_went_goes_with_the_file(script: CoreS
     script.after(memory, handle=3, size=8 * MIB)
     script.after(free, slot=1)
     script.used(0, ONLY_CARD, 8 * MIB)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_free_that_came_too_late_leaves_the_place_alone(script: CoreScript, player: Path) -> None:
+def test_a_free_that_came_too_late_leaves_the_place_alone(script: CoreScript, runner: Path) -> None:
     """Two free a device, one wins, another is made in its place: what is made below that one goes with it."""
     wire = script.wire
     free = wire.free(ROOT, CARD)
@@ -132,10 +132,10 @@ def test_a_free_that_came_too_late_leaves_the_place_alone(script: CoreScript, pl
     hold_memory(script, 8 * MIB, 1)
     script.forwarded(0, wire.free(ROOT, CARD))
     script.used(0, ONLY_CARD, 0)
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: CoreScript, player: Path) -> None:
+def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     hold_memory(script, 8 * MIB, 1)
     dup = wire.dup(ROOT, CARD, 2, ROOT, 1)
@@ -148,4 +148,4 @@ def test_a_second_name_holds_the_charge_from_before_the_driver_is_asked(script: 
     script.forwarded(0, wire.free(ROOT, 2))
     script.after(dup, slot=1, status=0x57)
     script.used(0, ONLY_CARD, 0, "used when it came too late")
-    run_script(script, player)
+    run_script(script, runner)

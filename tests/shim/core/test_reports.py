@@ -36,7 +36,7 @@ def read_report(script: CoreScript, entries: Entries, wanted: Entries, *, say: s
     script.reads(LIST, b"".join(struct.pack("<II", *entry) for entry in wanted), f"{say}, as a list")
 
 
-def test_reports_show_the_container(script: CoreScript, player: Path) -> None:
+def test_reports_show_the_container(script: CoreScript, runner: Path) -> None:
     """4301 MiB and 3193 used, on a card of 16160 that is nearly empty; what is no memory size stays."""
     script.forwarded(0, script.wire.memory(ROOT, CARD, 1, 3193 * MIB), handle=1, size=3193 * MIB)
     others = [(0x05, 16777216), (0x1D, 16000000), (0x0B, 4096), (0x0D, 15)]
@@ -50,10 +50,10 @@ def test_reports_show_the_container(script: CoreScript, player: Path) -> None:
     )
     read_report(script, [(0x33, 0), (0x34, 0)], [(0x33, 0), (0x34, 0)], say="no protected memory")
     script.forwarded(0, script.wire.heap_function(ROOT, CARD, 5))
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_reserved_takes_what_others_have_filled(script: CoreScript, player: Path) -> None:
+def test_reserved_takes_what_others_have_filled(script: CoreScript, runner: Path) -> None:
     """The container uses 1000 of 4301 MiB, and the card has 500 left: 4301 - 500 - 2801 = 1000."""
     hold_memory(script, 1000 * MIB, 1)
     card = 16160 * KIB_PER_MIB
@@ -63,10 +63,10 @@ def test_reserved_takes_what_others_have_filled(script: CoreScript, player: Path
         [(0x07, 4301 * KIB_PER_MIB), (0x16, 500 * KIB_PER_MIB), (RESERVED, 2801 * KIB_PER_MIB)],
         say="the card is fuller than the container",
     )
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_used_is_never_negative(script: CoreScript, player: Path) -> None:
+def test_used_is_never_negative(script: CoreScript, runner: Path) -> None:
     """A limit above the card, and one below what is used."""
     hold_memory(script, 1000 * MIB, 1)
     script.limit(0, ONLY_CARD, 20000 * MIB)
@@ -91,10 +91,10 @@ def test_used_is_never_negative(script: CoreScript, player: Path) -> None:
         [(0x08, 500 * KIB_PER_MIB), (0x16, 0), (RESERVED, 0)],
         say="the limit is below what is used",
     )
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, player: Path) -> None:
+def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, runner: Path) -> None:
     most = script.wire.entries
     entries = [(0x07, 16160 * KIB_PER_MIB)] * most
     wanted = [(0x07, 4301 * KIB_PER_MIB)] * most
@@ -103,10 +103,10 @@ def test_lists_as_long_as_they_may_be_and_longer(script: CoreScript, player: Pat
     for count in (most + 1, 0x1FFFFFFF, 0xFFFFFFFF):
         script.forwarded(0, script.wire.report(ROOT, CARD, entries, count=count))
         script.reads(NESTED + 4 + 8 * most, struct.pack("<II", 0x07, 1 << 30), "behind the end")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_reports_that_fail_or_that_nothing_limits_stay(script: CoreScript, player: Path) -> None:
+def test_reports_that_fail_or_that_nothing_limits_stay(script: CoreScript, runner: Path) -> None:
     wire = script.wire
     value = struct.pack("<II", 0x07, 16160 * KIB_PER_MIB)
     script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]), status=BAD_STATE)
@@ -118,10 +118,10 @@ def test_reports_that_fail_or_that_nothing_limits_stay(script: CoreScript, playe
     script.limit(0, ONLY_CARD, (1 << 64) - 1)
     script.forwarded(0, wire.report(ROOT, CARD, [(0x07, 16160 * KIB_PER_MIB)]))
     script.reads(NESTED + 4, value, "no limit")
-    run_script(script, player)
+    run_script(script, runner)
 
 
-def test_the_heap_reports_too(script: CoreScript, player: Path) -> None:
+def test_the_heap_reports_too(script: CoreScript, runner: Path) -> None:
     call = script.wire.heap_function(ROOT, CARD, 5)
     hold_memory(script, 1000 * MIB, 1)
     call.fields.update({24: ("Q", 16160 * MIB), 32: ("Q", 15000 * MIB), 56: ("Q", 14000 * MIB)})
@@ -132,4 +132,4 @@ def test_the_heap_reports_too(script: CoreScript, player: Path) -> None:
     script.forwarded(0, call)
     for offset, size in ((24, 4301), (32, 300), (56, 200)):
         script.reads(AT + offset, struct.pack("<Q", size * MIB), f"at {offset}")
-    run_script(script, player)
+    run_script(script, runner)

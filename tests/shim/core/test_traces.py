@@ -16,9 +16,9 @@ pytestmark = pytest.mark.shim
 
 @pytest.mark.parametrize("branch", BRANCHES)
 @pytest.mark.parametrize("knows_cards", [False, True], ids=["only card", "cards"])
-def test_used_is_the_sum_of_what_exists(player: Path, branch: int, *, knows_cards: bool) -> None:
+def test_used_is_the_sum_of_what_exists(runner: Path, branch: int, *, knows_cards: bool) -> None:
     seed = Random().randrange(1 << 32)
     try:
-        CoreTrace(seed, CoreWire(branch), knows_cards=knows_cards).run(500).play(player)
+        CoreTrace(seed, CoreWire(branch), knows_cards=knows_cards).run(500).check(runner)
     except NotSoError as error:
         raise AssertionError(f"seed {seed}: {error}") from error

@@ -1,5 +1,5 @@
 /*
- * Plays a script on the core: calls with the caller's memory and the driver's reaction spelled out, and prints what came
+ * Runs a script on the core: calls with the caller's memory and the driver's reaction spelled out, and prints what came
  * of them. Everything in core_ops is here: memory with an end, a lock that notices where it is held, and limits.
  *
  *	V version                 begin: 1 or 0                       E                  end
@@ -45,7 +45,7 @@ static void expect(bool truth, const char *claim)
 {
 	if (truth)
 		return;
-	fprintf(stderr, "play: not so: %s\n", claim);
+	fprintf(stderr, "run_script: not so: %s\n", claim);
 	abort();
 }
 
@@ -263,17 +263,17 @@ static void falsify(const char *text)
 
 static void count(const char *text, char what)
 {
-	unsigned who, card;
+	unsigned index, card;
 
-	expect(sscanf(text, "%u %u", &who, &card) == 2 && who < OWNERS && card < CARDS, "U or P");
+	expect(sscanf(text, "%u %u", &index, &card) == 2 && index < OWNERS && card < CARDS, "U or P");
 	if (what == 'U')
-		printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", limits[who][card].used_bytes, limits[who][card].peak_bytes,
-		       limits[who][card].refused);
+		printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", limits[index][card].used_bytes, limits[index][card].peak_bytes,
+		       limits[index][card].refused);
 	else
-		printf("%" PRIu64 "\n", shares[who][card].used_bytes);
+		printf("%" PRIu64 "\n", shares[index][card].used_bytes);
 }
 
-static void play(char *line)
+static void run_line(char *line)
 {
 	const char *text = line + 2;
 	unsigned one = 0, two = 0, three = 0;
@@ -321,7 +321,7 @@ int main(void)
 	set_up();
 	while (fgets(line, sizeof(line), stdin)) {
 		line[strcspn(line, "\n")] = '\0';
-		play(line);
+		run_line(line);
 	}
 	return 0;
 }
