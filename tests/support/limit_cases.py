@@ -1,4 +1,4 @@
-"""What a program in a limited container hears, in whichever form it is limited: played over the library and the module.
+"""What a program in a limited container hears, whether the library or the module limits it: run under both.
 
 Not here is where they differ: docs/preload.md has what the library cannot catch, and its tests show each.
 """
@@ -64,4 +64,4 @@ SURFACES = (
 it is not offered, and the rest of the call is as ever. Twice 3000 MiB is more than the limit; one call takes less than 4 GiB."""
 
 SURFACE_VERSIONS = ("515.43.04", "520.61.05", "525.147.05")
-"""Of each branch that has it. No kernel module plays one: the newest with one device for all minors is of 535."""
+"""Of each branch that has it. No kernel module simulates one: the newest with one device for all minors is of 535."""

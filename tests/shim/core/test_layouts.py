@@ -57,7 +57,7 @@ def test_no_field_can_be_wrong_unnoticed(runner: Path, branch: int) -> None:
         traces = (
             CoreTrace(seed, CoreWire(branch), knows_cards=True, falsified=(place, 4)).run(400) for seed in range(8)
         )
-        if not any(_is_noticed(trace.play, runner) for trace in traces):
+        if not any(_is_noticed(trace.check, runner) for trace in traces):
             unnoticed.append(name)
     # The number of the branch is looked at once, at the start.
     assert unnoticed == ["branch"]

@@ -1,7 +1,7 @@
 """End to end in one machine: the agent of a host, its hook, the module, a driver, and containers in cgroups of their own.
 
 The part of the runtime is the test's: it puts a first process into a cgroup, calls the hook with a bundle, and lets the
-process go on where the hook says yes. Agent, hook, module and commands are those that ship, the driver and NVML are played.
+process go on where the hook says yes. Agent, hook, module and commands are those that ship, the driver and NVML are simulated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One program, two forms: whatever it does, library and module let it hear the same."""
+"""One program under library and module: both give it the same answers."""
 
 from __future__ import annotations
 

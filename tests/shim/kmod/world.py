@@ -1,8 +1,8 @@
-"""A machine with the played driver and the module in it, and containers in its cgroups.
+"""A machine with the simulated driver and the module in it, and containers in its cgroups.
 
     world.limited("a", {0: 4301}).run("app", "3193")
 
-A `Place` has the face of `tests/shim/preload/container.py`: what a program says in it can be compared between the forms.
+A `Place` has the face of `tests/shim/preload/container.py`: what a program says in it can be compared between library and module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One program, two forms: this one is the library's. `tests/shim/kmod/test_same.py` plays the same in a kernel."""
+"""One program under library and module: this is the library. `tests/shim/kmod/test_same.py` runs the same in a kernel."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ struct nvidia_file {
 	struct rm_file *rm;
 	bool is_control;
 	u32 card;
-	pid_t pid;		/* of who opened it */
+	pid_t pid;		/* of the process that opened it */
 	struct file *registered;	/* a card's: the control file that stays open as long as this one */
 };
 
@@ -94,13 +94,13 @@ int nvidia_files_call(struct file *file, unsigned int command, unsigned long arg
 	return answer;
 }
 
-/* Registers and the card's memory: nothing that is played here. */
+/* Registers and the card's memory: not simulated here. */
 int nvidia_mmap(struct file *file, struct vm_area_struct *area)
 {
 	return -EINVAL;
 }
 
-/* D23: by its numbers, whoever's table of operations it has; and it is kept until this file is closed. */
+/* D23: by its numbers, whatever table of operations it has; and it is kept until this file is closed. */
 bool nvidia_register_control(struct nvidia_file *opened, int descriptor)
 {
 	struct file *file = fget(descriptor);

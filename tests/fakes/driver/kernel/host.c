@@ -1,4 +1,4 @@
-/* What the behaviour needs of a kernel: memory, the caller's pages, who calls and which files it has. */
+/* What the behaviour needs of a kernel: memory, the caller's pages, the calling process and its files. */
 #include <linux/capability.h>
 #include <linux/fdtable.h>
 #include <linux/mm.h>

@@ -18,7 +18,7 @@ MODULE_PARM_DESC(cards, "UUID:MIB:MINOR of each");
 
 static ulong reserved = 256;
 module_param(reserved, ulong, 0444);
-MODULE_PARM_DESC(reserved, "MiB of each card that nobody gets");
+MODULE_PARM_DESC(reserved, "MiB of each card that are never given out");
 
 struct rm_file *nvidia_uvm_open(void)
 {
@@ -67,7 +67,7 @@ static int __init parse_card(const char *text, struct rm_card *card)
 	return 0;
 }
 
-/* A version nobody knows has the shapes of the newest one before it. */
+/* An unknown version has the shapes of the newest one before it. */
 static const struct layout * __init layout_before(unsigned int branch)
 {
 	const struct layout *layout = NULL;

@@ -3,7 +3,7 @@
  *
  *   fake    what has been given out, in the form of the user-space server's `state`; written to, `STATUS TIMES` as in its
  *           `refuse` (the next so many allocations end so), or `peak`: from now on the peak is that of what comes
- *   files   every open file: its name, the pid of who opened it, and whether its table of operations is the driver's: own, other
+ *   files   every open file: its name, the pid of the process that opened it, and whether its table of operations is the driver's: own, other
  */
 #include <linux/mm.h>
 #include <linux/module.h>

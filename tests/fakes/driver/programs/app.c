@@ -20,7 +20,7 @@ static const char HELP[] =
 	"  --dup            takes, duplicates, frees the first handle, then says what is left\n"
 	"  --share          lets other processes have it, and says by which name: CLIENT:HANDLE\n"
 	"  --take NAME      has that memory of another process too, before its own\n"
-	"  --subtree        frees the whole device after taking, makes it anew and takes again\n"
+	"  --subtree        frees the whole device after taking, makes it again and takes again\n"
 	"  --fork           the program ends after taking, its child holds on\n"
 	"  --managed        as cudaMallocManaged: maps that much of nvidia-uvm\n"
 	"  --control PATH   the control file, /dev/nvidiactl; the others lie beside it\n"
@@ -128,7 +128,7 @@ static bool take_shared(const struct rm *rm, const char *name)
 	return status == 0;
 }
 
-static void start_anew(struct rm *rm)
+static void start_over(struct rm *rm)
 {
 	if (rm_free(rm, rm->device) != 0)
 		rm_die("RM_FREE", 1);
@@ -159,7 +159,7 @@ static int take_all(struct rm *rm, const struct wishes *wishes)
 			turn_over(rm, object);
 		if (!wishes->is_subtree)
 			continue;
-		start_anew(rm);
+		start_over(rm);
 		if (!rm_take_aloud(rm, wishes->first.mib[i], &object))
 			return EXIT_FAILURE;
 	}

@@ -1,6 +1,6 @@
 /*
  * cost BATCHES CALLS: nanoseconds that a call takes, the fewest of any batch, on an open control file with a device: one whose
- * number nobody minds, a control that is passed on, a report of memory, and 2 MiB taken and freed. One line, in this order.
+ * number that is not watched, a control that is passed on, a report of memory, and 2 MiB taken and freed. One line, in this order.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /*
- * A tenant that means harm to whoever waits for it.
+ * A tenant that tries to block those that wait for it.
  *
  *      read PATH       reads that file into a page that never comes
  *      call            the same with a call on the card's own file: its parameters lie on that page
@@ -50,7 +50,7 @@ static void wait_for_line(const char *after)
 		exit(EXIT_SUCCESS);
 }
 
-/* Whoever touches it waits until somebody answers at the file that is returned. */
+/* Touching it waits until a process answers at the file that is returned. */
 static int make_absent(void **page)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -103,7 +103,7 @@ static int open_and_end(void *path)
 	_exit(open(path, O_RDWR | O_CLOEXEC) < 0 ? errno : 0);
 }
 
-/* In memory and with descriptors of its parent's, who waits. 0, or why it could not be opened. */
+/* In the memory and with the descriptors of its parent, which waits. 0, or why it could not be opened. */
 static int open_in_child(const char *path)
 {
 	static _Alignas(16) char stack[8 * PAGE];

@@ -1,6 +1,6 @@
 /*
  * malformed COUNT SEED: so many calls of the watched numbers with whatever stands there: any size, any direction, wild and null
- * pointers, random bytes, sometimes with handles and classes that are real. Now and then it opens the file anew, gets some
+ * pointers, random bytes, sometimes with handles and classes that are real. Now and then it opens the file again, gets some
  * memory, says `waiting`, and waits for a line while it holds that, and whatever else it happened to get.
  */
 #include <stdint.h>
@@ -33,7 +33,7 @@ static const uint32_t COMMANDS[] = { NV_GPU_ID_INFO_V2, NV_FB_INFO, NV_FB_INFO_V
 
 #define ANY(list) list[draw(sizeof(list) / sizeof(*list))]
 
-/* A page that can be read and not written, and one with a page behind it that cannot be touched; nobody else's, ever. */
+/* A page that can be read and not written, and one with a page behind it that cannot be touched; never shared with another process. */
 static char *readable, *edge;
 
 static uint64_t any_pointer(char *buffer)

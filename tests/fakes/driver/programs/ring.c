@@ -2,7 +2,7 @@
  * A program that lets io_uring open the driver's files, by its bare system calls:
  *
  *      ring WAY MIB|close...    says which thread opened them, then for each MIB what cudaMalloc would;
- *                               `close`: lets it close them, and begins anew
+ *                               `close`: lets it close them, and starts over
  *
  *      now       this thread, as by open(2)          worker    one of the kernel's, by IORING_OP_OPENAT
  *      worker2   the same by IORING_OP_OPENAT2       poller    the one that looks after the ring (IORING_SETUP_SQPOLL)
@@ -28,7 +28,7 @@ struct way {
 	const char *name;
 	uint8_t operation, flags;	/* of the entry */
 	uint32_t setup;			/* of the ring */
-	const char *thread;		/* how the kernel names who opens */
+	const char *thread;		/* how the kernel names the opening thread */
 };
 
 static const struct way WAYS[] = {
@@ -154,7 +154,7 @@ static void start(struct rm *rm)
 	printf("opened by %s\n", has_thread(ring.way->thread) ? ring.way->thread : "another thread");
 }
 
-static void start_anew(struct rm *rm)
+static void start_over(struct rm *rm)
 {
 	close_by_ring(rm->card);
 	close_by_ring(rm->control);
@@ -175,7 +175,7 @@ int main(int count, char **words)
 	start(&rm);
 	for (int i = 2; i < count; i++) {
 		if (strcmp(words[i], "close") == 0)
-			start_anew(&rm);
+			start_over(&rm);
 		else
 			rm_take_aloud(&rm, strtoull(words[i], NULL, 10), &object);
 	}

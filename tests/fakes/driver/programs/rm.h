@@ -45,7 +45,7 @@ bool rm_take_aloud(const struct rm *rm, uint64_t mib, uint32_t *object);
 /* RM_ALLOC_MEMORY, on the card's file: host memory, or for some a window on the card. */
 uint32_t rm_alloc_memory(const struct rm *rm, uint32_t class_number);
 
-/* In KiB, as the card or whoever stands before it says. */
+/* In KiB, as the card says, or the shim in front of it. */
 uint32_t rm_report(const struct rm *rm, const uint32_t *indices, uint32_t *kib, uint32_t count);
 
 /* The order of a program that starts to use a GPU: control file, cards, client, device, subdevice. */

@@ -11,7 +11,7 @@
  *      host CLASS  by RM_ALLOC_MEMORY, in hex        uvm         initialises nvidia-uvm for this process
  *      wrap        every call from now on by XFER    device      one more device
  *      shut        closes the card's file            drop        closes the control file and keeps the card's
- *      send PATH   waits at that socket, and gives whoever comes its files and handles
+ *      send PATH   waits at that socket, and gives the process that connects its files and handles
  *      receive PATH  goes on with those
  */
 #include <errno.h>

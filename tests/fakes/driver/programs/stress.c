@@ -166,7 +166,7 @@ static void live(unsigned seed, _Atomic long *slot)
 	_exit(0);
 }
 
-/* Somebody is killed from outside now and then, wherever he is. Stopped first, so that his count stands still. */
+/* Now and then a child is killed, whatever it is doing. Stopped first, so that its count stands still. */
 static void kill_one(pid_t *workers, int count, unsigned *seed)
 {
 	int worker = (int)draw(seed, (unsigned)count), status;

@@ -213,7 +213,7 @@ static int escape_into(const struct call *call, uint32_t escape, unsigned char *
 	case ESCAPE_REGISTER_FD:
 		return register_fd(call, at);
 	default:
-		return 0;	/* CHECK_VERSION: whoever asks is right */
+		return 0;	/* CHECK_VERSION: every version is right */
 	}
 }
 

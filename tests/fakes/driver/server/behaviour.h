@@ -16,7 +16,7 @@
 
 enum { RM_CARDS = 32, RM_EFAULT = 14, RM_ENOMEM = 12, RM_EINVAL = 22 };
 
-/* Who calls. `context` is the host's. */
+/* The calling process. `context` is the host's. */
 struct rm_caller {
 	const struct rm_host *host;
 	void *context;
@@ -37,7 +37,7 @@ struct rm_host {
 struct rm_card {
 	char uuid[48];			/* GPU-... as people write it */
 	uint32_t minor;
-	uint64_t total, reserved;	/* bytes; `reserved` of them nobody gets */
+	uint64_t total, reserved;	/* bytes; `reserved` of them are never given out */
 	uint64_t used, peak;
 };
 
@@ -59,7 +59,7 @@ void rm_release(struct rm *rm, struct rm_file *file);
 /* 0 or a negative errno. */
 int rm_ioctl(struct rm *rm, struct rm_file *file, const struct rm_caller *caller, uint32_t command, uint64_t argument);
 
-/* Every physical allocation once, with the process it counts for (0: nobody but uvm has it). */
+/* Every physical allocation once, with the process it counts for (0: only uvm has it). */
 typedef void rm_holding(void *to, uint32_t card, uint32_t pid, uint64_t bytes);
 void rm_each_holding(const struct rm *rm, rm_holding *tell, void *to);
 

@@ -13,7 +13,7 @@ static void *take(size_t bytes)
 	return calloc(1, bytes);
 }
 
-static const struct caller *who(const struct rm_caller *caller)
+static const struct caller *caller_of(const struct rm_caller *caller)
 {
 	return caller->context;
 }
@@ -22,14 +22,14 @@ static bool read_memory(const struct rm_caller *caller, void *to, uint64_t from,
 {
 	struct iovec here = { to, bytes }, there = { (void *)(uintptr_t)from, bytes };
 
-	return !bytes || process_vm_readv(who(caller)->thread, &here, 1, &there, 1, 0) == (ssize_t)bytes;
+	return !bytes || process_vm_readv(caller_of(caller)->thread, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
 static bool write_memory(const struct rm_caller *caller, uint64_t to, const void *from, size_t bytes)
 {
 	struct iovec here = { (void *)(uintptr_t)from, bytes }, there = { (void *)(uintptr_t)to, bytes };
 
-	return !bytes || process_vm_writev(who(caller)->thread, &here, 1, &there, 1, 0) == (ssize_t)bytes;
+	return !bytes || process_vm_writev(caller_of(caller)->thread, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
 /* One line of /proc/THREAD/status, as a number. */
@@ -39,7 +39,7 @@ static unsigned long long status_of(const struct rm_caller *caller, const char *
 	char path[64], line[256];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", who(caller)->thread);
+	snprintf(path, sizeof(path), "/proc/%d/status", caller_of(caller)->thread);
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
@@ -64,9 +64,9 @@ static bool is_control(const struct rm_caller *caller, int32_t descriptor)
 	struct stat mounted, file;
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", who(caller)->thread, descriptor);
-	return stat(who(caller)->folder, &mounted) == 0 && stat(path, &file) == 0
-	       && file.st_dev == mounted.st_dev && file.st_ino == who(caller)->control;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", caller_of(caller)->thread, descriptor);
+	return stat(caller_of(caller)->folder, &mounted) == 0 && stat(path, &file) == 0
+	       && file.st_dev == mounted.st_dev && file.st_ino == caller_of(caller)->control;
 }
 
 const struct rm_host caller_host = {

@@ -50,7 +50,7 @@ static uint32_t id_info(const struct call *call, const struct object *object, un
 	return RM_BAD_ARGUMENT;
 }
 
-/* D9: which index says what, in KiB. What is reserved is nobody's, so used = total - free - reserved. */
+/* D9: which index says what, in KiB. What is reserved belongs to no process, so used = total - free - reserved. */
 static uint32_t fb_kib(const struct rm_card *card, uint32_t index)
 {
 	switch (index) {

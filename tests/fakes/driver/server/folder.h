@@ -1,6 +1,6 @@
 /*
  * The flat folder that is served: which files there are, what they look like, and the plain texts that people and tests
- * read. `state` is made anew at each open. `refuse` is written: `STATUS TIMES`, see rm_refuse.
+ * read. `state` is rebuilt at each open. `refuse` is written: `STATUS TIMES`, see rm_refuse.
  */
 #ifndef FAKE_FOLDER_H
 #define FAKE_FOLDER_H

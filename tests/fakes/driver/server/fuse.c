@@ -109,7 +109,7 @@ static void *read_requests(void *with)
 		if (size >= (ssize_t)sizeof(struct fuse_in_header))
 			take_in(fuse, bytes, (size_t)size);
 		else if (size >= 0 || (errno != EINTR && errno != ENOENT && errno != EAGAIN))
-			break;		/* unmounted by somebody */
+			break;		/* unmounted from outside */
 	}
 	free(bytes);
 	kill(getpid(), SIGTERM);

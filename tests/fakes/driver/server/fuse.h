@@ -13,7 +13,7 @@ struct fuse;
 /* Mounts the folder there and starts the threads. NULL: said why on stderr. */
 struct fuse *fuse_start(struct folder *folder, const char *where);
 
-/* Unmounts. Those who still hold files get ENOTCONN from then on. */
+/* Unmounts. Processes that still hold files get ENOTCONN from then on. */
 void fuse_stop(struct fuse *fuse);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Where the fields of the driver's parameter structures lie, by driver branch. The numbers were measured by compiling the
  * published headers of every release of these branches; docs/gpu-verification.md (D1) says more. This table is written for
- * the fake driver alone: whoever decodes the same structures elsewhere has a table of their own, so that one wrong
+ * the fake driver alone: other code that decodes the same structures has a table of its own, so that one wrong
  * number in either shows.
  */
 #ifndef FAKE_LAYOUT_H

@@ -18,10 +18,10 @@
 
 enum { MIB_SHIFT = 20, MISUSE = 2, UUID_LENGTH = 40, DEFAULT_RESERVED_MIB = 256 };
 
-/* Made up, but not zero: a real card keeps some for itself, and who forgets it in a sum shall be found out. */
+/* Made up, but not zero: a real card keeps some for itself, so that a sum that leaves it out is noticed. */
 static uint64_t reserved_mib = DEFAULT_RESERVED_MIB;
 
-/* Who started us holds the other end: when they are gone, however that came, so are we. */
+/* The process that started us holds the other end: when it ends, for whatever reason, so do we. */
 static bool is_while_stdin;
 
 static bool parse_card(const char *text, struct rm_card *card)

@@ -17,7 +17,7 @@ struct opened {
 	char *text;		/* of a text */
 };
 
-/* False: the caller was killed meanwhile, and nobody waits. */
+/* False: the caller was killed meanwhile, and no process waits. */
 static bool answer(const struct server *server, const struct request *request, const void *body, size_t size)
 {
 	struct fuse_out_header header = { .len = (uint32_t)(sizeof(header) + size), .unique = request->header.unique };
@@ -174,7 +174,7 @@ static void on_read(const struct server *server, const struct request *request)
 	answer(server, request, text + in.offset, length < in.size ? length : in.size);
 }
 
-/* An order, or pages of nvidia-uvm that the kernel wants to be rid of: nobody asks for those again but as zeros. */
+/* An order, or pages of nvidia-uvm that the kernel evicts: they are only ever read again as zeros. */
 static void on_write(const struct server *server, const struct request *request)
 {
 	struct fuse_write_out out = { 0 };
