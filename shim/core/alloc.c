@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
-/* What makes things: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
+/* The calls that allocate: RM_ALLOC in both shapes, VID_HEAP_CONTROL, and the calls that would get round them. */
 #include "internal.h"
 
 #define SMALL_PAGE ((uint64_t)64 << 10)
@@ -11,7 +11,7 @@
 #define ATTRIBUTE_LOCATION (3u << 25)
 #define ATTRIBUTE2_EGM (1u << 24)
 
-/* Memory by other doors: a window on the whole card, lists of pages, other hosts' memory, compression tags. */
+/* Other ways to memory: a window on the whole card, lists of pages, other hosts' memory, compression tags. */
 static bool is_refused_class(uint32_t class)
 {
 	switch (class) {
@@ -26,23 +26,22 @@ static bool is_refused_class(uint32_t class)
 	}
 }
 
-/* More than 64 bits can say is more than any card has. */
+/* What would overflow 64 bits is more than any card has. */
 static uint64_t whole_pages(uint64_t bytes, uint64_t page)
 {
 	return bytes > ~(uint64_t)0 - page ? ~(uint64_t)0 : (bytes + page - 1) & ~(page - 1);
 }
 
-/* As the driver does it. */
-static uint64_t rounded(uint64_t bytes)
+static uint64_t round_as_driver(uint64_t bytes)
 {
 	return whole_pages(bytes, bytes >= BIG_PAGE ? BIG_PAGE : SMALL_PAGE);
 }
 
-/* Room first, so that two threads cannot both fit into the last of it; then the driver. */
+/* Charges first, so that two threads cannot both get the last free memory; then the driver is asked. */
 static enum core_verdict charge(struct core *core, struct core_file *file, struct core_call *call, uint64_t bytes)
 {
 	call->asked_bytes = bytes;
-	call->charged_bytes = rounded(bytes);
+	call->charged_bytes = round_as_driver(bytes);
 	lock(core);
 	call->card = objects_card(&core->objects, call->client, call->parent);
 	unlock(core);
@@ -128,8 +127,8 @@ enum core_verdict call_alloc_before(struct core *core, struct core_file *file, s
 	}
 }
 
-/* A call that names a class and no size: nothing of the card's memory is to come of it. */
-static enum core_verdict unless_memory(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
+/* A call that names a class and no size: it must not make memory of the card. */
+static enum core_verdict refuse_memory_class(const struct core *core, struct core_call *call, uint32_t bytes, uint32_t offset)
 {
 	unsigned char class[4];
 	uint32_t number;
@@ -147,14 +146,14 @@ static enum core_verdict unless_memory(const struct core *core, struct core_call
 enum core_verdict call_window_before(struct core *core, struct core_call *call)
 {
 	call->status = core->layout->window_status;
-	return unless_memory(core, call, core->layout->window_bytes, core->layout->window_class);
+	return refuse_memory_class(core, call, core->layout->window_bytes, core->layout->window_class);
 }
 
 /* The driver makes an object of whatever class is named, and does not ask whether it is a context. */
 enum core_verdict call_context_before(struct core *core, struct core_call *call)
 {
 	call->status = core->layout->context_status;
-	return unless_memory(core, call, core->layout->context_bytes, core->layout->context_class);
+	return refuse_memory_class(core, call, core->layout->context_bytes, core->layout->context_class);
 }
 
 static enum core_verdict heap_alloc(struct core *core, struct core_file *file, struct core_call *call,
@@ -209,7 +208,7 @@ enum core_verdict call_heap_before(struct core *core, struct core_file *file, st
 	case HEAP_HW_FREE:
 	case HEAP_HOST_MEMORY:
 		return call_pass(call);
-	/* Memory in ways that CUDA has no use for (the first up to branch 525 only), and whatever nobody here has read of. */
+	/* Memory in ways that CUDA has no use for (the first up to branch 525 only), and functions that are not known here. */
 	case HEAP_ALLOC_DEPTH:
 	case HEAP_ALLOC_TILED:
 	case HEAP_HW_ALLOC:

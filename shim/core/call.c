@@ -4,9 +4,9 @@
 
 enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status)
 {
-	bool is_said = copy_out(core, call->at + call->status, &status, sizeof(status));
+	bool is_written = copy_out(core, call->at + call->status, &status, sizeof(status));
 
-	return call_refuse_with(call, is_said ? 0 : CALL_EFAULT);
+	return call_refuse_with(call, is_written ? 0 : CALL_EFAULT);
 }
 
 enum core_verdict call_refuse_with(struct core_call *call, int error)
@@ -22,7 +22,7 @@ bool call_reserve(struct core *core, struct core_call *call)
 
 	lock(core);
 	is_reserved = objects_reserve(core);
-	call->born = core->objects.serial;
+	call->last_serial = core->objects.serial;
 	unlock(core);
 	return is_reserved;
 }
@@ -31,7 +31,7 @@ enum call_outcome call_outcome_of(const struct core *core, const struct core_cal
 {
 	uint32_t status;
 
-	/* It copies the struct out last: the one error that can come after the deed. */
+	/* The driver copies the struct out last, so this one error can follow a call that succeeded. */
 	if (result < 0)
 		return result == -CALL_EFAULT ? CALL_IN_DOUBT : CALL_FAILED;
 	if (!copy_in(core, &status, call->at + call->status, sizeof(status)))
@@ -61,18 +61,18 @@ void call_drop(struct core *core, uint32_t object, uint32_t serial)
 }
 
 /*
- * The driver has just given out this handle, so what stands under it has gone, and its charge with it: if it was there when
- * the call began. If it came later, the two are in no order: the older name is forgotten, and both are charged until the
- * call that frees the one ends, or what it hangs below goes. So too where something hangs below it. With the lock held;
- * how many of `uncharges` (no more than one) are to be uncharged.
+ * The driver has just given out this handle, so an object that is recorded under it is gone, and its charge with it,
+ * provided that it was recorded when the call began. If it was recorded later, the order of the two is unknown: the older
+ * handle is forgotten, and both stay charged until the call that frees one of them ends, or the object above it goes. The
+ * same holds where there are objects below it. With the lock held; returns how many of `uncharges` (at most one) are used.
  */
-static uint32_t replace(struct core_objects *objects, uint32_t index, uint32_t born, struct objects_uncharge *uncharges)
+static uint32_t replace_object(struct core_objects *objects, uint32_t index, uint32_t last_serial, struct objects_uncharge *uncharges)
 {
 	bool more;
 
-	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - born) <= 0)
+	if (!objects->objects[index].first && (int32_t)(objects->objects[index].serial - last_serial) <= 0)
 		return objects_drop(objects, index, uncharges, &more);
-	objects_unname(objects, index);
+	objects_unhash(objects, index);
 	return 0;
 }
 
@@ -86,7 +86,7 @@ void call_remember(struct core *core, struct core_file *file, const struct core_
 	lock(core);
 	index = handle ? objects_find(objects, client, handle) : 0;
 	if (index)
-		count = replace(objects, index, call->born, uncharges);
+		count = replace_object(objects, index, call->last_serial, uncharges);
 	index = objects_add(objects, file, client, call->parent, handle);
 	if (call->charge)
 		objects->objects[index].charge = call->charge;

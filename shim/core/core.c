@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
-/* The door: what kind of call it is, and which file knows about it. */
+/* The entry: sorts the calls by kind and passes each to the file that handles it. */
 #include "internal.h"
 
 bool core_knows_version(const char *driver_version)

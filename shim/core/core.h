@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
 /*
- * Decides about one watched call of the driver, for whoever caught it: the library or the kernel module.
+ * Decides about one watched call of the driver, for the library or the kernel module that caught it.
  *
  * Freestanding C11: no libc, no kernel header but for the integer types, position independent, no memory of its own but
  * what `grow` of its core_ops gives. Every callback gets the context that core_begin was called with.
@@ -12,14 +12,14 @@
  *        ... the driver ...      CORE_FORWARD
  *        core_after(result)      charges or uncharges, remembers, rewrites reports; result is 0 or -errno
  *
- * Every core_before that says CORE_FORWARD is followed by exactly one core_after, whatever became of the call.
+ * Every core_before that says CORE_FORWARD is followed by exactly one core_after, whether the call succeeded or not.
  *
  * Locking: core calls lock/unlock around its own tables only, never around a charge, an uncharge, usage or a copy; grow
  * is called inside, so a lock that must not sleep needs a grow that does not. Calls on one file may run in several threads
  * at once; core_release and core_end come after the last of them.
  *
- * In doubt a charge stays: where the driver may have done what it could not say, where a handle is freed by one call before
- * the call that makes it has ended. What goes with it at the latest is the client, or the file.
+ * In doubt a charge stays: where the driver may have succeeded without being able to say so, and where one call frees a
+ * handle before the call that makes it has ended. It is uncharged with the client or the file at the latest.
  *
  * Not seen: a caller that changes its struct between our copy and the driver's, memory that lives on in a descriptor it
  * was exported to or in a mapping of nvidia-uvm, managed memory, and what the driver takes for itself.
@@ -57,8 +57,8 @@ struct core_ops {
 	/* limit and used of the whole container on that card; false: nothing limits it there, reports stay as they are. */
 	bool (*usage)(void *context, void *owner, uint32_t card, uint64_t *limit, uint64_t *used);
 	/*
-	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as nobody
-	 * here would pay for it. Not so where other processes have clients of their own.
+	 * Every client that may be named to this core is one that it saw: a duplicate from any other is refused, as no
+	 * owner here would be charged for it. Not so where other processes have clients of their own.
 	 */
 	bool knows_all_clients;
 };
@@ -82,7 +82,7 @@ struct core_objects {
 	uint32_t serial, seed;
 };
 
-/* What one owner's files have learned: zeroed at first. A reply that the caller forged misleads nobody else. */
+/* What one owner's files have learned: zeroed at first. A reply that the caller forged misleads only the caller. */
 struct core_cards {
 	uint32_t gpu_id_of_minor[CORE_CARDS], gpu_id_of_instance[CORE_CARDS];
 	uint32_t known_minors, known_instances; /* one bit each */
@@ -103,19 +103,19 @@ struct core_file {
 	uint32_t first; /* objects made through it that no other object holds: its clients */
 };
 
-/* What before must tell after; on the caller's stack, nothing to set up. */
+/* What core_before hands to core_after; on the caller's stack, nothing to set up. */
 struct core_call {
 	int32_t answer; /* of CORE_ANSWERED: 0 or -errno */
 	uint32_t kind;
 	uint64_t at; /* the parameter struct, its wrapper taken off */
-	uint32_t status; /* where in it the driver says how it went */
+	uint32_t status; /* the offset of its status */
 	uint32_t size;
 	uint64_t parameters; /* what it points to */
 	uint32_t client, parent, handle;
 	uint32_t command;
 	uint32_t card, charge;
 	uint32_t object, serial;
-	uint32_t born; /* what is known now has a serial up to this one */
+	uint32_t last_serial; /* objects recorded before the call have a serial up to this one */
 	uint64_t asked_bytes, charged_bytes;
 };
 
@@ -132,10 +132,10 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 /*
- * Does core_before look at this control? A caller may ask the driver first, as a control takes no memory: then core_before and
+ * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before and
  * core_after(0) come back to back after the driver's answer, for these alone.
  */
-bool core_minds_control(uint32_t command);
+bool core_watches_control(uint32_t command);
 /* The last close of the file: everything made through it goes. */
 void core_release(struct core *core, struct core_file *file);
 

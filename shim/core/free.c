@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
-/* What ends things, and what gives them a second name. */
+/* The calls that free objects, and the one that duplicates them. */
 #include "internal.h"
 
 enum core_verdict call_free_before(struct core *core, struct core_call *call)
@@ -16,8 +16,8 @@ enum core_verdict call_free_before(struct core *core, struct core_call *call)
 }
 
 /*
- * It stays findable while the driver frees it, marked as going: what is made below it in the meantime is not lost with it,
- * another call that frees the same does not uncharge it twice, and a reply that names its handle replaces it.
+ * It can be found while the driver frees it, marked with a pending free: what is made below it in the meantime is not
+ * lost with it, another call that frees the same does not uncharge it twice, and a reply that names its handle replaces it.
  */
 enum core_verdict call_free_object_before(struct core *core, struct core_call *call)
 {
@@ -27,7 +27,7 @@ enum core_verdict call_free_object_before(struct core *core, struct core_call *c
 	call->object = objects_find(objects, call->client, call->handle);
 	if (call->object) {
 		call->serial = objects->objects[call->object].serial;
-		objects->objects[call->object].going++;
+		objects->objects[call->object].pending_frees++;
 	}
 	unlock(core);
 	call->kind = call->object ? CALL_FREE : CALL_PASSED;
@@ -49,11 +49,11 @@ void call_free_after(struct core *core, struct core_call *call, long result)
 	lock(core);
 	object = &core->objects.objects[call->object];
 	if (object->serial == call->serial)
-		object->going--;
+		object->pending_frees--;
 	unlock(core);
 }
 
-/* The second name holds the charge from before the driver is asked: the first may be freed while it is. */
+/* The duplicate holds the charge before the driver is asked: the original may be freed during the call. */
 enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 {
 	const struct core_layout *layout = core->layout;
@@ -75,7 +75,7 @@ enum core_verdict call_dup_before(struct core *core, struct core_call *call)
 		is_foreign = !objects_find(objects, source_client, source_client);
 	if (source)
 		is_reserved = objects_reserve(core);
-	call->born = objects->serial;
+	call->last_serial = objects->serial;
 	if (is_reserved) {
 		call->charge = objects->objects[source].charge;
 		call->card = objects->objects[source].card;

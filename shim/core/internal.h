@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0 */
-/* What the files of the core share, and nobody else needs: decoding, locking, and one function per watched call. */
+/* What the files of the core share: decoding, locking, and one function per watched call. */
 #ifndef INTERNAL_H
 #define INTERNAL_H
 
@@ -26,8 +26,8 @@ enum call_kind {
 };
 
 /*
- * How it went with the driver. In doubt when the driver may have done it and could not say so (or said it where it cannot
- * be read any more): a charge that is in doubt stays.
+ * The driver's result. In doubt when the driver may have succeeded and could not report it, or reported it where it cannot
+ * be read any more: then a charge stays.
  */
 enum call_outcome { CALL_HAPPENED, CALL_FAILED, CALL_IN_DOUBT };
 
@@ -75,15 +75,15 @@ static inline enum core_verdict call_pass(struct core_call *call)
 
 /* The status into the caller's struct, or an error where that cannot be written. The driver is not asked. */
 enum core_verdict call_refuse(const struct core *core, struct core_call *call, uint32_t status);
-/* What the driver says to a struct it does not know, or cannot read. */
+/* The error of the driver for a struct that it does not know, or cannot read. */
 enum core_verdict call_refuse_with(struct core_call *call, int error);
-/* Room in the tables, before the driver is asked; false when there is no memory for them. */
+/* Space in the tables, before the driver is asked; false when there is no memory for them. */
 bool call_reserve(struct core *core, struct core_call *call);
 
 enum call_outcome call_outcome_of(const struct core *core, const struct core_call *call, long result);
-/* Remembers what was made, instead of whatever stood under its handle: the driver has just given it out. Not 0. */
+/* Records what was made, in place of an older object with that handle, which the driver has just given out. */
 void call_remember(struct core *core, struct core_file *file, const struct core_call *call, uint32_t handle);
-/* Everything below it goes, and its charges are given back, unless another has the place by now. */
+/* Drops it and everything below it and uncharges them, unless the place is used by another object by now. */
 void call_drop(struct core *core, uint32_t object, uint32_t serial);
 
 enum core_verdict call_alloc_before(struct core *core, struct core_file *file, struct core_call *call);

@@ -24,7 +24,7 @@ struct limit_share {
 };
 
 void limit_join(struct limit *limit, struct limit_share *share, int32_t pid);
-/* What it still uses goes with it. */
+/* Uncharges what it still uses. */
 void limit_leave(struct limit_share *share);
 
 bool limit_try_charge(struct limit_share *share, uint64_t bytes);

@@ -2,7 +2,7 @@
 #include "objects.h"
 
 #define FIRST_ROOM 64 /* guessed: a small CUDA program fits without growing */
-#define AT_ONCE 4096 /* guessed: so many objects go before others get the lock */
+#define AT_ONCE 4096 /* guessed: how many objects are dropped before others get the lock */
 
 static uint32_t bucket_of(const struct core_objects *objects, uint32_t client, uint32_t handle)
 {
@@ -66,7 +66,7 @@ static void put_in_bucket(struct core_objects *objects, uint32_t index)
 	*bucket = index;
 }
 
-static void take_from_bucket(struct core_objects *objects, uint32_t index)
+static void remove_from_bucket(struct core_objects *objects, uint32_t index)
 {
 	struct core_object *object = &objects->objects[index];
 	uint32_t *at = &objects->buckets[bucket_of(objects, object->client, object->handle)];
@@ -90,7 +90,7 @@ static bool grow_buckets(struct core *core)
 		core->ops->grow(core->context, objects->buckets, objects->bucket_room * sizeof(*buckets), 0);
 	objects->buckets = buckets;
 	objects->bucket_room = room;
-	/* Where the table lies is nothing that a workload knows, so it cannot choose handles that share a bucket. */
+	/* A workload does not know the address of the table, so it cannot choose handles that share a bucket. */
 	objects->seed = (uint32_t)((uintptr_t)buckets >> 12) * 0x27D4EB2Fu;
 	for (uint32_t i = 1; i < objects->object_room; i++)
 		if (objects->objects[i].serial)
@@ -135,15 +135,15 @@ uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint3
 	return index ? objects->objects[index].card : CORE_ONLY_CARD;
 }
 
-static bool is_going(const struct core_objects *objects, uint32_t index)
+static bool is_being_freed(const struct core_objects *objects, uint32_t index)
 {
 	for (; index; index = objects->objects[index].parent)
-		if (objects->objects[index].going)
+		if (objects->objects[index].pending_frees)
 			return true;
 	return false;
 }
 
-/* Trees are as deep as the driver's: client, device, subdevice, memory. Deeper ones are nobody's honest work. */
+/* Trees are as deep as the driver's: client, device, subdevice, memory. No proper program makes deeper ones. */
 static uint32_t first_of(const struct core_objects *objects, const struct core_object *object)
 {
 	return object->parent ? objects->objects[object->parent].first : object->file->first;
@@ -185,9 +185,9 @@ static uint32_t find_above(const struct core_objects *objects, uint32_t client, 
 {
 	uint32_t above = objects_find(objects, client, parent);
 
-	if (!above || is_going(objects, above))
+	if (!above || is_being_freed(objects, above))
 		above = objects_find(objects, client, client);
-	return is_going(objects, above) ? 0 : above;
+	return is_being_freed(objects, above) ? 0 : above;
 }
 
 uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
@@ -214,9 +214,9 @@ uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint3
 	return index;
 }
 
-void objects_unname(struct core_objects *objects, uint32_t index)
+void objects_unhash(struct core_objects *objects, uint32_t index)
 {
-	take_from_bucket(objects, index);
+	remove_from_bucket(objects, index);
 	objects->objects[index].handle = 0;
 }
 
@@ -249,7 +249,7 @@ static void remove_one(struct core_objects *objects, uint32_t index)
 	struct core_object *object = &objects->objects[index];
 
 	unlink_one(objects, index);
-	take_from_bucket(objects, index);
+	remove_from_bucket(objects, index);
 	object->serial = 0;
 	object->next_in_bucket = objects->object_free;
 	objects->object_free = index;

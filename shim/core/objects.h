@@ -6,8 +6,8 @@
  *      file -> client -> device -> memory ----> charge {owner, card, bytes}
  *                     -> memory (duplicate) --^
  *
- * Tables of indices, so that they can move when they grow; 0 is "none". Objects are found by hash, in chains: nothing is
- * left behind when one goes. All of this is called with the core's lock held.
+ * Tables of indices, so that they can move when they grow; 0 is "none". Objects are found by hash, in chains. All of this
+ * is called with the core's lock held.
  */
 #ifndef OBJECTS_H
 #define OBJECTS_H
@@ -18,10 +18,10 @@ struct core_object {
 	uint32_t client, handle;
 	uint32_t next_in_bucket; /* of a free one: the next free one */
 	uint32_t parent, first, next, previous;
-	uint32_t serial; /* another whenever the place is used again; 0: it is free */
+	uint32_t serial; /* changes whenever the place is used again; 0: it is free */
 	uint32_t card;
 	uint32_t charge;
-	uint32_t going; /* so many calls that free it are with the driver */
+	uint32_t pending_frees; /* calls that free it and are with the driver */
 	struct core_file *file; /* of one without parent */
 };
 
@@ -41,7 +41,7 @@ struct objects_uncharge {
 
 #define OBJECTS_UNCHARGES 8
 
-/* Room for one more object and one more charge, so that remembering cannot fail once the driver has been asked. */
+/* Space for one more object and one more charge, so that recording them cannot fail once the driver has been asked. */
 bool objects_reserve(struct core *core);
 void objects_unreserve(struct core_objects *objects);
 
@@ -50,14 +50,14 @@ uint32_t objects_find(const struct core_objects *objects, uint32_t client, uint3
 uint32_t objects_card(const struct core_objects *objects, uint32_t client, uint32_t handle);
 
 /*
- * Uses up a reservation. Below `parent` of the same client; where that is unknown or about to go below the client, or else
+ * Uses up a reservation. Below `parent` of the same client; where that is unknown or being freed below the client, or else
  * the file: a charge may be kept longer than needed, but is never lost. A client is its own handle and has no parent;
  * handle 0 is never found again, and goes with what it hangs below.
  */
 uint32_t objects_add(struct core_objects *objects, struct core_file *file, uint32_t client, uint32_t parent,
 		     uint32_t handle);
-/* It is not found any more, and otherwise stays what and where it is. */
-void objects_unname(struct core_objects *objects, uint32_t index);
+/* It is not found any more, and stays where it is in the tree. */
+void objects_unhash(struct core_objects *objects, uint32_t index);
 uint32_t objects_add_charge(struct core_objects *objects, void *owner, uint32_t card, uint64_t bytes);
 
 /*

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0
 /*
- * What the driver says about a card's memory, made true for the container: its limit is the size, what it uses is used.
+ * Rewrites the driver's reports of a card's memory for the container: its limit is the size, what it uses is used.
  *
- *      total     min(what the driver says, limit)
- *      free      min(what the driver says, limit - used)
+ *      total     min(the driver's, limit)
+ *      free      min(the driver's, limit - used)
  *      reserved  total - free - used, where the card is fuller than the container: so used = total - free - reserved
  */
 #include "internal.h"
@@ -43,7 +43,7 @@ static uint64_t smaller(uint64_t one, uint64_t other)
 	return one < other ? one : other;
 }
 
-bool core_minds_control(uint32_t command)
+bool core_watches_control(uint32_t command)
 {
 	return command == COMMAND_REPORT_INLINE || command == COMMAND_REPORT_LIST || command == COMMAND_ID ||
 	       command == COMMAND_ID_LONG;
@@ -57,7 +57,7 @@ enum core_verdict call_control_before(struct core *core, struct core_call *call)
 	if (call->size != layout->control_bytes || !copy_in(core, control, call->at, sizeof(control)))
 		return call_pass(call);
 	call->command = load32(control + layout->control_command);
-	if (!core_minds_control(call->command))
+	if (!core_watches_control(call->command))
 		return call_pass(call);
 	switch (call->command) {
 	case COMMAND_REPORT_INLINE:
@@ -112,7 +112,7 @@ static bool find_entries(const struct core *core, const struct core_call *call, 
 	return !is_list || copy_in(core, entries, call->parameters + layout->report_list_entries, sizeof(*entries));
 }
 
-/* The first pass: what the reply says itself about the total and what is free, to make reserved of. */
+/* The first pass: the total and the free memory in the reply, from which reserved is computed. */
 static void note_totals(const unsigned char *entry, uint32_t value, struct view *view)
 {
 	switch (load32(entry)) {
@@ -128,7 +128,7 @@ static void note_totals(const unsigned char *entry, uint32_t value, struct view 
 	}
 }
 
-static uint32_t rewritten(const unsigned char *entry, uint32_t value, const struct view *view)
+static uint32_t rewrite_value(const unsigned char *entry, uint32_t value, const struct view *view)
 {
 	switch (meaning_of(load32(entry))) {
 	case REPORT_IS_TOTAL:
@@ -158,7 +158,7 @@ static bool walk(const struct core *core, uint64_t entries, uint32_t count, stru
 			uint32_t value = load32(entry + data);
 
 			if (rewrites)
-				value = rewritten(entry, value, view);
+				value = rewrite_value(entry, value, view);
 			else
 				note_totals(entry, value, view);
 			__builtin_memcpy(entry + data, &value, sizeof(value));

@@ -94,7 +94,7 @@ static ssize_t receive_line(int fd, char *to, size_t size, long deadline)
 	return -1;
 }
 
-/* Control characters would reach somebody's terminal through the runtime's log. */
+/* Control characters would reach a terminal through the runtime's log. */
 static void make_printable(char *text)
 {
 	for (; *text; text++)

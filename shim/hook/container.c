@@ -39,7 +39,7 @@ static bool read_state(struct container *container, struct json state)
 	return true;
 }
 
-bool container_state(struct container *container, const char *text, size_t length)
+bool container_read_state(struct container *container, const char *text, size_t length)
 {
 	struct json state;
 
@@ -108,7 +108,7 @@ static bool read_identity(struct container *container, struct json config)
 }
 
 /* A pod's container is not asked: its record counts. */
-static bool read_own_words(struct container *container, struct json config, struct json env)
+static bool read_standalone(struct container *container, struct json config, struct json env)
 {
 	struct json root;
 
@@ -121,7 +121,7 @@ static bool read_own_words(struct container *container, struct json config, stru
 	return !env.at || variables_read(&container->variables, env);
 }
 
-bool container_config(struct container *container, const char *text, size_t length)
+bool container_read_config(struct container *container, const char *text, size_t length)
 {
 	struct json config, env;
 
@@ -131,5 +131,5 @@ bool container_config(struct container *container, const char *text, size_t leng
 		return false;
 	if (!container->is_limited)
 		return true;
-	return read_identity(container, config) && read_own_words(container, config, env);
+	return read_identity(container, config) && read_standalone(container, config, env);
 }

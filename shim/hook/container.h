@@ -25,10 +25,10 @@ struct container {
 	char root[BUNDLE_PATH_SIZE];
 };
 
-/* The OCI state: pid, id and bundle. Complains and says false when one is missing. */
-bool container_state(struct container *container, const char *text, size_t length);
+/* The OCI state: pid, id and bundle. Logs and returns false when one is missing. */
+bool container_read_state(struct container *container, const char *text, size_t length);
 
 /* The bundle's config.json: is there a limit of ours, whose container is it, and what does its environment say. */
-bool container_config(struct container *container, const char *text, size_t length);
+bool container_read_config(struct container *container, const char *text, size_t length);
 
 #endif

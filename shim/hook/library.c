@@ -15,8 +15,8 @@
 
 #define LIST_NAME "ld.so.preload"
 #define LIST_PATH "/etc/" LIST_NAME
-#define SHUT (MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
-#define LOOK (O_PATH | O_NOFOLLOW | O_CLOEXEC)
+#define READ_ONLY (MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+#define PATH_ONLY (O_PATH | O_NOFOLLOW | O_CLOEXEC)
 
 /* A name in the container: the folder that has it, and what is there. */
 struct place {
@@ -40,7 +40,7 @@ static struct self_path self_path(int fd)
 }
 
 /* Into the mount namespace of that process, which is not this one's. */
-static bool enter(long pid)
+static bool enter_mount_namespace(long pid)
 {
 	struct stat there, here;
 	char path[64];
@@ -120,14 +120,14 @@ static bool is_good(const struct place *place, mode_t kind)
 }
 
 /* Sets `fd`; the caller closes it, whatever is said. `source` itself is good: two hooks may be there. */
-static bool look(struct place *place, mode_t kind, int source)
+static bool open_or_make(struct place *place, mode_t kind, int source)
 {
-	place->fd = openat(place->parent, place->name, LOOK);
+	place->fd = openat(place->parent, place->name, PATH_ONLY);
 	if (place->fd < 0 && errno == ENOENT) {
 		if (!make(place, kind))
 			return log_error("%s is missing in the container and cannot be made: %s; the image must have it",
 					 place->path, strerror(errno));
-		place->fd = openat(place->parent, place->name, LOOK);
+		place->fd = openat(place->parent, place->name, PATH_ONLY);
 	}
 	if (place->fd < 0)
 		return log_error("%s of the container: %s", place->path, strerror(errno));
@@ -135,7 +135,7 @@ static bool look(struct place *place, mode_t kind, int source)
 }
 
 /* `path` below `root`, step by step, for `source` of that kind. Sets what the caller closes: parent and fd. */
-static bool find(struct place *place, int root, const char *path, mode_t kind, int source)
+static bool walk_to(struct place *place, int root, const char *path, mode_t kind, int source)
 {
 	char *at = place->path;
 
@@ -156,7 +156,7 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 		if (place->parent >= 0)
 			close(place->parent);
 		place->parent = place->fd;
-		if (!look(place, slash ? S_IFDIR : kind, source))
+		if (!open_or_make(place, slash ? S_IFDIR : kind, source))
 			return false;
 		if (slash)
 			*slash = '/';
@@ -166,28 +166,28 @@ static bool find(struct place *place, int root, const char *path, mode_t kind, i
 }
 
 /* What is mounted there now is `source`, and cannot be written. */
-static bool shut(const struct place *place, int source)
+static bool make_read_only(const struct place *place, int source)
 {
-	int fd = openat(place->parent, place->name, LOOK);
-	bool is_shut = fd >= 0 && is_same(fd, source) &&
-		       mount(NULL, self_path(fd).text, NULL, SHUT, NULL) == 0;
+	int fd = openat(place->parent, place->name, PATH_ONLY);
+	bool is_done = fd >= 0 && is_same(fd, source) &&
+		       mount(NULL, self_path(fd).text, NULL, READ_ONLY, NULL) == 0;
 
-	if (!is_shut)
+	if (!is_done)
 		log_error("making %s of the container read-only: %s", place->path, strerror(errno));
 	if (fd >= 0)
 		close(fd);
-	return is_shut;
+	return is_done;
 }
 
 static bool bind_to(int source, int root, const char *path, mode_t kind)
 {
 	struct place place;
-	bool is_bound = find(&place, root, path, kind, source);
+	bool is_bound = walk_to(&place, root, path, kind, source);
 
 	if (is_bound && !is_same(place.fd, source) &&
 	    mount(self_path(source).text, self_path(place.fd).text, NULL, MS_BIND, NULL) < 0)
 		is_bound = log_error("mounting %s into the container: %s", path, strerror(errno));
-	is_bound = is_bound && shut(&place, source);
+	is_bound = is_bound && make_read_only(&place, source);
 	if (place.fd >= 0)
 		close(place.fd);
 	if (place.parent >= 0)
@@ -201,7 +201,7 @@ static bool bind_both(int source, int root, const char *folder)
 	struct statvfs status;
 	struct stat kind;
 	bool are_bound = false;
-	int list = openat(source, LIST_NAME, LOOK);
+	int list = openat(source, LIST_NAME, PATH_ONLY);
 
 	if (list < 0 || fstat(list, &kind) < 0 || !S_ISREG(kind.st_mode))
 		log_error("%s/%s of this host is no plain file: install the library again", folder, LIST_NAME);
@@ -224,7 +224,7 @@ bool library_mount(const char *folder, const struct container *container)
 		return log_error("%s/config.json names no root", container->bundle);
 	snprintf(path, sizeof(path), "%s/%s", container->root[0] == '/' ? "" : container->bundle, container->root);
 	umask(022);
-	if (!enter(container->pid))
+	if (!enter_mount_namespace(container->pid))
 		return false;
 	source = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -10,7 +10,7 @@
  * Bind `folder` of the host, read-only, to the same path of the container, and its `ld.so.preload` to
  * /etc/ld.so.preload, in the container's own mount namespace: the root file system is mounted there and not yet
  * read-only, and nothing of the container runs. What is missing on the way is made. Nothing is followed or covered on
- * the way: no symbolic link, no volume. Complains and says false; then the container must not start.
+ * the way: no symbolic link, no volume. Logs and returns false; then the container must not start.
  *
  * Afterwards this process is in that namespace.
  */

@@ -111,7 +111,7 @@ static bool judge(const struct options *options, struct container *container, lo
 	snprintf(path, sizeof(path), "%s/config.json", container->bundle);
 	if (!input_file(path, CONFIG_LIMIT, deadline, &text, &length))
 		return log_error("reading %s: %s", path, strerror(errno));
-	may_start = container_config(container, text, length) &&
+	may_start = container_read_config(container, text, length) &&
 		    (!container->is_limited || ask(options, container, deadline));
 	free(text);
 	return may_start;
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
 		log_error("reading the state: %s", strerror(errno));
 		return EXIT_FAILURE;
 	}
-	may_start = container_state(&container, state, length) && judge(&options, &container, deadline);
+	may_start = container_read_state(&container, state, length) && judge(&options, &container, deadline);
 	free(state);
 	return may_start ? EXIT_SUCCESS : EXIT_FAILURE;
 }

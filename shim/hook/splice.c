@@ -22,7 +22,7 @@ static bool is_empty(struct json value)
 }
 
 /* Down as far as the names are there. A member that is null, as some engines write it, is as good as none. */
-static bool find(struct json at, struct cut *cut)
+static bool find_place(struct json at, struct cut *cut)
 {
 	static const char *const names[] = { "hooks", "createRuntime" };
 	struct json inner;
@@ -58,7 +58,7 @@ bool splice_hook(struct buffer *buffer, const char *text, size_t length, const c
 	struct cut cut;
 	bool is_null;
 
-	if (!json_read(text, length, &config) || !find(config, &cut))
+	if (!json_read(text, length, &config) || !find_place(config, &cut))
 		return log_error("config.json is no configuration of a container");
 	is_null = cut.from != cut.to;
 	buffer_add_bytes(buffer, text, (size_t)(cut.from - text));

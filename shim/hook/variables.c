@@ -4,7 +4,7 @@
 
 #include "log.h"
 
-static bool keep(struct json *kept, struct json entry, const char *name)
+static bool store(struct json *kept, struct json entry, const char *name)
 {
 	int length = (int)strlen(name) - 1;
 
@@ -28,7 +28,7 @@ bool variables_read(struct variables *variables, struct json env)
 		return true;
 	while (json_next(&walk, &name, &entry))
 		for (size_t i = 0; i < VARIABLES_COUNT; i++)
-			if (json_continues(entry, names[i]) && !keep(&variables->entries[i], entry, names[i]))
+			if (json_continues(entry, names[i]) && !store(&variables->entries[i], entry, names[i]))
 				return false;
 	return true;
 }

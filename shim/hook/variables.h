@@ -26,7 +26,7 @@ struct variables {
 	struct json entries[VARIABLES_COUNT];
 };
 
-/* Through the list of a process's environment. Complains and says false when one stands twice or is too long. */
+/* Through the list of a process's environment. Logs and returns false when one stands twice or is too long. */
 bool variables_read(struct variables *variables, struct json env);
 
 #endif

@@ -6,13 +6,13 @@
 struct file;
 
 /*
- * Writing: who opened the file and who writes both have CAP_SYS_ADMIN in the initial user namespace, and the writer is
- * nobody's. 0 or -EPERM, which is logged.
+ * Writing: the task that opened the file and the one that writes have CAP_SYS_ADMIN in the initial user namespace, and
+ * the writer is not managed. 0 or -EPERM, which is logged.
  */
 int access_check_write(const struct file *file);
 /*
- * Reading what tells of budgets: CAP_SYS_ADMIN in the initial user namespace, and nobody's. Not even of their own do
- * managed tasks read: who removes a budget waits for its readers, and theirs could read into memory whose page never
+ * Reading about budgets: CAP_SYS_ADMIN in the initial user namespace, and not managed. Managed tasks do not even read
+ * about their own: removing a budget waits for its readers, and theirs could read into memory whose page never
  * comes. 0 or -EACCES.
  */
 int access_check_read(void);

@@ -38,11 +38,11 @@ static int open_managed(struct inode *inode, struct file *file, struct budget *b
 }
 
 /*
- * Whose a kernel thread is that opens files for a process is not known (io_uring before 5.12, with the process's memory
- * or without): nobody is let through unlimited by that door. On its own account none opens the driver, but ours in
- * find, and that while nothing stands here.
+ * A kernel thread that opens files for a process (io_uring before 5.12, with the process's memory or without) may do so
+ * for a managed one, which cannot be told: so it is refused. No kernel thread opens the driver on its own account but
+ * ours in find_device, before the table is replaced.
  */
-static bool is_anybodys(void)
+static bool is_kernel_thread(void)
 {
 	return current->flags & PF_KTHREAD;
 }
@@ -63,7 +63,7 @@ static int open_control(struct inode *inode, struct file *file)
 	if (budget)
 		error = open_managed(inode, file, budget);
 	else
-		error = is_anybodys() ? -EPERM : own->open(inode, file);
+		error = is_kernel_thread() ? -EPERM : own->open(inode, file);
 	inflight_leave(index);
 	return error;
 }
@@ -75,7 +75,7 @@ static bool is_drivers(const struct file_operations *table)
 	return owner && !strcmp(owner->name, "nvidia") && within_module((unsigned long)table, owner);
 }
 
-static int check(const struct inode *inode, const struct file_operations *table)
+static int check_table(const struct inode *inode, const struct file_operations *table)
 {
 	if (!is_drivers(table)) {
 		pr_err("the device is not as the driver made it: something else stands in its place\n");
@@ -88,11 +88,11 @@ static int check(const struct inode *inode, const struct file_operations *table)
 	return 0;
 }
 
-static int take_place(struct inode *inode)
+static int replace_table(struct inode *inode)
 {
 	struct cdev *found = inode->i_cdev;
 	const struct file_operations *table = found->ops;
-	int error = check(inode, table);
+	int error = check_table(inode, table);
 
 	if (error)
 		return error;
@@ -106,12 +106,12 @@ static int take_place(struct inode *inode)
 	own = table;
 	standing = (struct file_operations){ .owner = table->owner, .open = open_control };
 	device = found;
-	/* Everything an opener reads stands before he can come. */
+	/* Everything an opener reads is set before the first can come. */
 	smp_store_release(&device->ops, &standing);
 	return 0;
 }
 
-static long find(void *node)
+static long find_device(void *node)
 {
 	const char *control = node;
 	struct file *file;
@@ -125,7 +125,7 @@ static long find(void *node)
 	}
 	inode = file_inode(file);
 	if (S_ISCHR(inode->i_mode) && inode->i_cdev && inode->i_rdev == MKDEV(CONTROL_MAJOR, CONTROL_MINOR))
-		error = take_place(inode);
+		error = replace_table(inode);
 	else
 		pr_err("%s: not the driver's control device\n", control);
 	filp_close(file, NULL);
@@ -141,7 +141,7 @@ int attach_begin(const char *control)
 		return 0;
 	if (!module_is_live(THIS_MODULE))
 		return -ENODEV;
-	error = work_on_cpu_safe(raw_smp_processor_id(), find, (void *)control);
+	error = work_on_cpu_safe(raw_smp_processor_id(), find_device, (void *)control);
 	if (!error)
 		pr_info("attached to driver %s, %s\n", attach_version(),
 			attach_has_one_device() ? "one device" : "two devices");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
  * Standing in the driver's place: the character device behind the control node gets a table of ours, whose only name
- * is `open`. An opener who is nobody's gets the driver's own table back before the driver's open runs; a managed one
- * gets a managed file.
+ * is `open`. An opener that is not managed gets the driver's own table back before the driver's open runs; a managed
+ * one gets a managed file.
  *
  *      attached    the driver's module is held
  *      detached    open managed files stay limited, and hold the driver's module themselves

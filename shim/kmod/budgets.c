@@ -115,7 +115,7 @@ static void set_card_budgets(struct budget *budget, const struct budget_request 
 	}
 }
 
-/* The new owner stands before the old one goes: in between no task of either is nobody's. */
+/* The new owner is entered before the old one is removed, so that no task of either is unmanaged in between. */
 static int set_owner(struct budget *budget, const struct owner *owner)
 {
 	struct owner_entry *old = budget->owner, *entry;
@@ -139,7 +139,7 @@ int budgets_change(struct budget *budget, struct budget_request *request)
 	int error;
 
 	/*
-	 * What it may use is there before the first task can find it, and what it is shown by before anybody reads it.
+	 * Its limits are set before the first task can find it, and what /proc shows before it can be read.
 	 */
 	mutex_lock(&budget->lock);
 	error = set_owner(budget, &request->owner);
@@ -181,7 +181,7 @@ void budgets_put(struct budget *budget)
 
 	if (refcount_dec_not_one(&budget->references))
 		return;
-	/* Whoever finds it in the list may take another reference until it is not there any more. */
+	/* While it is in the list, other tasks may find it and take a reference. */
 	spin_lock(&all_lock);
 	is_last = refcount_dec_and_test(&budget->references);
 	if (is_last)

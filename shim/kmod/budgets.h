@@ -38,7 +38,7 @@ struct card_budget {
 
 struct budget {
 	struct list_head link;
-	refcount_t references; /* its name, and its processes */
+	refcount_t references; /* of its name, and of its processes */
 	struct rcu_head rcu;
 	u32 id;
 	char name[BUDGET_NAME_MAX + 1];
@@ -98,7 +98,7 @@ static inline bool budgets_try_get(struct budget *budget)
 	return refcount_inc_not_zero(&budget->references);
 }
 
-/* One more, for who has one. */
+/* One more, for a holder of one. */
 void budgets_get(struct budget *budget);
 /* Not under its lock. */
 void budgets_put(struct budget *budget);

@@ -132,7 +132,7 @@ static int check(const struct budget *old, const struct budget_request *request)
 
 	if (!attach_is_on())
 		return refuse(-ENODEV, request->name, "not attached to the driver");
-	guard_look();
+	guard_retry();
 	if (guard_state() == GUARD_MISSING)
 		return refuse(-EIO, request->name, "managed memory cannot be refused");
 	if (owners_include_current(&request->owner))

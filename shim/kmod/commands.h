@@ -19,7 +19,7 @@ void commands_unlock(void);
 
 /* The node through which the driver is found, for `attach`. */
 void commands_begin(const char *control);
-/* Every budget goes. There are no files any more, and nobody can give commands. */
+/* Removes every budget, once there are no files and no more commands can come. */
 void commands_end(void);
 
 /* Text is changed. 0 or what refused it, which has been logged. */

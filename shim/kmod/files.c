@@ -32,7 +32,7 @@ int files_begin(const char *driver_version)
 
 	if (!core_begin(&fresh, &kernel_ops, NULL, driver_version))
 		return -EOPNOTSUPP;
-	/* Who is in files_refuse reads them, and holds his driver: it is the same then. */
+	/* A task in files_refuse reads them while it holds its driver, so the layout is the same then. */
 	if (layouts.layout != fresh.layout)
 		layouts = fresh;
 	budgets_reset_idle(driver_version);
@@ -90,8 +90,8 @@ static void forget(struct file *file)
 }
 
 /*
- * The driver frees first: given back before that, the room would be another's while the memory is still taken. What it
- * gives out anew meanwhile under the same handle replaces the old in the core.
+ * The driver frees first: uncharged before that, another could get the memory while it is still in use. If the driver
+ * gives out the same handle again meanwhile, the new object replaces the old one in the core.
  */
 static int managed_release(struct inode *inode, struct file *file)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Managed files: the driver's files that belong to a budget, from open to release, whoever has them by then. Each
- * has a copy of the driver's table with three names of ours in it.
+ * Managed files: the driver's files that belong to a budget, from open to release, even when another task has them by
+ * then. Each has a copy of the driver's table with three names of ours in it.
  */
 #ifndef FILES_H
 #define FILES_H
@@ -26,7 +26,7 @@ int files_open(struct inode *inode, struct file *file, struct budget *budget);
 
 /*
  * Is this call to a card's own file, which is not managed, one that gets round the limit? True: *answer is what it
- * gets. Who asks holds this module.
+ * gets. The caller holds this module.
  */
 bool files_refuse(unsigned int request, unsigned long argument, long *answer);
 

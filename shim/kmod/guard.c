@@ -128,7 +128,7 @@ int guard_begin(void)
 
 	if (error)
 		return error;
-	guard_look();
+	guard_retry();
 	return 0;
 }
 
@@ -143,7 +143,7 @@ enum guard_state guard_state(void)
 	return READ_ONCE(state);
 }
 
-void guard_look(void)
+void guard_retry(void)
 {
 	mutex_lock(&guard_lock);
 	put_on(false);

@@ -14,7 +14,7 @@ int guard_begin(void);
 void guard_end(void);
 /* Absent: that module is not loaded. Missing: it is, and cannot be guarded. */
 enum guard_state guard_state(void);
-/* Again, unless it is guarded: one that was just coming or going cannot be told from one that is not there. */
-void guard_look(void);
+/* Tries again, unless it is on: a driver that was just coming or going cannot be told from one that is not there. */
+void guard_retry(void);
 
 #endif

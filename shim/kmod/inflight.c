@@ -19,7 +19,7 @@ void inflight_leave(int index)
 }
 
 /*
- * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. Nobody sleeps in
+ * Before inflight_enter and after inflight_leave there are a few instructions that no lock covers. No task sleeps in
  * them, so they are over once every task has slept once by its own will.
  */
 void inflight_drain(void)

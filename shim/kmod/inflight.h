@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Who is in this module's code without a reference on it: openers under way, and who releases the last file. Unloading
- * waits for them, and so does whoever takes back what sends openers. None of them waits here for what a process can
- * withhold, as the memory of its calls.
+ * Counts the tasks in this module's code without a reference on it: openers, and the release of the last file.
+ * Unloading waits for them, and so does detaching. None of them waits here for what a process can withhold, such as
+ * the memory of its calls.
  */
 #ifndef INFLIGHT_H
 #define INFLIGHT_H
@@ -12,12 +12,12 @@ int inflight_enter(void);
 void inflight_leave(int index);
 
 /*
- * Waits for everybody who was on the way in or is inside, when what sends them here has been taken back: what they use
- * may change then. Sleeps, for seconds where many processes run.
+ * Waits for all tasks that were on the way in or are inside, once no more are sent here: what they use may change
+ * then. Sleeps, for seconds where many processes run.
  */
 void inflight_drain(void);
 /*
- * After that, before this module's code goes: waits for those who are inside or on the way out, and for those whom a
+ * After that, before this module's code goes: waits for tasks that are inside or on the way out, and for those that a
  * probe sent here while they have no reference yet, or none any more.
  */
 void inflight_end(void);

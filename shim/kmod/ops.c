@@ -35,8 +35,7 @@ static void unlock(void *context)
 }
 
 /*
- * Charged to the cgroup of whoever makes it grow, and no complaint in the log when that has no more: the call is
- * refused.
+ * Charged to the cgroup of the calling task. When that has no memory left, nothing is logged and the call is refused.
  */
 static void *grow(void *unused, void *memory, size_t old_size, size_t new_size)
 {

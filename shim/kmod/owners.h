@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 */
 /*
- * Whose a task is: by its cgroup (v2) or the nearest of its ancestors that has a budget, else by its pid namespace
- * or the nearest of its ancestors. Looked up under RCU, so also where nobody may sleep.
+ * Which budget a task belongs to: by its cgroup (v2) or the nearest of its ancestors that has a budget, else by its
+ * pid namespace or the nearest of its ancestors. Looked up under RCU, so also in atomic context.
  */
 #ifndef OWNERS_H
 #define OWNERS_H
@@ -21,20 +21,20 @@ struct owner {
 int owners_from_pid(pid_t pid, struct owner *owner);
 void owners_release(const struct owner *owner);
 bool owners_are_equal(const struct owner *one, const struct owner *other);
-/* Is the current task, or everybody, in it? Such an owner would lock out who gives it. */
+/* Does it include the current task, or all tasks? Such an owner would lock out the task that sets it. */
 bool owners_include_current(const struct owner *owner);
 
-/* Whose it is; NULL: nobody's. Under the commands' lock, which keeps it so. */
+/* Its budget, or NULL. Under the commands' lock, which keeps it so. */
 struct budget *owners_find_budget(const struct owner *owner);
 /*
- * From now on tasks of `owner` are the budget's. -EEXIST: they are another's. The reference on the namespace goes
- * over.
+ * From now on tasks of `owner` belong to the budget, which takes over the reference on the namespace. -EEXIST: they
+ * belong to another.
  */
 struct owner_entry *owners_insert(const struct owner *owner, struct budget *budget);
 void owners_remove(struct owner_entry *entry);
 const struct owner *owners_key(const struct owner_entry *entry);
 
-/* The current task's budget, with a reference; NULL: it is nobody's. */
+/* The current task's budget, with a reference; NULL: it is not managed. */
 struct budget *owners_current_budget(void);
 bool owners_manage_current(void);
 

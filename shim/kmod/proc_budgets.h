@@ -18,7 +18,7 @@ void proc_budgets_begin(struct proc_dir_entry *root);
 int proc_budgets_add_cards(u32 cards);
 /* The budget's folders on these cards, and the cards' own; the budget is there until they are removed. */
 int proc_budgets_add(struct budget *budget, u32 cards);
-/* Waits for those who are reading or writing one. */
+/* Waits for readers and writers. */
 void proc_budgets_remove(struct budget *budget);
 /* max_inst of a card. */
 unsigned int proc_budgets_max_on_card(u32 card);

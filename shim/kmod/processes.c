@@ -81,7 +81,7 @@ struct process *processes_add_file(struct budget *budget, pid_t pid)
 	return process ? process : ERR_PTR(-EMFILE);
 }
 
-/* Whoever unlocks it may free the last that holds it: so it is held meanwhile. */
+/* With a reference: what is done under the lock may drop the process, and with it the last one. */
 static struct budget *lock(struct process *process)
 {
 	struct budget *budget = process->budget;
@@ -189,8 +189,8 @@ bool processes_try_charge(struct process *process, u32 card, u64 bytes)
 }
 
 /*
- * The core disbelieves what could make sums untrue. Should they be so all the same, its process stays: too much memory
- * is better than a charge whose owner is gone.
+ * The core rejects what could make the sums wrong. Should they be wrong all the same, the process stays: using too much
+ * memory is better than a charge whose owner has been freed.
  */
 static void mark_inconsistent(struct process *process)
 {

@@ -55,7 +55,7 @@ static bool has_passage(void)
 }
 NOKPROBE_SYMBOL(has_passage);
 
-static long pass(struct file *file, unsigned int request, unsigned long argument)
+static long call_driver(struct file *file, unsigned int request, unsigned long argument)
 {
 	struct passage *passage = kmalloc(sizeof(*passage), GFP_KERNEL);
 	long result;
@@ -76,17 +76,17 @@ static long pass(struct file *file, unsigned int request, unsigned long argument
 
 /*
  * In the driver's place, for the calls that the handler sends here. It sleeps as long as its caller's memory keeps it
- * waiting: so it holds this module meanwhile, and nobody waits for it. Nobody sleeps before it does or after it has
- * done: for those instructions inflight_end waits.
+ * waiting: so it holds this module meanwhile, and no task waits for it. It does not sleep before it does or after it
+ * has done: for those instructions inflight_end waits.
  */
-static noinline long instead(struct file *file, unsigned int request, unsigned long argument)
+static noinline long redirected_ioctl(struct file *file, unsigned int request, unsigned long argument)
 {
 	long result;
 
 	if (!try_module_get(THIS_MODULE))
 		return -ENXIO;
 	if (!files_refuse(request, argument, &result))
-		result = pass(file, request, argument);
+		result = call_driver(file, request, argument);
 	module_put(THIS_MODULE);
 	return result;
 }
@@ -100,7 +100,7 @@ static int on_ioctl(struct kprobe *unused, struct pt_regs *regs)
 		return 0;
 	if (iminor(file_inode(file)) == CONTROL_MINOR || !owners_manage_current() || has_passage())
 		return 0;
-	instruction_pointer_set(regs, (unsigned long)instead);
+	instruction_pointer_set(regs, (unsigned long)redirected_ioctl);
 	return 1;
 }
 NOKPROBE_SYMBOL(on_ioctl);

@@ -1,5 +1,5 @@
 /*
- * The one connection of this process to the agent: packets out and in, nothing about what they say. One caller at a time.
+ * The one connection of this process to the agent: packets out and in, whatever they contain. One caller at a time.
  *
  * A child of fork leaves the inherited descriptor open and never speaks on it: it inherits the control files as well, which
  * keep the memory allocated just as long, and both go with its end or its exec.
@@ -30,7 +30,7 @@ bool connection_open(struct connection *connection);
 void connection_close(struct connection *connection);
 /* Never waits. False: not sent, and the connection is closed unless it was only full. */
 bool connection_send(struct connection *connection, enum protocol_kind kind, struct connection_question *question);
-/* The answer to what was said last. False: none until `until_ms`, or none to come, and then it is closed. */
+/* The answer to the last packet sent. False: none until `until_ms`, or none will come, and then it is closed. */
 bool connection_receive(struct connection *connection, struct protocol_answer *answer, int64_t until_ms);
 
 #endif

@@ -59,7 +59,7 @@ bool files_is_drivers(int fd)
 		return false;
 	if ((found.st_mode & SYS_S_IFMT) == SYS_S_IFCHR)
 		return (found.st_rdev >> 8 & 0xFFF) == DRIVER_MAJOR;
-	/* A driver that a file system plays has no device number. */
+	/* A driver that a file system simulates has no device number. */
 	if ((found.st_mode & SYS_S_IFMT) != SYS_S_IFREG)
 		return false;
 	link_of(fd, text);
@@ -74,7 +74,7 @@ bool files_is_uvm(int fd)
 	return is_path(text, UVM_PATH);
 }
 
-static void stand(struct files *files, int fd, uint32_t number)
+static void set_number(struct files *files, int fd, uint32_t number)
 {
 	atomic_store_explicit(&files->number_of[fd], number, memory_order_relaxed);
 	if (fd > files->highest_fd)
@@ -88,7 +88,7 @@ static uint32_t number_of(struct files *files, const struct open_file *file)
 
 static void add(struct files *files, struct open_file *file, int fd)
 {
-	stand(files, fd, number_of(files, file));
+	set_number(files, fd, number_of(files, file));
 	file->fd = fd;
 	file->descriptors++;
 }

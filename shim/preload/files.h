@@ -31,7 +31,7 @@ struct files {
 	struct open_file open[FILES_OPEN];
 };
 
-/* 0: not known, which says nothing about what it is. */
+/* 0: not known, whether it is a control file or not. */
 static inline uint32_t files_number(struct files *files, int fd)
 {
 	if (fd < 0 || fd >= FILES_DESCRIPTORS)
@@ -45,7 +45,7 @@ bool files_is_drivers(int fd);
 bool files_is_uvm(int fd);
 /* The open file behind the descriptor, from now on known. NULL: there are too many. */
 struct open_file *files_enter(struct files *files, int fd, int pid);
-/* True: nobody has it any more, and the caller releases it, then calls files_forget. */
+/* True: no descriptor or call uses it any more; the caller releases it, then calls files_forget. */
 bool files_leave(struct files *files, struct open_file *file);
 void files_forget(struct files *files, struct open_file *file);
 /* Before close(2): the descriptor is not its any more. Entered; NULL when it was not known. */

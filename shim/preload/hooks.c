@@ -62,7 +62,7 @@ static long from_raw(long result)
 	return -1;
 }
 
-/* dlsym may allocate, an allocator may mmap: whoever comes here meanwhile uses the system call. */
+/* dlsym may allocate, and an allocator may call mmap: calls that come here meanwhile use the system call. */
 static __attribute__((constructor)) void find_next(void)
 {
 	static atomic_flag is_looking = ATOMIC_FLAG_INIT;
@@ -80,14 +80,14 @@ static __attribute__((noinline, cold)) int raw_ioctl(int fd, unsigned long reque
 	return (int)from_raw(sys_call3(__NR_ioctl, fd, (long)request, (long)argument));
 }
 
-static __attribute__((always_inline)) inline int go_on(int fd, unsigned long request, uint64_t argument)
+static __attribute__((always_inline)) inline int call_next_ioctl(int fd, unsigned long request, uint64_t argument)
 {
 	ioctl_function *next = atomic_load_explicit(&next_ioctl, memory_order_relaxed);
 
 	return next ? next(fd, request, argument) : raw_ioctl(fd, request, argument);
 }
 
-static int close_on(int fd)
+static int call_next_close(int fd)
 {
 	close_function *next = atomic_load_explicit(&next_close, memory_order_relaxed);
 
@@ -138,14 +138,14 @@ static int decide(struct process *process, struct open_file *file, int fd, unsig
 
 	if (core_before(&process->core, &file->core, &call, (uint32_t)request, argument) == CORE_ANSWERED)
 		return (int)from_raw(call.answer);
-	result = go_on(fd, request, argument);
+	result = call_next_ioctl(fd, request, argument);
 	if (result < 0)
 		error = __errno_location && *__errno_location() > 0 ? *__errno_location() : EFAULT;
 	core_after(&process->core, &file->core, &call, -error);
 	return result;
 }
 
-static __attribute__((noinline)) int watched(int fd, unsigned long request, uint64_t argument)
+static __attribute__((noinline)) int ioctl_watched(int fd, unsigned long request, uint64_t argument)
 {
 	struct process *process = process_known();
 	bool is_known = process && files_number(&process->files, fd);
@@ -154,22 +154,22 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
 	int result;
 
 	if (process && process_mode(process) == PROCESS_ASIDE)
-		return go_on(fd, request, argument);
+		return call_next_ioctl(fd, request, argument);
 	if ((!is_known || (request & 0xFF) == ESC_ALLOC) && !files_is_drivers(fd)) {
 		if (is_known)
 			forget_stale(fd);
-		return go_on(fd, request, argument);
+		return call_next_ioctl(fd, request, argument);
 	}
 	process = process_here();
 	if (!process && !process_known() && can_allocate(request))
 		return refuse(ENOMEM);
 	if (!process)
-		return go_on(fd, request, argument);
+		return call_next_ioctl(fd, request, argument);
 	mode = (request & 0xFF) == ESC_FREE ? process_mode(process) : process_begin(process);
 	if (mode == PROCESS_ASIDE)
-		return go_on(fd, request, argument);
+		return call_next_ioctl(fd, request, argument);
 	if (mode != PROCESS_LIMITED)
-		return can_allocate(request) ? refuse(EPERM) : go_on(fd, request, argument);
+		return can_allocate(request) ? refuse(EPERM) : call_next_ioctl(fd, request, argument);
 	file = files_enter(&process->files, fd, sys_getpid());
 	if (!file)
 		return refuse(EMFILE);
@@ -182,9 +182,9 @@ static __attribute__((noinline)) int watched(int fd, unsigned long request, uint
  * Most calls of CUDA are controls, and next to none of them are reports. The driver is asked first: afterwards what the
  * argument points to has been read and written by it, and can be read here without asking the kernel.
  */
-static __attribute__((noinline)) int control(int fd, uint64_t argument)
+static __attribute__((noinline)) int ioctl_control(int fd, uint64_t argument)
 {
-	int result = go_on(fd, CONTROL_REQUEST, argument);
+	int result = call_next_ioctl(fd, CONTROL_REQUEST, argument);
 	struct process *process = process_known();
 	struct open_file *file;
 	struct core_call call;
@@ -193,7 +193,7 @@ static __attribute__((noinline)) int control(int fd, uint64_t argument)
 		return result;
 	if (!files_number(&process->files, fd) && !files_is_drivers(fd))
 		return result;
-	if (!core_minds_control(*(const uint32_t *)(uintptr_t)(argument + process->core.layout->control_command)))
+	if (!core_watches_control(*(const uint32_t *)(uintptr_t)(argument + process->core.layout->control_command)))
 		return result;
 	if (!process_here() || process_begin(process) != PROCESS_LIMITED)
 		return result;
@@ -209,10 +209,10 @@ static __attribute__((noinline)) int control(int fd, uint64_t argument)
 int hook_ioctl(int fd, unsigned long request, uint64_t argument)
 {
 	if (request == CONTROL_REQUEST)
-		return control(fd, argument);
+		return ioctl_control(fd, argument);
 	if (core_watches((uint32_t)request))
-		return watched(fd, request, argument);
-	return go_on(fd, request, argument);
+		return ioctl_watched(fd, request, argument);
+	return call_next_ioctl(fd, request, argument);
 }
 
 static __attribute__((noinline)) int close_watched(struct process *process, int fd)
@@ -221,12 +221,12 @@ static __attribute__((noinline)) int close_watched(struct process *process, int 
 	int result;
 
 	if (process_here() != process)
-		return close_on(fd);
+		return call_next_close(fd);
 	/* Programs that close everything mean their own; they get the answer of a number that is not open. */
 	if (process_owns(process, fd))
 		return refuse(EBADF);
 	file = files_detach(&process->files, fd, sys_getpid());
-	result = close_on(fd);
+	result = call_next_close(fd);
 	if (file)
 		leave(process, file);
 	return result;
@@ -238,7 +238,7 @@ int hook_close(int fd)
 
 	if (process && (files_number(&process->files, fd) || process_owns(process, fd)))
 		return close_watched(process, fd);
-	return close_on(fd);
+	return call_next_close(fd);
 }
 
 void *hook_mmap(void *at, size_t size, int protection, int flags, int fd, int64_t offset)

@@ -1,6 +1,6 @@
 /*
- * Everything the library knows in this process, in memory that a child of fork finds empty: it then begins anew and speaks
- * for itself. A child of vfork runs in its parent's memory and is left alone.
+ * Everything the library knows in this process, in memory that a child of fork finds empty: the child starts over with a
+ * connection of its own. A child of vfork runs in its parent's memory and is left alone.
  */
 #ifndef PROCESS_H
 #define PROCESS_H
@@ -17,12 +17,12 @@
 enum process_mode {
 	PROCESS_NEW, /* has not met the agent */
 	PROCESS_LIMITED,
-	PROCESS_ASIDE, /* nobody limits it: the library steps aside for its life */
-	PROCESS_REFUSING, /* the driver is of a version that nobody knows: nothing is allocated */
+	PROCESS_ASIDE, /* it has no limit: the library steps aside for its life */
+	PROCESS_REFUSING, /* the layouts of the driver's version are not known: nothing is allocated */
 };
 
 struct process {
-	_Atomic int pid; /* 0: nobody has been here since the memory was made or wiped */
+	_Atomic int pid; /* 0: not used since the memory was made or wiped */
 	_Atomic uint32_t mode;
 	struct lock begin, core_lock;
 	struct core core;

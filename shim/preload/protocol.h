@@ -1,5 +1,5 @@
 /*
- * What the library and the agent say to each other, over one SOCK_SEQPACKET connection per process. Little endian,
+ * The packets between the library and the agent, over one SOCK_SEQPACKET connection per process. Little endian,
  * every message one packet. All figures are absolute, so a question asked twice is answered twice and counted once.
  */
 #ifndef VRAMPACK_PROTOCOL_H
@@ -35,7 +35,7 @@ struct protocol_question {	/* 16 bytes, followed by count holdings */
 enum protocol_verdict {
 	PROTOCOL_YES = 0,
 	PROTOCOL_NO = 1,		/* over the limit: what is held stays as it was */
-	PROTOCOL_UNLIMITED = 2,		/* nobody limits this process: the library steps aside for its life */
+	PROTOCOL_UNLIMITED = 2,		/* this process has no limit: the library steps aside for its life */
 	PROTOCOL_NO_SUCH_CARD = 3,	/* not a card of this container, or several and none was named */
 	PROTOCOL_NOT_UNDERSTOOD = 4,	/* version or shape; the agent hangs up after it */
 };

@@ -89,7 +89,7 @@ static bool greet(struct quota *quota, int64_t until_ms)
 	return true;
 }
 
-/* One question and its answer. False: none came in time; then nobody knows whether the agent has counted it. */
+/* One question and its answer. False: none came in time; then it is unknown whether the agent has counted it. */
 static bool ask_once(struct quota *quota, enum protocol_kind kind, struct protocol_holding holding,
 		     struct protocol_answer *answer, int64_t until_ms)
 {
@@ -101,7 +101,7 @@ static bool ask_once(struct quota *quota, enum protocol_kind kind, struct protoc
 	       is_understood(quota, answer);
 }
 
-/* How long to wait for an agent that does not answer: not at all where that was for nothing already. */
+/* How long to wait for an agent that does not answer: not at all where the last wait was in vain. */
 struct patience {
 	int64_t until_ms;
 	bool is_short; /* an agent that cannot be reached is not waited for */
@@ -162,7 +162,7 @@ static bool send_hello_again(struct quota *quota)
 	return quota->is_greeted;
 }
 
-/* Under `talk_lock`: the agent hears of one card's credit. False: that could not be said without waiting. */
+/* Under `talk_lock`: tells the agent of one card's credit. False: that could not be sent without waiting. */
 static bool report_credit(struct quota *quota)
 {
 	struct connection_question question = { .head.count = 1 };
@@ -194,7 +194,7 @@ static bool has_credit(struct quota *quota)
 	return found;
 }
 
-/* Whoever finds `talk_lock` taken leaves it to him who has it: he looks again after he left it. */
+/* Where `talk_lock` is held, its holder reports the credit: it checks again after releasing the lock. */
 static void report_all_credit(struct quota *quota)
 {
 	bool is_reported = true;
@@ -232,7 +232,7 @@ enum quota_state quota_meet_agent(struct quota *quota)
 
 enum fit { FITS, TOO_MUCH, NO_CARD };
 
-/* Charges what is granted already; else says what has to be asked for. */
+/* Charges what is granted already; otherwise sets what has to be asked for. */
 static enum fit charge_granted(struct quota *quota, uint32_t card, uint64_t bytes, struct protocol_holding *wanted)
 {
 	struct balance *balance;
@@ -251,7 +251,7 @@ static enum fit charge_granted(struct quota *quota, uint32_t card, uint64_t byte
 	return fit;
 }
 
-/* What the agent said of a card, of which it has been told `held`. */
+/* Stores the agent's answer about a card, of which it has been told `held`. */
 static void remember(struct quota *quota, struct protocol_holding told, const struct protocol_answer *answer)
 {
 	struct balance *balance;

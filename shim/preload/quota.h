@@ -5,8 +5,8 @@
  *      uncharge     lowers used; the difference is credit until the agent has heard of it, by GIVE where that can be sent
  *      usage        asks; what was last heard while the agent is away
  *
- * Two locks: `balances_lock` for a few instructions, `talk_lock` for a conversation, which may take long. Nobody who gives waits for a
- * conversation: what he gives is credit, and whoever had the conversation tells of it afterwards.
+ * Two locks: `balances_lock` for a few instructions, `talk_lock` for a conversation, which may take long. An uncharge never
+ * waits for a conversation: it leaves credit, which the thread that has the conversation reports afterwards.
  */
 #ifndef QUOTA_H
 #define QUOTA_H
@@ -29,7 +29,7 @@ struct quota {
 	struct lock balances_lock, talk_lock;
 	struct connection connection;
 	bool is_greeted; /* this connection has heard HELLO, and nothing came out of step since */
-	_Atomic bool is_away; /* the last wait was for nothing: ask once, do not wait again */
+	_Atomic bool is_away; /* the last wait was in vain: ask once, do not wait again */
 	_Atomic bool is_silent; /* it is asked, and has not answered yet */
 	_Atomic bool is_unlimited; /* for the life of the process */
 	uint32_t count;
@@ -39,10 +39,10 @@ struct quota {
 
 enum quota_state { QUOTA_NO_AGENT, QUOTA_UNLIMITED, QUOTA_LIMITED };
 
-/* Wait for the agent and hear the driver's version of it. */
+/* Wait for the agent, which tells the driver's version. */
 enum quota_state quota_meet_agent(struct quota *quota);
 bool quota_try_charge(struct quota *quota, uint32_t card, uint64_t bytes);
-/* It has happened, whatever the limit says. */
+/* For what has happened already, even above the limit. */
 void quota_force_charge(struct quota *quota, uint32_t card, uint64_t more_bytes);
 void quota_uncharge(struct quota *quota, uint32_t card, uint64_t bytes);
 bool quota_usage(struct quota *quota, uint32_t card, uint64_t *limit, uint64_t *used);

@@ -1,5 +1,5 @@
 /*
- * The system calls of the library, x86-64, without a libc: errors come back as -errno and nobody's errno is touched.
+ * The system calls of the library, x86-64, without a libc: errors come back as -errno and the caller's errno is not touched.
  *
  * Through libc they would need its versioned names, could be caught by the library's own hooks, and could not be used
  * before libc is ready.

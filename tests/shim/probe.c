@@ -100,7 +100,7 @@ static void probe_config(const char *text, size_t length)
 {
 	struct container container = { 0 };
 
-	if (!container_config(&container, text, length)) {
+	if (!container_read_config(&container, text, length)) {
 		fputs("bad", stdout);
 		return;
 	}
@@ -120,7 +120,7 @@ static void probe_state(const char *text, size_t length)
 {
 	struct container container = { 0 };
 
-	if (container_state(&container, text, length))
+	if (container_read_state(&container, text, length))
 		printf("%ld %s", container.pid, container.bundle);
 	else
 		fputs("bad", stdout);
