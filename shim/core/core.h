@@ -132,8 +132,8 @@ enum core_verdict core_before(struct core *core, struct core_file *file, struct 
 			      uint64_t argument);
 void core_after(struct core *core, struct core_file *file, struct core_call *call, long result);
 /*
- * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before and
- * core_after(0) come back to back after the driver's answer, for these alone.
+ * Does core_before act on this control? A caller may ask the driver first, as a control takes no memory: then core_before
+ * and core_after(0) come back to back after the driver's answer, for these alone.
  */
 bool core_watches_control(uint32_t command);
 /* The last close of the file: everything made through it goes. */
