@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_kicks.py test_nominee.py test_promises.py soak_silence.py)
+SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py soak_silence.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook preload kmod render image clean

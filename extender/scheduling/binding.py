@@ -188,9 +188,8 @@ class Binder:
         """The one POST, and what its answer means."""
         remaining = deadline - self._clock()
         if remaining <= 0:
-            return BindOutcome(
-                "deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound"
-            )
+            text = f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound"
+            return BindOutcome("deadline", text)
         try:
             await self._api.bind(pod.namespace, pod.name, pod.uid, node_name, annotations, timeout_seconds=remaining)
         except RefusedError as error:

@@ -107,9 +107,9 @@ class Verbs:
             return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
         if pod.node_name:
             found = self._engine.filter_nodes(names, pod.request, pod.uid)
-            return self._build_filter_response(
-                found.with_node_passed(pod.node_name, names) if pod.node_name in names else found
-            )
+            if pod.node_name in names:
+                found = found.with_node_passed(pod.node_name, names)
+            return self._build_filter_response(found)
         return self._filter_unbound_pod(asking, pod.request, names)
 
     def prioritize(self, body: bytes) -> VerbResponse:

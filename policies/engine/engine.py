@@ -209,11 +209,9 @@ class Engine:
             for name in changed:
                 self._update_verdict(table, name, request, policy)
         table.generation = self._ledger.generation
-        return (
-            table
-            if not special
-            else table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
-        )
+        if not special:
+            return table
+        return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
 
     def _new_table(self, request: CardRequest, policy: PolicyName) -> VerdictTable:
         scores = NODE_SCORERS[policy]

@@ -62,7 +62,7 @@ async def test_both_started_at_once_one_gets_through() -> None:
         for pod in pods:
             assert await world.kubelet.admit(pod)
         outcomes = await asyncio.gather(*(world.kubelet.try_start(pod, "main") for pod in pods))
-        assert sorted(type(each).__name__ for each in outcomes) == ["Started", "Waiting"]
+        assert sorted(type(each).__name__ for each in outcomes) == ["StartedContainer", "WaitingContainer"]
         assert world.agent._fence.count_held_units() == {"GPU-0": 8}
 
 

@@ -219,7 +219,7 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
 
 
 async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrampack.agent.host.agent.TAKE_UP_SECONDS", 0.01)
+    monkeypatch.setattr("vrampack.agent.host.agent.RESTORE_WAIT_SECONDS", 0.01)
     host.driver.may_answer = asyncio.Event()
     async with running(host.agent(), host.places.hook_socket.exists):
         assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}

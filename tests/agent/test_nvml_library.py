@@ -289,11 +289,11 @@ async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:
 PRINT_CARDS = """
 import asyncio
 from vrampack.agent.nvml.errors import DriverError
-from vrampack.agent.nvml.nvml_driver import Library
-library = Library(call_timeout_seconds={seconds})
+from vrampack.agent.nvml.nvml_driver import NvmlDriver
+library = NvmlDriver(call_timeout_seconds={seconds})
 async def ask():
     try:
-        print(len((await library.cards()).cards), [usage.total_bytes for usage in await library.usage()])
+        print(len((await library.list_gpus()).gpus), [usage.total_bytes for usage in await library.read_usage()])
     except DriverError as error:
         print(type(error).__name__, error)
 asyncio.run(ask())

@@ -5,7 +5,7 @@ watch still shows the old state.
 
 A change of the policy is a cause as well, but no policy refuses a pod that fits yet: it cannot turn a no into a yes. What
 is shown here is that a reload reaches the running extender and wakes nobody without need. That it begins a round, in
-which those are laid again who had seen all room, is shown in process, in `tests/extender/test_kicks.py`.
+which those are laid again who had seen all room, is shown in process, in `tests/extender/test_activator.py`.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from tests.support.processes import LOOPBACK, REPOSITORY, ManagedProcess
 
 STARTS_AND_HANGS = """\
 import pathlib, signal, sys
-from tests.support.processes import Process
-program = Process("program", ["sleep", "600"], directory=pathlib.Path(sys.argv[1]))
+from tests.support.processes import ManagedProcess
+program = ManagedProcess("program", ["sleep", "600"], directory=pathlib.Path(sys.argv[1]))
 program.start()
 print(program.pid, flush=True)
 signal.pause()

@@ -173,8 +173,8 @@ def test_without_a_usable_pair_there_is_no_start(
     ("days", "level", "text"),
     [
         (74, None, ""),  # 90 / 6 = 15 days are left from day 75 on
-        (76, logging.WARNING, "ends soon"),
-        (91, logging.ERROR, "has ended, no pod that asks is created"),
+        (76, logging.WARNING, "expires soon"),
+        (91, logging.ERROR, "admission certificate expired"),
     ],
 )
 def test_its_end_is_said_in_time_and_once_an_hour(

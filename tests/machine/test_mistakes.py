@@ -22,10 +22,10 @@ pytestmark = pytest.mark.shim
 
 FORGETFUL = """
 import sys
-from tests.machine.kernels import kernel
-from tests.machine.machine import Machine
+from tests.machine.kernels import prepare_kernel
+from tests.machine.machine import VirtualMachine
 
-with Machine(kernel("5.10")) as machine:
+with VirtualMachine(prepare_kernel("5.10")) as machine:
     print(machine.pid, flush=True)
     sys.stdin.read()
 """

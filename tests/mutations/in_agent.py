@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 FORCED = "tests/agent/test_fence_forced.py"
-OLDER = "tests/agent/test_fence_older.py"
+OLDER = "tests/agent/test_fence_foreign_pods.py"
 FORGED = f"{OLDER}::test_a_forged_record_is_refused_and_what_is_wrong_is_named"
-AGAIN = "tests/agent/test_fence_again.py"
+AGAIN = "tests/agent/test_fence_restarts.py"
 KILLS = "tests/agent/test_fence_kills.py"
-PLUGIN = "tests/agent/test_plugin.py"
+PLUGIN = "tests/agent/test_device_plugin.py"
 GRANTS = "tests/cards/test_grants.py"
 
 AGENT: Mapping[str, Mutation] = {
@@ -128,7 +128,7 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "the visible card may be another than the allocation's": Mutation(
         "vrampack/cards/grants.py",
-        '_expect(annotations, keys.VISIBLE_DEVICES_PREFIX + container, ",".join(grant.units), strip=f"{well_known.CDI_KIND}=")',
+        '_expect(annotations, visible, ",".join(grant.units), strip=f"{well_known.CDI_KIND}=")',
         "pass",
         f"{GRANTS}::test_what_is_damaged_or_differs_is_named[all visible]",
     ),
@@ -154,7 +154,7 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/admission/rejected_pods.py",
         "rejected.next_attempt_at = math.inf  # it may take its time to end",
         "pass",
-        "tests/agent/test_refusals.py::test_once_evicted_it_is_not_evicted_again_while_it_ends",
+        "tests/agent/test_rejected_pods.py::test_once_evicted_it_is_not_evicted_again_while_it_ends",
     ),
     "an old list of kubelet's device allocations is taken for a new one": Mutation(
         "vrampack/agent/kubelet/podresources.py",
@@ -166,6 +166,6 @@ AGENT: Mapping[str, Mutation] = {
         "vrampack/agent/kubelet/device_ids.py",
         "return uuid if separator and uuid and number.isascii() and number.isdecimal() else None",
         "return uuid or None",
-        "tests/agent/test_devices.py::test_ids_of_another_plugin_are_not_ours[GPU-0::x]",
+        "tests/agent/test_device_ids.py::test_ids_of_another_plugin_are_not_ours[GPU-0::x]",
     ),
 }

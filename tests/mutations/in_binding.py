@@ -101,7 +101,7 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a Binding is sent after the deadline": Mutation(
         "extender/scheduling/binding.py",
-        'return BindOutcome("deadline", f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound")',
+        'return BindOutcome("deadline", text)',
         "remaining = 1.0",
         f"{BINDING}::test_no_binding_is_sent_after_the_deadline",
     ),

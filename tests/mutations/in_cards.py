@@ -130,8 +130,8 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "of two cards the larger one limits": Mutation(
         "vrampack/cards/records.py",
-        "record[keys.LIMIT_MIB_PREFIX + name] = str(min(limits))",
-        "record[keys.LIMIT_MIB_PREFIX + name] = str(max(limits))",
+        "record[well_known.LIMIT_MIB_PREFIX + name] = str(min(limits))",
+        "record[well_known.LIMIT_MIB_PREFIX + name] = str(max(limits))",
         f"{RECORDS}::test_two_cards_by_index_with_the_smaller_limit_and_without_an_index_of_one",
     ),
     "a whole card is written down as what was asked of it": Mutation(

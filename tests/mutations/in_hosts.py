@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
-VARIABLES = "tests/agent/limits/test_variables.py::test_what_is_not_clear_names_the_variable"
-TENANTS = "tests/agent/limits/test_tenants.py"
+VARIABLES = "tests/agent/limits/test_host_environment.py::test_what_is_not_clear_names_the_variable"
+TENANTS = "tests/agent/limits/test_host_containers.py"
 HOST = "tests/agent/limits/test_host_limits.py"
 
 HOSTS: Mapping[str, Mutation] = {
@@ -36,6 +36,6 @@ HOSTS: Mapping[str, Mutation] = {
         "vrampack/agent/host/agent.py",
         "self._host_containers.restore_running()",
         "pass",
-        "tests/agent/test_standalone.py::test_the_next_agent_holds_who_runs_to_what_it_has",
+        "tests/agent/test_host_agent.py::test_the_next_agent_holds_who_runs_to_what_it_has",
     ),
 }

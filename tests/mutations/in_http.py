@@ -8,8 +8,8 @@ from tests.mutations.breaks import Mutation
 
 SETTINGS = "tests/extender/test_settings.py"
 ROUTES = "tests/extender/test_routes.py"
-DOOR = "tests/extender/test_door.py"
-RELOAD = "tests/extender/test_reload.py"
+DOOR = "tests/extender/test_timed_verbs.py"
+RELOAD = "tests/extender/test_config_reloader.py"
 ROLES = "tests/manifests/test_roles.py"
 
 DOORS: Mapping[str, Mutation] = {
@@ -71,7 +71,7 @@ DOORS: Mapping[str, Mutation] = {
         "extender/http/protocol.py",
         "if self._size > MAX_BODY_BYTES:",
         "if False:",
-        "tests/extender/test_straight.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
+        "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
     ),
     "a policy that was read while running is not used": Mutation(
         "extender/app.py",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 LEDGER = "tests/extender/test_ledger.py"
-ROOM = "tests/extender/test_ledger_room.py"
+ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
 

@@ -10,24 +10,24 @@ ROOM = "vrampack/agent/limits/preload"
 TESTS = "tests/agent/limits/preload"
 SERVER = f"{TESTS}/test_server.py"
 RESTART = f"{TESTS}/test_restart.py"
-LEAVING = f"{TESTS}/test_leaving.py"
+LEAVING = f"{TESTS}/test_process_exit.py"
 JOURNAL = f"{TESTS}/test_journal.py"
 
 PRELOAD: Mapping[str, Mutation] = {
     "a process is held to the limit alone, not with the others of its container": Mutation(
-        f"{ROOM}/ledger.py",
+        f"{ROOM}/usage_ledger.py",
         "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         "return more_bytes <= 0 or wanted_bytes <= limit_bytes",
         f"{SERVER}::test_a_process_may_hold_up_to_the_limit_of_its_container",
     ),
     "what is above a lowered limit cannot even become less": Mutation(
-        f"{ROOM}/ledger.py",
+        f"{ROOM}/usage_ledger.py",
         "return more_bytes <= 0 or self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         "return self.get_used_bytes(page.owner, part[0]) + more_bytes <= limit_bytes",
         f"{SERVER}::test_what_a_process_holds_already_is_a_fact_above_the_limit_too",
     ),
     "of several cards that may be meant the first is taken": Mutation(
-        f"{ROOM}/answers.py",
+        f"{ROOM}/decisions.py",
         "return meant[0] if len(meant) == 1 else None",
         "return meant[0] if meant else None",
         f"{SERVER}::test_instances_of_one_gpu_cannot_be_told_apart_but_a_single_one_can",
@@ -51,7 +51,7 @@ PRELOAD: Mapping[str, Mutation] = {
         f"{SERVER}::test_who_is_hung_up_on_holds_what_it_held_until_it_ends",
     ),
     "nobody waits who asks too fast": Mutation(
-        f"{ROOM}/buckets.py",
+        f"{ROOM}/rate_limit.py",
         "return max(0.0, -bucket.tokens / self._per_second)",
         "return 0.0",
         f"{SERVER}::test_who_asks_too_fast_waits_and_holds_up_nobody_else",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tests.mutations.breaks import Mutation
 
-NOMINATIONS = "tests/extender/test_nominations.py"
-KICKS = "tests/extender/test_kicks.py"
+NOMINATIONS = "tests/extender/test_nominator.py"
+KICKS = "tests/extender/test_activator.py"
 
 WAITING: Mapping[str, Mutation] = {
     "a pod of equal priority takes the card of a nominated one": Mutation(

@@ -9,9 +9,9 @@ from tests.mutations.breaks import Mutation
 POLICIES = "tests/policies/test_policies.py"
 ENGINE = "tests/policies/test_engine.py"
 RECORDED = "tests/wire/test_recorded.py"
-PROMISES = "tests/extender/test_promises.py"
-NOES = "tests/extender/test_noes.py"
-DECIDING = "tests/extender/test_deciding.py"
+PROMISES = "tests/extender/test_soft_reservations.py"
+NOES = "tests/extender/test_rejection_cache.py"
+DECIDING = "tests/extender/test_decide_setting.py"
 VICTIMS = "tests/extender/test_victims.py"
 PREEMPTION = "tests/extender/test_preemption.py"
 
@@ -72,14 +72,14 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "what one pod finds is told to nobody, not even to it": Mutation(
         "policies/engine/engine.py",
-        "return table if not special else table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
+        "return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
         "return table",
         f"{ENGINE}::test_what_one_pod_finds_is_told_to_nobody_else",
     ),
     "full and never are told the wrong way round": Mutation(
         "extender/scheduling/verbs.py",
-        "result = FilterResult(node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable)",
-        "result = FilterResult(node_names=outcome.passed, failed=outcome.unresolvable, unresolvable=outcome.unschedulable)",
+        "node_names=outcome.passed, failed=outcome.unschedulable, unresolvable=outcome.unresolvable",
+        "node_names=outcome.passed, failed=outcome.unresolvable, unresolvable=outcome.unschedulable",
         f"{RECORDED}::test_filter_is_answered_as_the_oracle_says",
     ),
     "the second best node scores nearly as much as the best": Mutation(
@@ -96,8 +96,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a running pod that is resized is told to go": Mutation(
         "extender/scheduling/verbs.py",
-        "return self._build_filter_response(found.with_node_passed(pod.node_name, names) if pod.node_name in names else found)",
-        "return self._build_filter_response(found)",
+        "found = found.with_node_passed(pod.node_name, names)",
+        "pass",
         "tests/extender/test_routes.py::test_a_running_pod_that_is_resized_in_place_passes_where_it_runs",
     ),
     "filter decides for a pod that prefers nodes by something else": Mutation(
@@ -156,14 +156,14 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod of equal priority is evicted": Mutation(
         "extender/preemption/victims.py",
-        'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
-        'hold for hold in staying if hold.state == "bound" and hold.pod.priority <= priority and _list_missing_cards(hold, missing)',
+        'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
+        'if hold.state == "bound" and hold.pod.priority <= priority and _list_missing_cards(hold, missing)',
         f"{VICTIMS}::test_victims[never an equal priority]",
     ),
     "a pod is evicted from a place that it may never get": Mutation(
         "extender/preemption/victims.py",
-        'hold for hold in staying if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
-        "hold for hold in staying if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
+        'if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)',
+        "if hold.pod.priority < priority and _list_missing_cards(hold, missing)",
         f"{VICTIMS}::test_victims[reserved places stay]",
     ),
     "a proposed victim of equal priority is let pass": Mutation(

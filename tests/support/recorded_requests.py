@@ -9,7 +9,7 @@ from typing import Any
 
 Object = dict[str, Any]  # Any: raw API objects
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parents[1] / "wire" / "recorded"
 NODES = "filter.ncc-false_ignoredByScheduler-false.json"
 VICTIMS = "preempt.ncc-false_ignoredByScheduler-false.json"
 

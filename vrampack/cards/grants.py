@@ -34,12 +34,8 @@ def read_grant(annotations: Mapping[str, str], container: str) -> Grant:
     grant = Grant({uuid: units for uuid, units, _ in shares}, {uuid: mib for uuid, _, mib in shares if mib is not None})
     if len(grant.units) != len(shares):
         raise RecordError(f"{well_known.ALLOCATION}: containers.{container} names a card twice")
-    _expect(
-        annotations,
-        well_known.VISIBLE_DEVICES_PREFIX + container,
-        ",".join(grant.units),
-        strip=f"{well_known.CDI_KIND}=",
-    )
+    visible = well_known.VISIBLE_DEVICES_PREFIX + container
+    _expect(annotations, visible, ",".join(grant.units), strip=f"{well_known.CDI_KIND}=")
     if grant.limits_mib:
         _expect(annotations, well_known.LIMIT_MIB_PREFIX + container, str(min(grant.limits_mib.values())))
     return grant

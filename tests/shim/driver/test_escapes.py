@@ -125,8 +125,8 @@ def test_other_classes(driver: FakeDriver, class_number: int, status: int) -> No
 def test_who_is_no_administrator_gets_no_window(driver: FakeDriver) -> None:
     """The same call by a process without capabilities."""
     script = (
-        "import sys, pathlib; from tests.shim.driver.caller import Caller\n"
-        "with Caller(pathlib.Path(sys.argv[1])) as caller:\n"
+        "import sys, pathlib; from tests.shim.driver.caller import DriverCaller\n"
+        "with DriverCaller(pathlib.Path(sys.argv[1])) as caller:\n"
         "    print([hex(caller.try_make(number).status) for number in (0xC2, 0x82, 0x40)])\n"
     )
     plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]

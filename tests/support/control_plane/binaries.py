@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-MODULE = Path(__file__).parent / "controlplane"
+MODULE = Path(__file__).parents[2] / "e2e" / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 IDLE_EXTENDER = "idle-extender"
 """What the benchmarks compare ours with; it is built when they ask for it, and nobody else does."""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parents[2] / "simulator" / "recorded"
 
 _EXTENDER = re.compile(r"127\.0\.0\.1:\d+")
 

@@ -173,7 +173,7 @@ def test_a_full_file_system_is_a_no_and_the_file_says_what_it_said(
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     assert not write(book, an_entry(9999, 1))
     assert write(book, an_entry(1, 5))
-    assert "no room for the books" in caplog.text
+    assert "journal not grown" in caplog.text
     book.close()
     monkeypatch.undo()
     assert entries(path) == [an_entry(1, 5), *full[1:]]
@@ -182,16 +182,16 @@ def test_a_full_file_system_is_a_no_and_the_file_says_what_it_said(
 WRITER = """
 import sys
 from pathlib import Path
-from vrampack.agent.limits.cgroups import Owner
+from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.preload.journal import Journal
-from vrampack.agent.limits.preload.usage_ledger import Process
+from vrampack.agent.limits.preload.usage_ledger import ProcessKey
 book = Journal(Path(sys.argv[1]), boot_id=sys.argv[2])
 print("begun", flush=True)
 at = 0
 while True:
     at += 1
-    book.write(Process(1 + at % 600, at % 600), Owner("uid", "c" * 64), "GPU-0", at << 20)
-    book.write(Process(1 + at % 600, at % 600), Owner("uid", "c" * 64), "GPU-0", (at % 3) << 20)
+    book.write_holding(ProcessKey(1 + at % 600, at % 600), CgroupOwner("uid", "c" * 64), "GPU-0", at << 20)
+    book.write_holding(ProcessKey(1 + at % 600, at % 600), CgroupOwner("uid", "c" * 64), "GPU-0", (at % 3) << 20)
     print(at, flush=True)
 """
 

@@ -110,11 +110,10 @@ async def test_an_agent_that_stops_late_does_not_take_the_socket_of_the_next_one
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from vrampack.agent.limits.preload.wire import Kind
-from tests.support.preload_node import Node
+from tests.support.preload_node import PreloadNode
 
 async def main():
-    back_end = Node(Path(sys.argv[1])).back_end()
+    back_end = PreloadNode(Path(sys.argv[1])).back_end()
     await back_end.start()
     print("begun", flush=True)
     await asyncio.Event().wait()
