@@ -6,9 +6,7 @@ import argparse
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -20,11 +18,6 @@ from vrampack.cli.errors import report_error
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.errors import CredentialsError
-from vrampack.simulator.apiserver import ApiServer
-from vrampack.simulator.kubeconfig import write_kubeconfig
-from vrampack.simulator.object_files import ObjectFileError, read_objects
-
-log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,8 +38,13 @@ def main(arguments: Sequence[str]) -> int:
             overrides=overrides,
             scheduler_config=options.scheduler_config,
         )
-        uvloop.run(run_extender(started) if options.embedded is None else _serve_embedded(options.embedded, started))
-    except (SettingsError, ObjectFileError) as error:
+        if options.embedded is None:
+            uvloop.run(run_extender(started))
+        else:
+            from vrampack.cli.serve_embedded import run_embedded_extender  # noqa: PLC0415 - with it the simulator, which a cluster is spared
+
+            run_embedded_extender(options.embedded, started)
+    except SettingsError as error:
         return report_error(str(error), 2)
     except (CredentialsError, OSError) as error:
         return report_error(str(error), 1)
@@ -82,18 +80,6 @@ def build_parser() -> argparse.ArgumentParser:
     made.add_argument("--url-prefix", metavar="PATH", help="path of the verbs (/gpushare-scheduler)")
     made.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return made
-
-
-async def _serve_embedded(file: Path, options: ExtenderOptions) -> None:
-    """The extender on an API server of its own that holds what the file says."""
-    objects = read_objects(file)
-    with tempfile.TemporaryDirectory(prefix="vrampack-") as folder:
-        async with ApiServer() as api:
-            for item in objects:
-                api.restore(item)
-            kubeconfig = write_kubeconfig(Path(folder), api.url)
-            log.info("embedded cluster ready api=%s kubeconfig=%s objects=%d", api.url, kubeconfig, len(objects))
-            await run_extender(replace(options, kubeconfig=kubeconfig, context=None))
 
 
 def _read_overrides(options: argparse.Namespace) -> dict[str, str]:
