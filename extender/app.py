@@ -112,7 +112,7 @@ class Extender:
                 options.overrides,
                 settings=settings,
                 metrics=metrics,
-                apply_settings=self._apply_settings,
+                listener=self,
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
@@ -141,6 +141,11 @@ class Extender:
         """Begin a clean stop; a second call changes nothing."""
         self._stopping.set()
 
+    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        """Apply every field of `RELOADABLE_FIELDS`."""
+        self._components.engine.set_tuning(settings.policy)
+        self._ledger.apply_policy_change()
+
     def _build_background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
         own = [
@@ -160,11 +165,6 @@ class Extender:
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         gc.freeze()
-
-    def _apply_settings(self, settings: ExtenderConfiguration) -> None:
-        """Every field of `reload.RELOADABLE` goes to whoever uses it."""
-        self._components.engine.set_tuning(settings.policy)
-        self._ledger.apply_policy_change()
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

@@ -1,41 +1,40 @@
-"""Follows the configuration file while the service runs.
+"""Puts changes of the configuration file into force while the service runs.
 
-    look, every 2 s --the same file--> nothing
-                    --another--> read --good--> what may change while running is in force; the rest is named
-                                      --bad--> one ERROR line, and what was in force stays in force
-
-Looking goes through the path: a ConfigMap is changed by swapping a symlink above the file, of which the file itself
-hears nothing. Looking and reading are done in a worker thread; a file may lie on something slow.
+Fields that can change while running take effect, the others are named in a warning; a file that cannot be used changes
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import BaseModel
 
+from extender.file_watcher import FileWatcher
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration, load_settings
-from vrampack.config.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
 RELOADABLE_FIELDS = ("policy",)
-"""Fields that take effect while running: whoever uses one is told by `apply`, or asks for it each time."""
+"""Fields that take effect while running; `Extender.on_settings_changed` applies each of them."""
 POLL_SECONDS = 2.0
 """People who edit the file wait for it; kubelet brings a changed ConfigMap within a minute or two anyway."""
 
-ConfigStamp = tuple[int, int, int] | None
-"""Inode, time and size of a file; None when there is none to be seen."""
-NEVER_SEEN: ConfigStamp = (0, 0, 0)
-"""No file has it, so the first look reads: the file may have changed between its first reading and now."""
+
+class SettingsListener(Protocol):
+    """Uses the settings while the service runs."""
+
+    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        """At least one of `RELOADABLE_FIELDS` has another value; the other fields are as they were at the start."""
 
 
 class ConfigReloader:
-    """Looks at one file, and hands on what changed in it."""
+    """Follows one configuration file."""
 
     def __init__(
         self,
@@ -44,41 +43,38 @@ class ConfigReloader:
         *,
         settings: ExtenderConfiguration,
         metrics: ExtenderMetrics,
-        apply_settings: Callable[[ExtenderConfiguration], None],
+        listener: SettingsListener,
     ) -> None:
         self._path = path
         self._overrides = overrides
         self._settings = settings
         self._metrics = metrics
-        self._apply_settings = apply_settings
-        self._stamp: ConfigStamp = NEVER_SEEN
+        self._listener = listener
+        self._watcher = FileWatcher([path], self)
         self.generation = 1
 
     async def run(self) -> None:
-        """Look for ever, until cancelled."""
+        """Look at the file again and again, until cancelled."""
         if await asyncio.to_thread(_is_stream, self._path):
-            log.info("configuration cannot be read twice, changes need a restart path=%s", self._path)
+            log.info("configuration not followed path=%s reason=%r", self._path, "not a file: changes need a restart")
             return
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Look once, and read if it is another file than at the last look."""
-        stamp = await asyncio.to_thread(_read_stamp, self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp  # from before reading: what is written meanwhile is seen by the next look
-        try:
-            loaded = await asyncio.to_thread(load_settings, self._path, self._overrides)
-        except SettingsError as error:
-            self._metrics.config_reload_failures.inc()
-            text = "; ".join(str(error).splitlines())
-            log.error("configuration not reloaded generation=%d error=%s", self.generation, text)  # noqa: TRY400 - the message says it all
-            return
-        self._apply_changes(loaded)
+        """Look once, and read the file if it is another one than at the last look."""
+        await self._watcher.reload_if_changed()
 
-    def _apply_changes(self, loaded: ExtenderConfiguration) -> None:
+    def load_files(self) -> ExtenderConfiguration:
+        return load_settings(self._path, self._overrides)
+
+    def report_failure(self, error: OSError | ValueError) -> None:
+        self._metrics.config_reload_failures.inc()
+        text = "; ".join(str(error).splitlines())
+        log.error("configuration not reloaded generation=%d error=%s", self.generation, text)
+
+    def apply_files(self, loaded: ExtenderConfiguration) -> None:
         differing = list(_list_differing_fields(self._settings, loaded))
         taken = [field for field in differing if field.partition(".")[0] in RELOADABLE_FIELDS]
         for field in differing:
@@ -87,7 +83,7 @@ class ConfigReloader:
         if taken:
             fresh = {name: getattr(loaded, name) for name in RELOADABLE_FIELDS}
             self._settings = self._settings.model_copy(update=fresh)
-            self._apply_settings(self._settings)
+            self._listener.on_settings_changed(self._settings)
             self.generation += 1
             self._metrics.config_generation.set(self.generation)
         log.info(
@@ -95,16 +91,8 @@ class ConfigReloader:
         )
 
 
-def _read_stamp(path: Path) -> ConfigStamp:
-    try:
-        found = path.stat()
-    except OSError:
-        return None  # reading it says why
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
 def _is_stream(path: Path) -> bool:
-    """A pipe (`--config <(..)`) has said all it had to say, and reading it again could wait for ever."""
+    """A pipe (`--config <(..)`) can be read once; opening it again could wait for ever."""
     return path.exists() and not path.is_file()
 
 

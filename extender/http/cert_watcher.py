@@ -1,11 +1,7 @@
-"""The certificate that the admission listener shows, followed while the service runs.
+"""The certificate of the admission listener, reloaded while the service runs.
 
-    look, every 10 s --the same files--> nothing, but for a word when the certificate ends soon
-                     --other files--> a new context --good--> shown to every new connection
-                                                    --bad--> one ERROR line, and the old one stays
-
-Connections that are open keep what they were shown. A new pair is loaded into a context of its own, never into the
-one in use: a certificate that arrives a moment before its key would leave that one with neither.
+Every new connection is given the newest usable pair; open connections keep theirs. A new pair is loaded into a context of
+its own, never into the one in use: a certificate that arrives a moment before its key would leave that one with neither.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from extender.file_watcher import FileWatcher
 from extender.http.server import build_server_context
 from extender.metrics import ExtenderMetrics
 from extender.settings import AdmissionSettings
@@ -23,13 +20,10 @@ from extender.settings import AdmissionSettings
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 10.0
-"""Kubelet brings a changed Secret within a minute or two; whoever edits a file by hand waits for it."""
+"""Kubelet brings a changed Secret within a minute or two; people who edit a file by hand wait for it."""
 REPEAT_WARNING_SECONDS = 3600.0
 EXPIRY_WARNING_DIVISOR = 6
-"""One sixth of its life left: a certificate that is rotated at a third of it should have been long ago."""
-
-CertificateStamp = tuple[tuple[int, int, int], ...]
-"""Inode, time and size of each file; empty when one of them is not to be seen."""
+"""One sixth of its life left: it should have been renewed when a third was left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,55 +36,50 @@ class CertificatePair:
 
 
 class CertWatcher:
-    """Shows the newest usable pair. Raises `OSError` naming the files when there is none at the start."""
+    """Serves the newest usable pair. Raises `OSError` naming the files when there is none at the start."""
 
     def __init__(self, files: AdmissionSettings, metrics: ExtenderMetrics, *, now: Callable[[], float]) -> None:
         self._files = files
         self._metrics = metrics
         self._now = now
-        self._stamp = _read_stamp(files)
-        self._use_pair(_load_pair(files))
+        self._warned_at = 0.0
+        self._watcher = FileWatcher([path for path in (files.cert_file, files.key_file) if path is not None], self)
+        self._watcher.mark_loaded()
+        self._use_pair(self.load_files())
         self.context = build_server_context("admission", files)
-        """For the listener. Its own certificate is never shown: each handshake is given the newest one."""
+        """For the listener. Its own certificate is never used: each handshake is given the newest one."""
         self.context.sni_callback = self._select_context
 
     async def run(self) -> None:
-        """Look for ever, until cancelled."""
+        """Look at the files again and again, until cancelled."""
         while True:
             self.warn_of_expiry()
             await asyncio.sleep(POLL_SECONDS)
             await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Look once, and load what is another pair than at the last look."""
-        stamp = await asyncio.to_thread(_read_stamp, self._files)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp  # from before reading: what is written meanwhile is seen by the next look
-        try:
-            loaded = await asyncio.to_thread(_load_pair, self._files)
-        except (OSError, ValueError) as error:
-            self._metrics.certificate_failures.inc()
-            log.error("admission certificate not reloaded error=%s", error)  # noqa: TRY400 - the message says it all
-            return
+        """Look once, and load the pair if it is another one than at the last look."""
+        await self._watcher.reload_if_changed()
+
+    def load_files(self) -> CertificatePair:
+        from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without this listener is spared
+
+        context = build_server_context("admission", self._files)
+        if self._files.cert_file is None:
+            raise ValueError("admission.cert_file is not given")
+        leaf = x509.load_pem_x509_certificate(self._files.cert_file.read_bytes())
+        return CertificatePair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
+
+    def apply_files(self, loaded: CertificatePair) -> None:
         self._use_pair(loaded)
         log.info("admission certificate read path=%s ends=%d", self._files.cert_file, loaded.not_after)
 
-    def _select_context(
-        self,
-        connection: ssl.SSLSocket | ssl.SSLObject,
-        name: str | None,  # noqa: ARG002 - ssl's own signature
-        context: ssl.SSLContext,  # noqa: ARG002 - the same
-    ) -> None:
-        connection.context = self._pair.context
-
-    def _use_pair(self, pair: CertificatePair) -> None:
-        self._pair = pair
-        self._warned_at = 0.0
-        self._metrics.certificate_expiry.set(pair.not_after)
+    def report_failure(self, error: OSError | ValueError) -> None:
+        self._metrics.certificate_failures.inc()
+        log.error("admission certificate not reloaded error=%s", error)
 
     def warn_of_expiry(self) -> None:
-        """Say that the end is near, or past."""
+        """Log that the certificate expires soon or has expired; at most once an hour."""
         now, pair = self._now(), self._pair
         if (
             pair.not_after - now > (pair.not_after - pair.not_before) / EXPIRY_WARNING_DIVISOR
@@ -104,21 +93,15 @@ class CertWatcher:
             seconds = int(pair.not_after - now)
             log.warning("admission certificate expires soon path=%s seconds=%d", self._files.cert_file, seconds)
 
+    def _select_context(
+        self,
+        connection: ssl.SSLSocket | ssl.SSLObject,
+        name: str | None,  # noqa: ARG002 - ssl's own signature
+        context: ssl.SSLContext,  # noqa: ARG002 - the same
+    ) -> None:
+        connection.context = self._pair.context
 
-def _load_pair(files: AdmissionSettings) -> CertificatePair:
-    from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without this listener is spared
-
-    context = build_server_context("admission", files)
-    if files.cert_file is None:
-        raise ValueError("admission.cert_file is not given")
-    leaf = x509.load_pem_x509_certificate(files.cert_file.read_bytes())
-    return CertificatePair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
-
-
-def _read_stamp(files: AdmissionSettings) -> CertificateStamp:
-    paths = [path for path in (files.cert_file, files.key_file) if path is not None]
-    try:
-        found = [path.stat() for path in paths]
-    except OSError:
-        return ()  # reading them says why
-    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+    def _use_pair(self, pair: CertificatePair) -> None:
+        self._pair = pair
+        self._warned_at = 0.0
+        self._metrics.certificate_expiry.set(pair.not_after)

@@ -35,9 +35,10 @@ class ReloadHarness:
 
     def start(self, path: Path) -> ConfigReloader:
         self.settings = load_settings(path, OVERRIDES)
-        return ConfigReloader(
-            path, OVERRIDES, settings=self.settings, metrics=self.metrics, apply_settings=self.applied.append
-        )
+        return ConfigReloader(path, OVERRIDES, settings=self.settings, metrics=self.metrics, listener=self)
+
+    def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
+        self.applied.append(settings)
 
     def write(self, text: str) -> None:
         """A new file under the name, as editors write it: another inode, whatever the clock's grain."""
