@@ -36,9 +36,17 @@ from extender.http.routes import RouteDependencies, build_admission_app, build_h
 from extender.http.server import DeadlineServer, build_server, open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.state.collector import LedgerSnapshot
+from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
-from extender.state.sync import RESOURCES, DriftCheck, Freshness, ProblemReporter, build_reflectors, run_reflectors
+from extender.state.sync import (
+    RESOURCES,
+    DriftCheck,
+    Freshness,
+    ProblemReporter,
+    ReadinessCheck,
+    build_reflectors,
+    run_reflectors,
+)
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials
 
@@ -74,32 +82,31 @@ class Extender:
         self._metrics = metrics
         self._stopping = asyncio.Event()
         self._events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
-        watcher = ProblemReporter(metrics, self._events)
-        self._ledger = Ledger(
-            unit_mib=settings.unit_mib, clock=time.monotonic, report_problem=watcher.report_ledger_problem
-        )
+        reporter = ProblemReporter(metrics, self._events)
+        self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
+        self._readiness = ReadinessCheck(self._freshness)
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
-        self._reflectors = build_reflectors(api, self._ledger, self._freshness, watcher, metrics, settings)
-        self._components = parts = build_components(
+        self._reflectors = build_reflectors(api, self._ledger, self._freshness, reporter, metrics, settings)
+        self._components = build_components(
             ledger=self._ledger,
             api=api,
             events=self._events,
+            reporter=reporter,
             metrics=metrics,
             settings=settings,
-            find_unready_reason=self._find_unready_reason,
+            readiness=self._readiness,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
         self._service = RouteDependencies(
-            parts.verbs,
-            parts.preemption,
-            parts.placements_view,
+            self._components.timed_verbs,
+            self._components.placements_view,
             self._ledger,
             metrics,
-            self._find_unready_reason,
-            self._take_snapshot,
+            self._readiness,
+            SnapshotTaker(self._ledger, self._freshness, self._drift_check, clock=time.monotonic),
             options.version,
         )
         self._cert_watcher = (
@@ -117,21 +124,18 @@ class Extender:
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
         """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health` and `admission`."""
-        settings = self._settings
-        receive = settings.deadlines.receive_seconds
-        verbs = build_verbs_app(self._service, settings.listen.url_prefix)
-        server = build_server(verbs, tls=settings.tls, receive_seconds=receive, protocol=build_protocol(verbs.verbs))
-        servers = [(server, listeners["verbs"])]
+        servers = [(self._build_verbs_server(), listeners["verbs"])]
+        receive_seconds = self._settings.deadlines.receive_seconds
         if "health" in listeners:
-            server = build_server(build_health_app(self._service), tls=None, receive_seconds=receive)
+            server = build_server(build_health_app(self._service), tls=None, receive_seconds=receive_seconds)
             servers.append((server, listeners["health"]))
         if self._cert_watcher is not None:
-            app = build_admission_app(AdmissionReviewer(settings, self._metrics))
-            server = build_server(app, tls=self._cert_watcher.context, receive_seconds=receive)
+            app = build_admission_app(AdmissionReviewer(self._settings, self._metrics))
+            server = build_server(app, tls=self._cert_watcher.context, receive_seconds=receive_seconds)
             servers.append((server, listeners["admission"]))
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(task) for task in self._build_background_tasks()]
-            serving = [group.create_task(server.serve(sockets=[at])) for server, at in servers]
+            serving = [group.create_task(server.serve(sockets=[listener])) for server, listener in servers]
             await self._stopping.wait()
             await self._stop([server for server, _ in servers], serving)
             for task in background:
@@ -139,12 +143,22 @@ class Extender:
 
     def stop(self) -> None:
         """Begin a clean stop; a second call changes nothing."""
+        self._readiness.mark_stopping()
         self._stopping.set()
 
     def on_settings_changed(self, settings: ExtenderConfiguration) -> None:
         """Apply every field of `RELOADABLE_FIELDS`."""
         self._components.engine.set_tuning(settings.policy)
         self._ledger.apply_policy_change()
+
+    def _build_verbs_server(self) -> DeadlineServer:
+        prefix = self._settings.listen.url_prefix
+        return build_server(
+            build_verbs_app(self._service, prefix),
+            tls=self._settings.tls,
+            receive_seconds=self._settings.deadlines.receive_seconds,
+            protocol=build_protocol(self._components.timed_verbs.map_paths(prefix)),
+        )
 
     def _build_background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
@@ -173,20 +187,6 @@ class Extender:
             server.should_exit = True
         await asyncio.wait(serving)
         log.info("stopped")
-
-    def _find_unready_reason(self) -> str:
-        return "stopping" if self._stopping.is_set() else self._freshness.find_unready_reason()
-
-    def _take_snapshot(self) -> LedgerSnapshot:
-        return LedgerSnapshot(
-            nodes=tuple(self._ledger.list_nodes()),
-            pods=tuple(self._ledger.list_pods()),
-            reservations=tuple(self._ledger.list_reservations()),
-            drift_units=dict(self._drift_check.drift_units),
-            last_activity_at=dict(self._freshness.last_activity_at),
-            is_synced=not self._freshness.find_unready_reason(),
-            now=time.monotonic(),
-        )
 
 
 async def run_extender(options: ExtenderOptions) -> None:

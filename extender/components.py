@@ -1,4 +1,4 @@
-"""The parts that decide, wired together over one ledger: for the service, and for whatever simulates one."""
+"""The parts of the extender that decide, wired together over one ledger: for the service, and for a simulation of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from extender.events import ExtenderEventRecorder
 from extender.http.placements_view import PlacementsView
+from extender.http.timed_verbs import AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
@@ -15,16 +16,18 @@ from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
+from extender.state.ledger_problems import LedgerProblem
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.soft_reservations import SoftReservations
+from extender.state.sync import ProblemReporter, ReadinessCheck
 from policies.engine.engine import Engine
 from vrampack.kube.client import Api
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """See `assemble`."""
+    """See `build_components`."""
 
     engine: Engine
     soft_reservations: SoftReservations
@@ -32,7 +35,29 @@ class Components:
     activator: PodActivator
     verbs: Verbs
     preemption: Preemption
+    timed_verbs: TimedVerbs
     placements_view: PlacementsView
+
+
+class LedgerReactions:
+    """What follows a change of the ledger. A `LedgerListener`."""
+
+    def __init__(self, activator: PodActivator, soft_reservations: SoftReservations, reporter: ProblemReporter) -> None:
+        self._activator = activator
+        self._soft_reservations = soft_reservations
+        self._reporter = reporter
+
+    def on_capacity_gained(self) -> None:
+        self._activator.on_capacity_gained()
+
+    def on_pod_added(self, uid: str) -> None:
+        self._activator.on_pod_added(uid)
+
+    def on_pod_resolved(self, uid: str) -> None:
+        self._soft_reservations.release_pod(uid)
+
+    def on_problem_found(self, problem: LedgerProblem) -> None:
+        self._reporter.report_ledger_problem(problem)
 
 
 def build_components(  # noqa: PLR0913 - what the parts share
@@ -40,20 +65,21 @@ def build_components(  # noqa: PLR0913 - what the parts share
     ledger: Ledger,
     api: Api,
     events: ExtenderEventRecorder,
+    reporter: ProblemReporter,
     metrics: ExtenderMetrics,
     settings: ExtenderConfiguration,
-    find_unready_reason: Callable[[], str],
+    readiness: ReadinessCheck,
     clock: Callable[[], float],
     now_ns: Callable[[], int],
 ) -> Components:
-    """All verbs over this ledger. `problem` says why they may not answer, `clock` counts seconds, `now_ns` is Unix time."""
-    promises = SoftReservations(clock)
-    nominations = Nominator(ledger, PendingPreemptions(get_pod=ledger.get_pod, clock=clock))
-    engine = Engine(nominations, settings.policy, soft_reservations=promises)
+    """All verbs over this ledger, which is new. `clock` counts seconds, `now_ns` is Unix time."""
+    soft_reservations = SoftReservations(clock)
+    nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
+    engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
     binder = Binder(
         ledger=ledger,
         engine=engine,
-        soft_reservations=promises,
+        soft_reservations=soft_reservations,
         api=api,
         events=events,
         metrics=metrics,
@@ -61,38 +87,50 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
         now_ns=now_ns,
     )
-    kicker = PodActivator(
+    activator = PodActivator(
         ledger=ledger,
         engine=engine,
-        nominator=nominations,
+        nominator=nominator,
         api=api,
         metrics=metrics,
-        find_unready_reason=find_unready_reason,
+        readiness=readiness,
         clock=clock,
         started_ns=now_ns(),
     )
-    ledger.set_listener(kicker)
-    ledger.set_resolved_callback(promises.release_pod)
+    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter))
     resource = settings.resources.memory
     verbs = Verbs(
+        ledger=ledger,
         engine=engine,
-        capacity=ledger,
         binder=binder,
-        soft_reservations=promises,
+        soft_reservations=soft_reservations,
         node_backoff=NodeBackoff(clock),
-        listener=kicker,
+        listener=activator,
         metrics=metrics,
-        find_unready_reason=find_unready_reason,
+        readiness=readiness,
         resource=resource,
         decision=settings.decide,
     )
     preemption = Preemption(
         ledger=ledger,
-        nominator=nominations,
-        listener=kicker,
+        nominator=nominator,
+        listener=activator,
         metrics=metrics,
-        find_unready_reason=find_unready_reason,
+        readiness=readiness,
         resource=resource,
     )
-    places = PlacementsView(ledger, promises, nominations)
-    return Components(engine, promises, binder, kicker, verbs, preemption, places)
+    return Components(
+        engine=engine,
+        soft_reservations=soft_reservations,
+        binder=binder,
+        activator=activator,
+        verbs=verbs,
+        preemption=preemption,
+        timed_verbs=TimedVerbs(
+            filter=SyncVerb("filter", verbs.filter, metrics),
+            prioritize=SyncVerb("prioritize", verbs.prioritize, metrics),
+            preempt=AsyncVerb("preempt", preemption.preempt, metrics),
+            bind=AsyncVerb("bind", verbs.bind, metrics),
+        ),
+        placements_view=PlacementsView(ledger, soft_reservations, nominator),
+    )

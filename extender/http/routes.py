@@ -1,24 +1,29 @@
-"""HTTP: the paths of the service. The verbs are a door ahead of the router; the rest are plain routes."""
+"""HTTP: the paths of the service.
+
+Usual calls of a verb are answered by `VerbProtocol` before they get here; the routes of the verbs answer the others
+(a request behind another one, an `Expect`, `Connection: close`), byte for byte alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.requests import ClientDisconnect
 
 from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.placements_view import PlacementsView
-from extender.http.timed_verbs import MAX_BODY_BYTES, AsyncVerb, SyncVerb, VerbMiddleware
+from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
-from extender.preemption.preempt import Preemption
-from extender.scheduling.verbs import Verbs
-from extender.state.collector import LedgerCollector, LedgerSnapshot
+from extender.state.collector import LedgerCollector, SnapshotTaker
 from extender.state.ledger import Ledger
-from extender.wire.codec import encode_json
+from extender.state.sync import ReadinessCheck
+from extender.wire.codec import VerbResponse, encode_json
 from vrampack.cards.inspection import build_inspection
 
 log = logging.getLogger(__name__)
@@ -32,35 +37,43 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class RouteDependencies:
     """What the routes need of the running service."""
 
-    verbs: Verbs
-    preemption: Preemption
+    timed_verbs: TimedVerbs
     placements_view: PlacementsView
     ledger: Ledger
     metrics: ExtenderMetrics
-    find_unready_reason: Callable[[], str]
-    """Why the service is not ready; empty when it is."""
-    take_snapshot: Callable[[], LedgerSnapshot]
+    readiness: ReadinessCheck
+    snapshot_taker: SnapshotTaker
     version: str
 
 
-def build_verbs_app(service: RouteDependencies, prefix: str) -> VerbMiddleware:
+def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
     """The application of the verbs listener: verbs and inspect under the prefix, health beside them."""
-    app = _build_bare_app()
+    # No limit of the framework's: it answers in plain text, and only the verbs read a body.
+    app = _build_bare_app(max_body_bytes=None)
+    app.include_router(_verb_routes(service.timed_verbs), prefix=prefix)
     app.include_router(_inspect_routes(service), prefix=prefix)
     app.include_router(_health_routes(service))
-    return VerbMiddleware(app, verbs=_build_verbs(service, prefix))
+    verb_paths = service.timed_verbs.map_paths(prefix).keys()
+
+    @app.exception_handler(HTTPStatus.METHOD_NOT_ALLOWED)
+    async def refuse_method(request: Request, error: HTTPException) -> Response:
+        if request.scope["path"] in verb_paths:
+            return _to_http_response(NOT_POST, {"Allow": "POST"})
+        return await http_exception_handler(request, error)
+
+    return app
 
 
 def build_health_app(service: RouteDependencies) -> FastAPI:
     """The application of the health listener: no verb can be reached through it."""
-    app = _build_bare_app()
+    app = _build_bare_app(max_body_bytes=MAX_BODY_BYTES)
     app.include_router(_health_routes(service))
     return app
 
 
 def build_admission_app(reviewer: AdmissionReviewer) -> FastAPI:
-    """The application of the admission listener. Whoever reaches it may ask: it answers from the call alone."""
-    app = _build_bare_app()
+    """The application of the admission listener. Anybody who reaches it may ask: it answers from the call alone."""
+    app = _build_bare_app(max_body_bytes=MAX_BODY_BYTES)
 
     @app.post("/mutate")
     async def mutate(request: Request) -> Response:
@@ -70,20 +83,62 @@ def build_admission_app(reviewer: AdmissionReviewer) -> FastAPI:
     return app
 
 
-def _build_verbs(service: RouteDependencies, prefix: str) -> dict[str, SyncVerb | AsyncVerb]:
-    """The verbs, by path."""
-    at_once = {"filter": service.verbs.filter, "prioritize": service.verbs.prioritize}
-    waiting = {"preempt": service.preemption.preempt, "bind": service.verbs.bind}
-    return {f"{prefix}/{verb}": SyncVerb(verb, decide, service.metrics) for verb, decide in at_once.items()} | {
-        f"{prefix}/{verb}": AsyncVerb(verb, decide, service.metrics) for verb, decide in waiting.items()
-    }
-
-
-def _build_bare_app() -> FastAPI:
-    """No generated pages, which would tell strangers what to call, and no redirects to whatever Host a caller names."""
+def _build_bare_app(*, max_body_bytes: int | None) -> FastAPI:
+    """No generated pages, which would tell strangers what to call, and no redirects to the Host that a caller names."""
     return FastAPI(
-        openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=MAX_BODY_BYTES
+        openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=max_body_bytes
     )
+
+
+def _verb_routes(verbs: TimedVerbs) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/filter")
+    async def filter_nodes(request: Request) -> Response:
+        return await _answer_verb(verbs.filter, request)
+
+    @router.post("/prioritize")
+    async def prioritize_nodes(request: Request) -> Response:
+        return await _answer_verb(verbs.prioritize, request)
+
+    @router.post("/preempt")
+    async def preempt_pods(request: Request) -> Response:
+        return await _answer_verb(verbs.preempt, request)
+
+    @router.post("/bind")
+    async def bind_pod(request: Request) -> Response:
+        return await _answer_verb(verbs.bind, request)
+
+    return router
+
+
+async def _answer_verb(verb: SyncVerb | AsyncVerb, request: Request) -> Response:
+    try:
+        body = await _read_body(request)
+    except ClientDisconnect:
+        log.debug("caller hung up verb=%s", verb.name)
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # which goes nowhere
+    if body is None:
+        return _to_http_response(TOO_LARGE)
+    answer = verb.answer_call(body)
+    return _to_http_response(answer if isinstance(answer, VerbResponse) else await answer)
+
+
+async def _read_body(request: Request) -> bytes | None:
+    """The whole body; None when it is too large, or announced to be."""
+    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+        return None
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            return None
+    return b"".join(chunks)
+
+
+def _to_http_response(answer: VerbResponse, headers: dict[str, str] | None = None) -> Response:
+    return Response(answer.body, answer.status, headers, media_type="application/json")
 
 
 def _inspect_routes(service: RouteDependencies) -> APIRouter:
@@ -98,8 +153,8 @@ def _inspect_routes(service: RouteDependencies) -> APIRouter:
                 nodes.append(encode_json(build_inspection(node, holds)))
             if at % INSPECT_NODES_PER_SLICE == 0:
                 await asyncio.sleep(0)
-        places = encode_json(service.placements_view.build_json())
-        return Response(b'{"nodes":[%b],%b' % (b",".join(nodes), places[1:]), media_type="application/json")
+        placements = encode_json(service.placements_view.build_json())
+        return Response(b'{"nodes":[%b],%b' % (b",".join(nodes), placements[1:]), media_type="application/json")
 
     @router.get("/inspect/{node}")
     async def inspect_one(node: str) -> JSONResponse:
@@ -120,7 +175,7 @@ def _health_routes(service: RouteDependencies) -> APIRouter:
 
     @router.get("/readyz")
     async def readyz() -> PlainTextResponse:
-        problem = service.find_unready_reason()
+        problem = service.readiness.find_unready_reason()
         return PlainTextResponse(f"not ready: {problem}", 503) if problem else PlainTextResponse("ok")
 
     @router.get("/version")
@@ -130,7 +185,9 @@ def _health_routes(service: RouteDependencies) -> APIRouter:
     @router.get("/metrics")
     async def metrics() -> Response:
         # Rendering thousands of series takes longer than anything may hold the loop.
-        page = await asyncio.to_thread(service.metrics.render_page, LedgerCollector(service.take_snapshot()))
+        page = await asyncio.to_thread(
+            service.metrics.render_page, LedgerCollector(service.snapshot_taker.take_snapshot())
+        )
         return Response(page, media_type=METRICS_TYPE)
 
     return router

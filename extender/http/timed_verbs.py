@@ -1,17 +1,17 @@
-"""The verbs, ahead of the application: read, decided and answered without a layer between.
+"""The verbs as they are served: each call timed and counted, and a fault of ours made into an answer.
 
-A route costs more than the decision it carries (81 us against 28 us around an empty verb), and a scheduler waits for
-each of them. So the verbs stand before the application: their requests end here, all others go on to its routes.
+`extender/http/protocol.py` answers usual requests, the routes of `extender/http/routes.py` all others; both call the same
+objects.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from http import HTTPStatus
-
-from starlette.types import ASGIApp, Receive, Scope, Send
+from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
 from extender.wire.codec import BindingResult, FilterResult, VerbResponse, encode_json
@@ -19,7 +19,7 @@ from extender.wire.codec import BindingResult, FilterResult, VerbResponse, encod
 log = logging.getLogger(__name__)
 
 RESULTS = ("ok", "no", "error")
-"""Of `Answer.result`."""
+"""Of `VerbResponse.result`."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Names of 15,000 nodes are 0.4 MB; whole Node objects are refused anyway."""
 TOO_LARGE = VerbResponse(
@@ -27,107 +27,82 @@ TOO_LARGE = VerbResponse(
     "error",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 )
-
-
 NOT_POST = VerbResponse(encode_json({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
+class SyncCall(Protocol):
+    """`Verbs.filter` and `Verbs.prioritize`."""
+
+    def __call__(self, body: bytes, /) -> VerbResponse:
+        """The answer to a call with this body, at once."""
+        ...
+
+
+class AsyncCall(Protocol):
+    """`Verbs.bind` and `Preemption.preempt`."""
+
+    def __call__(self, body: bytes, /) -> Awaitable[VerbResponse]:
+        """The answer to a call with this body, when it is known."""
+        ...
+
+
 class SyncVerb:
-    """A verb that never waits, timed, with a fault of ours made into an answer."""
+    """A verb that never waits."""
 
-    def __init__(self, verb: str, answer_call: Callable[[bytes], VerbResponse], metrics: ExtenderMetrics) -> None:
-        self._verb = verb
-        self._answer_call = answer_call
-        self._seconds = {result: metrics.request_seconds.labels(verb, result) for result in RESULTS}
+    def __init__(self, name: str, call: SyncCall, metrics: ExtenderMetrics) -> None:
+        self.name = name
+        self._call = call
+        self._seconds = {result: metrics.request_seconds.labels(name, result) for result in RESULTS}
 
-    def __call__(self, body: bytes) -> VerbResponse:
+    def answer_call(self, body: bytes) -> VerbResponse:
         started = time.perf_counter()
         try:
-            answer = self._answer_call(body)
+            answer = self._call(body)
         except Exception:
             # The top of this request: a fault of ours must reach the scheduler as a text, not as a dropped connection.
-            log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
-            answer = _build_internal_error(self._verb)
+            log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
+            answer = _build_internal_error(self.name)
         self._seconds[answer.result].observe(time.perf_counter() - started)
         return answer
 
 
 class AsyncVerb:
-    """The same for a verb that waits for the API server, or for other verbs to have their turn."""
+    """A verb that waits for the API server, or lets other verbs have their turn."""
 
-    def __init__(
-        self, verb: str, answer_call: Callable[[bytes], Awaitable[VerbResponse]], metrics: ExtenderMetrics
-    ) -> None:
-        self._verb = verb
-        self._answer_call = answer_call
+    def __init__(self, name: str, call: AsyncCall, metrics: ExtenderMetrics) -> None:
+        self.name = name
+        self._call = call
         self._seconds = metrics.request_seconds
-        self._in_flight = metrics.requests_in_flight.labels(verb)
+        self._in_flight = metrics.requests_in_flight.labels(name)
 
-    async def __call__(self, body: bytes) -> VerbResponse:
+    async def answer_call(self, body: bytes) -> VerbResponse:
         started = time.perf_counter()
         self._in_flight.inc()
         result = "error"
         try:
-            answer = await self._answer_call(body)
+            answer = await self._call(body)
             result = answer.result
         except Exception:
-            log.exception("verb failed verb=%s bytes=%d", self._verb, len(body))
-            answer = _build_internal_error(self._verb)
+            log.exception("verb failed verb=%s bytes=%d", self.name, len(body))
+            answer = _build_internal_error(self.name)
         finally:
             self._in_flight.dec()
-            self._seconds.labels(self._verb, result).observe(time.perf_counter() - started)
+            self._seconds.labels(self.name, result).observe(time.perf_counter() - started)
         return answer
 
 
-class VerbMiddleware:
-    """ASGI middleware: POST to the path of a verb is answered here."""
+@dataclass(frozen=True, slots=True)
+class TimedVerbs:
+    """All verbs of one service."""
 
-    def __init__(self, app: ASGIApp, *, verbs: Mapping[str, SyncVerb | AsyncVerb]) -> None:
-        self._app = app
-        self.verbs = verbs
-        """By path."""
+    filter: SyncVerb
+    prioritize: SyncVerb
+    preempt: AsyncVerb
+    bind: AsyncVerb
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        decide = self.verbs.get(scope["path"]) if scope["type"] == "http" else None
-        if decide is None:
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] != "POST":
-            await _send_response(send, NOT_POST, (b"allow", b"POST"))
-            return
-        body = await _read_body(scope, receive)
-        if body is None:
-            log.debug("caller hung up path=%s", scope["path"])
-        elif len(body) > MAX_BODY_BYTES:
-            await _send_response(send, TOO_LARGE)
-        else:
-            answer = decide(body)
-            await _send_response(send, answer if isinstance(answer, VerbResponse) else await answer)
-
-
-async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """The whole body, or as much of it as is too much; None when the caller is gone."""
-    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
-        return bytes(MAX_BODY_BYTES + 1)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body if message["type"] == "http.request" else None
-    chunks, size = [body], len(body)
-    while message.get("more_body") and size <= MAX_BODY_BYTES:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-    return b"".join(chunks)
-
-
-async def _send_response(send: Send, answer: VerbResponse, *more: tuple[bytes, bytes]) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body)), *more]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    def map_paths(self, prefix: str) -> dict[str, SyncVerb | AsyncVerb]:
+        """The verbs by path."""
+        return {f"{prefix}/{verb.name}": verb for verb in (self.filter, self.prioritize, self.preempt, self.bind)}
 
 
 def _build_internal_error(verb: str) -> VerbResponse:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
 from extender.preemption.victims import find_added_victims
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
+from extender.state.sync import ReadinessCheck
 from extender.wire.codec import MalformedCallError, VerbResponse, encode_json
 from extender.wire.preemption import MetaPod, MetaVictims, PreemptionProposal, PreemptionResult, read_preemption_args
 from vrampack.cards.holding import Hold
@@ -43,14 +44,14 @@ class Preemption:
         nominator: Nominator,
         listener: EvictionListener,
         metrics: ExtenderMetrics,
-        find_unready_reason: Callable[[], str],
+        readiness: ReadinessCheck,
         resource: str,
     ) -> None:
         self._ledger = ledger
         self._nominator = nominator
         self._listener = listener
         self._results = metrics.preemptions
-        self._find_unready_reason = find_unready_reason
+        self._readiness = readiness
         self._resource = resource
 
     async def preempt(self, body: bytes) -> VerbResponse:
@@ -58,7 +59,7 @@ class Preemption:
 
         There is no place for an error: 400 malformed, 503 not ready. The scheduler then evicts nobody.
         """
-        problem = self._find_unready_reason()
+        problem = self._readiness.find_unready_reason()
         if problem:
             return self._build_error("unready", 503, f"not ready: {problem}")
         try:

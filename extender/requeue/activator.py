@@ -24,6 +24,7 @@ from extender.requeue.dry_run import DryRun
 from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods, is_waiting
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
+from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
 from policies.trial_placement import Placement
 from vrampack.cards import well_known
@@ -82,7 +83,7 @@ class PodActivator:
         nominator: Nominator,
         api: Api,
         metrics: ExtenderMetrics,
-        find_unready_reason: Callable[[], str],
+        readiness: ReadinessCheck,
         clock: Callable[[], float],
         started_ns: int,
     ) -> None:
@@ -91,7 +92,7 @@ class PodActivator:
         self._nominator = nominator
         self._api = api
         self._metrics = metrics
-        self._find_unready_reason = find_unready_reason
+        self._readiness = readiness
         self._clock = clock
         self._started_ns = started_ns
         self._unschedulable_pods = UnschedulablePods()
@@ -162,7 +163,7 @@ class PodActivator:
         """One round: who is to be woken now. They count as under way from here on."""
         now = self._clock()
         self.next_round_at = None
-        if self._find_unready_reason():
+        if self._readiness.find_unready_reason():
             self.next_round_at = (
                 now + UNREADY_RETRY_SECONDS if self._unschedulable_pods or not self._is_adopted else None
             )

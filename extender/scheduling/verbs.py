@@ -8,7 +8,7 @@ scheduler skips its scoring.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
@@ -16,7 +16,9 @@ from extender.scheduling.binding import Binder
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache
 from extender.settings import DecisionSettings
+from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
+from extender.state.sync import ReadinessCheck
 from extender.wire.args import ArgsReader, SchedulingRequest
 from extender.wire.codec import (
     MAX_SCORE,
@@ -49,39 +51,30 @@ class FilterListener(Protocol):
         """Whether any of these nodes can take this pod of ours."""
 
 
-class CapacityView(Protocol):
-    """What the verbs need of the ledger."""
-
-    @property
-    def capacity_generation(self) -> int:
-        """Rises with every change by which a node gains room."""
-        ...
-
-
 class Verbs:
     """The verbs over one ledger."""
 
     def __init__(  # noqa: PLR0913 - what an answer is made of
         self,
         *,
+        ledger: Ledger,
         engine: Engine,
-        capacity: CapacityView,
         binder: Binder,
         soft_reservations: SoftReservations,
         node_backoff: NodeBackoff,
         listener: FilterListener,
         metrics: ExtenderMetrics,
-        find_unready_reason: Callable[[], str],
+        readiness: ReadinessCheck,
         resource: str,
         decision: DecisionSettings,
     ) -> None:
+        self._ledger = ledger
         self._engine = engine
-        self._capacity = capacity
         self._binder = binder
         self._soft_reservations = soft_reservations
         self._node_backoff = node_backoff
         self._listener = listener
-        self._find_unready_reason = find_unready_reason
+        self._readiness = readiness
         self._args = ArgsReader(resource)
         self._decision = decision
         self._rejections = RejectionCache()
@@ -94,7 +87,7 @@ class Verbs:
         A pod that runs already is asked about when it is resized in place: its memory is held where it is, and cannot
         be resized.
         """
-        problem = self._find_unready_reason()
+        problem = self._readiness.find_unready_reason()
         if problem:
             return _filter_error(f"not ready: {problem}")
         try:
@@ -118,7 +111,7 @@ class Verbs:
         A node that is not in the answer scores 0, as the scheduler adds it up (`prioritizeNodes` in schedule_one.go of
         kube-scheduler): a thousand zeros would only be written here and read there.
         """
-        problem = self._find_unready_reason()
+        problem = self._readiness.find_unready_reason()
         if problem:
             return _plain_error(503, f"not ready: {problem}")
         try:
@@ -135,7 +128,7 @@ class Verbs:
 
     async def bind(self, body: bytes) -> VerbResponse:
         """Bind one pod; always HTTP 200. `Error` is empty only when the API server shows the pod bound."""
-        problem = self._find_unready_reason()
+        problem = self._readiness.find_unready_reason()
         if problem:
             self._binds.labels("unready").inc()
             return _bind_error(f"not ready: {problem}; nothing was bound")
@@ -156,7 +149,7 @@ class Verbs:
         self._node_backoff.back_off_target(uid)
         self._soft_reservations.release_pod(uid)
         is_like_others = self._engine.can_share_verdicts(uid)
-        room_generation = self._capacity.capacity_generation
+        room_generation = self._ledger.capacity_generation
         no = (
             self._rejections.find_rejection(pod_request.card_request, names, room_generation)
             if is_like_others

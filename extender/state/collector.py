@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.state.ledger import Reservation
+from extender.state.ledger import Ledger, Reservation
+from extender.state.sync import DriftCheck, Freshness
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
@@ -30,6 +31,29 @@ class LedgerSnapshot:
     is_synced: bool
     now: float
     """Seconds of the ledger's clock."""
+
+
+class SnapshotTaker:
+    """Copies what the metrics page shows."""
+
+    def __init__(
+        self, ledger: Ledger, freshness: Freshness, drift_check: DriftCheck, *, clock: Callable[[], float]
+    ) -> None:
+        self._ledger = ledger
+        self._freshness = freshness
+        self._drift_check = drift_check
+        self._clock = clock
+
+    def take_snapshot(self) -> LedgerSnapshot:
+        return LedgerSnapshot(
+            nodes=tuple(self._ledger.list_nodes()),
+            pods=tuple(self._ledger.list_pods()),
+            reservations=tuple(self._ledger.list_reservations()),
+            drift_units=dict(self._drift_check.drift_units),
+            last_activity_at=dict(self._freshness.last_activity_at),
+            is_synced=not self._freshness.find_unready_reason(),
+            now=self._clock(),
+        )
 
 
 class LedgerCollector(Collector):

@@ -63,21 +63,25 @@ class Reservation:
 
 
 class LedgerListener(Protocol):
-    """Who wants to hear at once what may let a waiting pod in. Called inside a transaction: it may only take note."""
+    """Is told of changes at once, inside the transaction: it must not call a method that changes the ledger."""
 
     def on_capacity_gained(self) -> None:
-        """Some node has room that it had not; `room_generation` has risen."""
+        """Some node has room that it had not; `Ledger.capacity_generation` has risen."""
 
     def on_pod_added(self, uid: str) -> None:
         """An unbound pod is known that was not."""
+
+    def on_pod_resolved(self, uid: str) -> None:
+        """The pod is shown bound or terminating, or is gone: it needs no place any more."""
+
+    def on_problem_found(self, problem: LedgerProblem) -> None:
+        """Something is wrong on a node that was not wrong at its last count."""
 
 
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
-    def __init__(
-        self, *, unit_mib: int, clock: Callable[[], float], report_problem: Callable[[LedgerProblem], None]
-    ) -> None:
+    def __init__(self, *, unit_mib: int, clock: Callable[[], float]) -> None:
         self.unit_mib = unit_mib
         self.generation = 0
         """Rises with every change of any node."""
@@ -85,10 +89,8 @@ class Ledger:
         """Rises with every change by which a node gains room, and once when the policy lets all of them gain some."""
         self._capacity_gained_at: dict[str, int] = {}
         """The capacity generation of each node, the latest last."""
-        self._listener: LedgerListener | None = None
-        self._on_pod_resolved: Callable[[str], None] = _ignore_pod
+        self._listeners: list[LedgerListener] = []
         self._clock = clock
-        self._report_problem = report_problem
         self._facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
@@ -106,20 +108,16 @@ class Ledger:
         self._fetched: set[str] = set()
         """Pods read one by one since the last list began: newer than what that list will say of them."""
 
-    def set_listener(self, listener: LedgerListener) -> None:
-        """Tell `listener` from now on."""
-        self._listener = listener
+    def add_listener(self, listener: LedgerListener) -> None:
+        """Tell `listener` of changes from now on."""
+        self._listeners.append(listener)
 
     def apply_policy_change(self) -> None:
         """Every node counts as roomier from here on: what is refused there may be let in, and no event tells of it."""
         self.capacity_generation += 1
         self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)
-        if self._listener is not None:
-            self._listener.on_capacity_gained()
-
-    def set_resolved_callback(self, callback: Callable[[str], None]) -> None:
-        """Tell from now on of each pod, by uid, that is shown bound or leaving, or is gone: nobody places it any more."""
-        self._on_pod_resolved = callback
+        for listener in self._listeners:
+            listener.on_capacity_gained()
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
@@ -239,7 +237,7 @@ class Ledger:
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(uid, before=_get_nomination(pod), now="")
-        self._on_pod_resolved(uid)
+        self._tell_pod_resolved(uid)
 
     def begin_list(self) -> RelistBaseline:
         """Call before the first page of a list of all pods is asked for."""
@@ -307,8 +305,9 @@ class Ledger:
         if known is not None and known.node_name and known.node_name != pod.node_name:
             self._bound[known.node_name].discard(pod.uid)
             touched.add(known.node_name)
-        if known is None and not pod.node_name and self._listener is not None:
-            self._listener.on_pod_added(pod.uid)
+        if known is None and not pod.node_name:
+            for listener in self._listeners:
+                listener.on_pod_added(pod.uid)
         if pod.node_name:
             self._bound[pod.node_name].add(pod.uid)
             touched |= self._drop_reservations(pod.uid)
@@ -322,7 +321,11 @@ class Ledger:
             self._rebuild_node(name)
         self._update_nomination(pod.uid, before=_get_nomination(known), now=_get_nomination(pod))
         if pod.node_name or pod.is_terminating:
-            self._on_pod_resolved(pod.uid)
+            self._tell_pod_resolved(pod.uid)
+
+    def _tell_pod_resolved(self, uid: str) -> None:
+        for listener in self._listeners:
+            listener.on_pod_resolved(uid)
 
     def _update_nomination(self, uid: str, *, before: str, now: str) -> None:
         """What was kept for the pod elsewhere is room for others again."""
@@ -366,8 +369,8 @@ class Ledger:
         self.capacity_generation += 1
         self._capacity_gained_at.pop(name, None)
         self._capacity_gained_at[name] = self.capacity_generation
-        if self._listener is not None:
-            self._listener.on_capacity_gained()
+        for listener in self._listeners:
+            listener.on_capacity_gained()
 
     def _forget_removed_nodes(self) -> None:
         """An autoscaler makes and removes nodes for ever: their names must not pile up."""
@@ -392,10 +395,11 @@ class Ledger:
         ]
 
     def _report_new_problems(self, node: Node, holds: Iterable[Hold]) -> None:
-        """Report what is wrong on the node and was not wrong at its last count."""
-        found = {(notice.kind, notice.subject): notice for notice in find_problems(node, holds)}
+        """Tell what is wrong on the node and was not wrong at its last count."""
+        found = {(problem.kind, problem.subject): problem for problem in find_problems(node, holds)}
         for key in found.keys() - self._reported_problems[node.name]:
-            self._report_problem(found[key])
+            for listener in self._listeners:
+                listener.on_problem_found(found[key])
         self._reported_problems[node.name] = frozenset(found)
 
 
@@ -405,10 +409,6 @@ class RelistBaseline:
 
     pods: frozenset[str]
     reservations: frozenset[tuple[str, str]]
-
-
-def _ignore_pod(_uid: str) -> None:
-    """Until somebody wants to."""
 
 
 def _get_nomination(pod: Pod | None) -> str:

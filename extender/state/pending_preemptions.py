@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from extender.state.ledger import Ledger
 from vrampack.cards.pod import Pod
 
 PENDING_SECONDS = 5.0
@@ -41,8 +42,8 @@ class PendingPreemption:
 class PendingPreemptions:
     """At most one answer for each pod, the oldest first."""
 
-    def __init__(self, *, get_pod: Callable[[str], Pod | None], clock: Callable[[], float]) -> None:
-        self._get_pod = get_pod
+    def __init__(self, ledger: Ledger, *, clock: Callable[[], float]) -> None:
+        self._ledger = ledger
         self._clock = clock
         self._pending: dict[str, PendingPreemption] = {}
         self._reported_nodes: set[str] = set()
@@ -51,7 +52,7 @@ class PendingPreemptions:
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
         """Preempt answered these uids by node for the pod, which is as the call shows it."""
         self._pending.pop(pod.uid, None)
-        known = self._get_pod(pod.uid)
+        known = self._ledger.get_pod(pod.uid)
         self._pending[pod.uid] = PendingPreemption(
             pod,
             victims={name: frozenset(uids) for name, uids in victims.items()},
@@ -98,7 +99,7 @@ class PendingPreemptions:
         now = self._clock()
         for each in answers:
             uid = each.pod.uid
-            known = self._get_pod(uid)
+            known = self._ledger.get_pod(uid)
             each.is_known |= known is not None
             pod = known if each.is_known else each.pod
             if pod is None or pod.node_name or pod.is_terminating or now >= each.expires_at:
@@ -119,5 +120,5 @@ class PendingPreemptions:
 
     def _is_terminating(self, uid: str) -> bool:
         """Whether the pod is going; one that is gone, or not ours, is not known."""
-        pod = self._get_pod(uid)
+        pod = self._ledger.get_pod(uid)
         return pod is None or pod.is_terminating

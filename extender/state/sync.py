@@ -70,6 +70,22 @@ class Freshness:
         return ""
 
 
+class ReadinessCheck:
+    """Whether the service may answer verbs: the ledger is complete and fresh, and the service is not stopping."""
+
+    def __init__(self, freshness: Freshness) -> None:
+        self._freshness = freshness
+        self._is_stopping = False
+
+    def mark_stopping(self) -> None:
+        """Not ready from now on."""
+        self._is_stopping = True
+
+    def find_unready_reason(self) -> str:
+        """Why verbs must not be answered now; empty when they may."""
+        return "stopping" if self._is_stopping else self._freshness.find_unready_reason()
+
+
 class ProblemReporter:
     """What becomes of problems that the ledger or a sink notices: a count, an event, a log line."""
 

@@ -41,7 +41,7 @@ def pods() -> list[Any]:
 
 def test_the_extender_finds_nothing_wrong_with_it(nodes: list[Any], pods: list[Any]) -> None:
     extender = InMemoryExtender(nodes, pods)
-    assert extender.notices == []
+    assert extender.ledger_recorder.problems == []
     assert len(list(extender.ledger.list_pods())) == 202
 
 

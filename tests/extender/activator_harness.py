@@ -6,15 +6,20 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from extender.components import LedgerReactions
+from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.soft_reservations import SoftReservations
+from extender.state.sync import ProblemReporter
 from policies.engine.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
+from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -57,11 +62,11 @@ class ActivatorHarness:
 
     def __init__(self, *nodes: str) -> None:
         self.seconds = 1000.0
-        self.problem = ""
+        self.readiness = ScriptedReadiness()
         self.door = ActivationApi()
         self.metrics = ExtenderMetrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=lambda _: None)
-        self.evictions = PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: self.seconds)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
+        self.evictions = PendingPreemptions(self.ledger, clock=lambda: self.seconds)
         nominations = Nominator(self.ledger, self.evictions)
         self.kicker = PodActivator(
             ledger=self.ledger,
@@ -69,11 +74,15 @@ class ActivatorHarness:
             nominator=nominations,
             api=self.door,
             metrics=self.metrics,
-            find_unready_reason=lambda: self.problem,
+            readiness=self.readiness,
             clock=lambda: self.seconds,
             started_ns=7,
         )
-        self.ledger.set_listener(self.kicker)
+        events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
+        reactions = LedgerReactions(
+            self.kicker, SoftReservations(lambda: self.seconds), ProblemReporter(self.metrics, events)
+        )
+        self.ledger.add_listener(reactions)
         for name in nodes:
             self.put_node(node_facts(name, 15))
             self.fill_node(name)

@@ -11,10 +11,12 @@ from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import DecidingVerb, DecisionSettings, ExtenderConfiguration
 from extender.state.ledger import Ledger
+from extender.state.sync import ProblemReporter
 from policies.policy import ScoredCards
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts, pod_request
 from tests.support.manifest_builders import RESOURCE
+from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -29,18 +31,20 @@ class SchedulerHarness:
     def __init__(self, nodes: Mapping[str, Sequence[int]], *, decide: DecidingVerb = "prioritize") -> None:
         self.seconds = 1000.0
         self.metrics = ExtenderMetrics("test")
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock, report_problem=lambda _: None)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock)
         api = FakeKubeApi()
+        events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
         settings = ExtenderConfiguration(
             apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=DecisionSettings(default=decide)
         )
         self.parts = build_components(
             ledger=self.ledger,
             api=api,
-            events=ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock),
+            events=events,
+            reporter=ProblemReporter(self.metrics, events),
             metrics=self.metrics,
             settings=settings,
-            find_unready_reason=lambda: "",
+            readiness=ScriptedReadiness(),
             clock=self.clock,
             now_ns=lambda: 1,
         )

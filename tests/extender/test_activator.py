@@ -232,7 +232,7 @@ async def test_the_next_round_is_due_when_an_attempt_or_a_backing_off_ends(stage
     stage.seconds += 5
     assert await stage.run_round() == []
     assert stage.kicker.next_round_at == start + 10
-    stage.problem = "the list of pods is not complete yet"
+    stage.readiness.problem = "the list of pods is not complete yet"
     assert await stage.run_round() == []
     assert stage.kicker.next_round_at == start + 6
 
@@ -262,9 +262,9 @@ async def test_an_extender_that_no_scheduler_calls_kicks_nobody(stage: Activator
 async def test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")
-    stage.problem = "no word from the API server"
+    stage.readiness.problem = "no word from the API server"
     assert await stage.run_round() == []
-    stage.problem = ""
+    stage.readiness.problem = ""
     assert await stage.run_round() == ["a"]
 
 

@@ -53,11 +53,11 @@ class BindingHarness:
         self.seconds = 0.0
         self.metrics = ExtenderMetrics("test")
         configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=lambda _: None)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
         self.binder = Binder(
             ledger=self.ledger,
             engine=Engine(
-                Nominator(self.ledger, PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: self.seconds)),
+                Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: self.seconds)),
                 configuration.policy,
             ),
             soft_reservations=SoftReservations(lambda: self.seconds),

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from extender.state.ledger import REMOVED_NODES_KEPT, Ledger
-from extender.state.ledger_problems import LedgerProblem
 from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
+from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import Node, NodeFacts, Share
 from vrampack.cards.pod import Pod
@@ -22,9 +22,10 @@ class LedgerHarness:
     """A ledger with one node `n` of two cards of 15 units, and what it reported."""
 
     def __init__(self, facts: NodeFacts | None = None) -> None:
-        self.notices: list[LedgerProblem] = []
+        self.recorder = LedgerRecorder()
         self.seconds = 0.0
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=self.notices.append)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
+        self.ledger.add_listener(self.recorder)
         self.ledger.update_node(facts or node_facts("n", 15, 15))
 
     def used(self, name: str = "n") -> list[int]:
@@ -41,7 +42,7 @@ class LedgerHarness:
         return allocate_cards(self.node(), [self.node().cards[index] for index in cards], pod.request)
 
     def kinds(self) -> list[str]:
-        return [notice.kind for notice in self.notices]
+        return [problem.kind for problem in self.recorder.problems]
 
 
 @pytest.fixture
@@ -208,7 +209,7 @@ def test_free_never_goes_below_zero_and_overcommitment_is_a_flag(told: LedgerHar
     card = told.node().cards[0]
     assert (card.used_units, card.free_units, card.is_overcommitted) == (18, 0, True)
     assert told.kinds() == ["overcommitted"]
-    assert told.notices[0].text == "card 0 holds 18 of 15 units"
+    assert told.recorder.problems[0].text == "card 0 holds 18 of 15 units"
 
 
 def test_a_problem_is_reported_once_and_again_after_it_went_away(told: LedgerHarness) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from extender.state.ledger import Ledger
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
+from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Share
 from vrampack.cards.records import Record
@@ -15,21 +17,14 @@ from vrampack.cards.records import Record
 OURS = Record("vrampack", (Share(4, "GPU-0", 0),))
 
 
-class Heard:
-    """A listener that counts."""
+class ListenedLedger:
+    """A ledger with a node `n` of one card of 15 units, and what it told since."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report_problem=lambda _: None)
-        self.grew = 0
-        self.appeared: list[str] = []
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0)
+        self.recorder = LedgerRecorder()
         self.ledger.update_node(node_facts("n", 15))
-        self.ledger.set_listener(self)
-
-    def on_capacity_gained(self) -> None:
-        self.grew += 1
-
-    def on_pod_added(self, uid: str) -> None:
-        self.appeared.append(uid)
+        self.ledger.add_listener(self.recorder)
 
     def assume(self) -> None:
         node = self.ledger.get_node("n")
@@ -40,47 +35,47 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def heard() -> ListenedLedger:
+    return ListenedLedger()
 
 
-def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: Heard) -> None:
+def test_a_place_that_is_taken_and_confirmed_gives_no_room(heard: ListenedLedger) -> None:
     heard.assume()
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS, leaving=True))
-    assert heard.grew == 0
+    assert heard.recorder.capacity_gains == 0
 
 
-def test_a_pod_that_is_gone_gives_room(heard: Heard) -> None:
+def test_a_pod_that_is_gone_gives_room(heard: ListenedLedger) -> None:
     heard.ledger.update_pod(ledger_pod(node="n", record=OURS))
     heard.ledger.remove_pod("p")
-    assert heard.grew == 1
+    assert heard.recorder.capacity_gains == 1
 
 
-def test_a_refused_bind_gives_room(heard: Heard) -> None:
+def test_a_refused_bind_gives_room(heard: ListenedLedger) -> None:
     heard.assume()
     heard.ledger.forget("p", "n")
     heard.ledger.forget("p", "n")
-    assert heard.grew == 1
+    assert heard.recorder.capacity_gains == 1
 
 
-def test_a_healed_card_gives_room(heard: Heard) -> None:
+def test_a_healed_card_gives_room(heard: ListenedLedger) -> None:
     facts = node_facts("n", 15)
     heard.ledger.update_node(replace(facts, cards=(replace(facts.cards[0], healthy=False),)))
-    assert heard.grew == 0
+    assert heard.recorder.capacity_gains == 0
     heard.ledger.update_node(facts)
-    assert heard.grew == 1
+    assert heard.recorder.capacity_gains == 1
 
 
-def test_a_node_that_is_new_or_back_gives_room(heard: Heard) -> None:
+def test_a_node_that_is_new_or_back_gives_room(heard: ListenedLedger) -> None:
     heard.ledger.update_node(node_facts("m", 15))
     heard.ledger.remove_node("n")
-    assert heard.grew == 1
+    assert heard.recorder.capacity_gains == 1
     heard.ledger.update_node(node_facts("n", 15))
-    assert heard.grew == 2
+    assert heard.recorder.capacity_gains == 2
 
 
-def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: Heard) -> None:
+def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: ListenedLedger) -> None:
     before = heard.ledger.capacity_generation
     for name in ("m", "o"):
         heard.ledger.update_node(node_facts(name, 15))
@@ -91,30 +86,58 @@ def test_the_nodes_that_gained_room_are_told_the_latest_first(heard: Heard) -> N
     assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before)] == ["o"]
 
 
-def test_an_unbound_pod_appears_once(heard: Heard) -> None:
+def test_an_unbound_pod_appears_once(heard: ListenedLedger) -> None:
     heard.ledger.update_pod(ledger_pod("a"))
     heard.ledger.update_pod(ledger_pod("a"))
     heard.ledger.update_pod(ledger_pod("b", node="n", record=OURS))
     heard.ledger.update_pod(ledger_pod("c", finished=True))
-    assert heard.appeared == ["a"]
+    assert heard.recorder.added == ["a"]
 
 
-def test_another_policy_gives_room_everywhere(heard: Heard) -> None:
+def test_another_policy_gives_room_everywhere(heard: ListenedLedger) -> None:
     """Full nodes, too: who was refused is asked again, once."""
     heard.ledger.update_node(node_facts("m", 15))
     heard.assume()
     heard.ledger.remove_node("m")
     heard.ledger.update_node(node_facts("o", 15))
-    before, grew = heard.ledger.capacity_generation, heard.grew
+    before, grew = heard.ledger.capacity_generation, heard.recorder.capacity_gains
     heard.ledger.apply_policy_change()
-    assert heard.grew == grew + 1
+    assert heard.recorder.capacity_gains == grew + 1
     assert {node.name for _, node in heard.ledger.list_nodes_gained_since(before)} == {"n", "o"}
     assert heard.ledger.list_nodes_gained_since(heard.ledger.capacity_generation) == []
 
 
-def test_room_after_another_policy_is_newer_than_it(heard: Heard) -> None:
+def test_room_after_another_policy_is_newer_than_it(heard: ListenedLedger) -> None:
     heard.ledger.apply_policy_change()
     before = heard.ledger.capacity_generation
     heard.ledger.update_node(node_facts("m", 15))
     assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before)] == ["m"]
     assert [node.name for _, node in heard.ledger.list_nodes_gained_since(before - 1)] == ["m", "n"]
+
+
+RESOLVING = {
+    "bound": lambda ledger: ledger.update_pod(ledger_pod("a", node="n", record=OURS)),
+    "terminating": lambda ledger: ledger.update_pod(ledger_pod("a", leaving=True)),
+    "finished": lambda ledger: ledger.update_pod(ledger_pod("a", finished=True)),
+    "gone": lambda ledger: ledger.remove_pod("a"),
+}
+
+
+@pytest.mark.parametrize("resolve", RESOLVING.values(), ids=RESOLVING)
+def test_a_pod_that_needs_no_place_any_more_is_told(heard: ListenedLedger, resolve: Callable[[Ledger], None]) -> None:
+    heard.ledger.update_pod(ledger_pod("a"))
+    assert heard.recorder.resolved == []
+    resolve(heard.ledger)
+    assert heard.recorder.resolved == ["a"]
+
+
+def test_every_listener_is_told(heard: ListenedLedger) -> None:
+    second = LedgerRecorder()
+    heard.ledger.add_listener(second)
+    heard.ledger.update_node(node_facts("m", 15))
+    heard.ledger.update_pod(ledger_pod("a"))
+    heard.ledger.remove_pod("a")
+    heard.ledger.update_pod(ledger_pod("b", node="n", units=16, record=Record("vrampack", (Share(16, "GPU-0", 0),))))
+    for recorder in (heard.recorder, second):
+        assert (recorder.capacity_gains, recorder.added, recorder.resolved) == (1, ["a"], ["a", "b"])
+        assert [problem.kind for problem in recorder.problems] == ["overcommitted"]

@@ -59,9 +59,7 @@ class ClusterMachine(RuleBasedStateMachine):
         """Bindings sent whose reply was lost: they may still land."""
         self.made = 0
         self.ledger = a_ledger()
-        self.engine = Engine(
-            Nominator(self.ledger, PendingPreemptions(get_pod=self.ledger.get_pod, clock=lambda: 0.0)), PolicyTuning()
-        )
+        self.engine = Engine(Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning())
         for facts in self.nodes.values():
             self.ledger.update_node(facts)
 
@@ -282,7 +280,7 @@ class AnyCluster(ClusterMachine):
 
 
 def a_ledger() -> Ledger:
-    return Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report_problem=lambda _: None)
+    return Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0)
 
 
 def cards_of(ledger: Ledger) -> dict[str, Any]:

@@ -155,7 +155,7 @@ async def test_a_call_that_cannot_be_read_is_told_what_to_send(body: object, tex
 
 async def test_not_ready_is_503() -> None:
     extender = InMemoryExtender([a_node()], full())
-    extender.problem = "stopping"
+    extender.readiness.problem = "stopping"
     reply = await extender.post_verb("preempt", json.dumps(call(URGENT, {"n": ["a", "b"]})).encode())
     assert (reply.status, reply.json()) == (503, {"error": "not ready: stopping"})
     assert counted(extender) == {"unready": 1}

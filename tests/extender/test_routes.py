@@ -25,21 +25,21 @@ def extender() -> InMemoryExtender:
 
 
 async def test_verbs_say_that_the_lists_are_not_complete(extender: InMemoryExtender) -> None:
-    extender.problem = "the list of pods is not complete yet"
+    extender.readiness.problem = "the list of pods is not complete yet"
     filtered = await extender.post_verb("filter", FILTER)
     assert (filtered.status, filtered.json()["NodeNames"]) == (200, [])
-    assert extender.problem in filtered.json()["Error"]
+    assert extender.readiness.problem in filtered.json()["Error"]
     prioritized = await extender.post_verb("prioritize", FILTER)
     assert (prioritized.status, list(prioritized.json())) == (503, ["error"])
     bound = await extender.post_verb("bind", BIND)
     assert bound.status == 200
-    assert extender.problem in bound.json()["Error"]
+    assert extender.readiness.problem in bound.json()["Error"]
     assert extender.memory.gets == []
 
 
 async def test_readyz_follows_the_problem_and_healthz_does_not(extender: InMemoryExtender) -> None:
     for problem, status in (("", 200), ("stopping", 503)):
-        extender.problem = problem
+        extender.readiness.problem = problem
         ready = await extender.get_path("/readyz")
         assert (ready.status, problem in ready.body.decode()) == (status, True)
         assert (await extender.get_path("/healthz")).status == 200
@@ -65,6 +65,19 @@ async def test_what_is_not_served_is_said(extender: InMemoryExtender, method: st
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_a_verb_is_called_by_post(extender: InMemoryExtender, verb: str, method: str) -> None:
+    reply = await call_asgi(extender.app, method, f"{PREFIX}/{verb}", FILTER)
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+    assert reply.json() == {"error": "a verb is called by POST"}
+
+
+async def test_other_paths_say_by_what_they_are_called(extender: InMemoryExtender) -> None:
+    reply = await call_asgi(extender.app, "POST", f"{PREFIX}/inspect")
+    assert (reply.status, reply.headers["allow"], reply.json()) == (405, "GET", {"detail": "Method Not Allowed"})
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
 async def test_no_verb_is_reached_through_the_health_listener(extender: InMemoryExtender, verb: str) -> None:
     app = build_health_app(extender.service)
     assert (await call_asgi(app, "POST", f"{PREFIX}/{verb}", FILTER)).status == 404
@@ -75,7 +88,8 @@ async def test_no_verb_is_reached_through_the_health_listener(extender: InMemory
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
 async def test_a_body_over_the_cap_is_413(extender: InMemoryExtender, verb: str) -> None:
     before = extender.state()
-    assert (await extender.post_verb(verb, b" " * (MAX_BODY_BYTES + 1))).status == 413
+    reply = await extender.post_verb(verb, b" " * (MAX_BODY_BYTES + 1))
+    assert (reply.status, reply.json()) == (413, {"error": f"the body is larger than {MAX_BODY_BYTES} bytes"})
     assert extender.state() == before
 
 

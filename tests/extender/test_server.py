@@ -13,9 +13,8 @@ from contextlib import ExitStack
 import pytest
 from fastapi import FastAPI
 
-from extender.http.protocol import build_protocol
 from extender.http.server import MAX_HEAD_BYTES, open_listener
-from extender.http.timed_verbs import MAX_BODY_BYTES
+from extender.http.timed_verbs import MAX_BODY_BYTES, TOO_LARGE
 from tests.support import recorded_requests
 from tests.support.in_memory_extender import PREFIX, InMemoryExtender
 from tests.support.verb_listener import Address, build_request, is_cut, open_connection, read_reply, run_listener
@@ -25,11 +24,11 @@ FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("fil
 SLOW_LORISES = 100
 
 
-@pytest.fixture(scope="module", params=["straight", "by way of ASGI"])
+@pytest.fixture(scope="module", params=["by the protocol", "by the routes"])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """The recorded cluster behind a listener with a short deadline."""
     extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
-    protocol = build_protocol(extender.app.verbs) if request.param == "straight" else None
+    protocol = extender.protocol if request.param == "by the protocol" else None
     with run_listener(extender.app, receive_seconds=DEADLINE_SECONDS, protocol=protocol) as at:
         yield at
 
@@ -116,7 +115,7 @@ def test_the_deadline_is_for_the_request_not_for_our_answer() -> None:
 def test_a_body_that_is_announced_too_large_is_refused_unread(address: Address) -> None:
     with open_connection(address) as client:
         client.sendall(f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nContent-Length: 107374182400\r\n\r\n".encode())
-        assert read_reply(client)[0] == 413
+        assert read_reply(client) == (413, TOO_LARGE.body)
         # Nothing more comes: the connection does not hang.
         assert is_cut(client)
 
@@ -135,7 +134,7 @@ def test_a_chunked_body_is_refused_at_the_cap(address: Address) -> None:
         while not select.select([client], [], [], 0)[0]:
             client.sendall(chunk)
             sent += 1
-        assert read_reply(client)[0] == 413
+        assert read_reply(client) == (413, TOO_LARGE.body)
     assert MAX_BODY_BYTES < sent * 0x100000 < 4 * MAX_BODY_BYTES
 
 

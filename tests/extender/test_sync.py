@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.components import build_components
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
@@ -15,6 +16,7 @@ from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB
 from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card
+from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.kube.objects import NodeObject, PodObject
 from vrampack.kube.reflector import ObjectReference
 
@@ -27,13 +29,22 @@ class SyncFeed:
         self.metrics = ExtenderMetrics("test")
         self.events = Asked(self.metrics)
         settings = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
-        watcher = ProblemReporter(self.metrics, self.events)
-        self.ledger = Ledger(
-            unit_mib=UNIT_MIB, clock=lambda: self.seconds, report_problem=watcher.report_ledger_problem
+        reporter = ProblemReporter(self.metrics, self.events)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
+        build_components(
+            ledger=self.ledger,
+            api=FakeKubeApi(),
+            events=self.events,
+            reporter=reporter,
+            metrics=self.metrics,
+            settings=settings,
+            readiness=ScriptedReadiness(),
+            clock=lambda: self.seconds,
+            now_ns=lambda: 1,
         )
         self.freshness = Freshness(clock=lambda: self.seconds, now=lambda: 1e9 + self.seconds, stale_seconds=120)
-        self.pods = PodSink(self.ledger, self.freshness, watcher, self.metrics, "aliyun.com/gpu-mem")
-        self.nodes = NodeSink(self.ledger, self.freshness, watcher, self.metrics, settings)
+        self.pods = PodSink(self.ledger, self.freshness, reporter, self.metrics, "aliyun.com/gpu-mem")
+        self.nodes = NodeSink(self.ledger, self.freshness, reporter, self.metrics, settings)
 
     def list_all(self, *pods: PodObject, nodes: tuple[NodeObject, ...] = ()) -> None:
         for sink, objects in ((self.nodes, nodes), (self.pods, pods)):

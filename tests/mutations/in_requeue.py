@@ -42,7 +42,7 @@ WAITING: Mapping[str, Mutation] = {
     ),
     "a ledger that is not to be trusted kicks": Mutation(
         "extender/requeue/activator.py",
-        "if self._find_unready_reason():",
+        "if self._readiness.find_unready_reason():",
         "if False:",
         f"{KICKS}::test_nobody_is_kicked_by_a_ledger_that_is_not_to_be_trusted",
     ),

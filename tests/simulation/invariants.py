@@ -204,7 +204,7 @@ class InvariantChecker:
 
     def _rebuilt(self) -> Ledger:
         """A ledger that was only told the API's state, and agrees with the auditor about what is over."""
-        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0, report_problem=lambda _: None)
+        ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: 0.0)
         for node in self._world.nodes():
             ledger.update_node(self._read(node, NodeObject).facts)
         before = ledger.begin_list()

@@ -10,7 +10,7 @@ from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
-from extender.state.sync import DriftCheck, Freshness, ProblemReporter, build_reflectors
+from extender.state.sync import DriftCheck, Freshness, ProblemReporter, ReadinessCheck, build_reflectors
 from tests.simulation.api import Network, SimulatedApi
 from tests.simulation.loop import SimulatedLoop
 from tests.support.builders import UNIT_MIB
@@ -37,22 +37,23 @@ class SimulatedExtender:
         self.loop = loop = SimulatedLoop(clock)
         self.api = api = SimulatedApi(name, store, loop, network, is_shuffled=is_shuffled)
         events = ExtenderEventRecorder(api, metrics, clock=clock, now=clock)
-        watcher = ProblemReporter(metrics, events)
-        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock, report_problem=watcher.report_ledger_problem)
+        reporter = ProblemReporter(metrics, events)
+        self.ledger = Ledger(unit_mib=UNIT_MIB, clock=clock)
         self.freshness = Freshness(clock=clock, now=clock, stale_seconds=settings.deadlines.stale_seconds)
         self.parts = parts = build_components(
             ledger=self.ledger,
             api=api,
             events=events,
+            reporter=reporter,
             metrics=metrics,
             settings=settings,
-            find_unready_reason=self.freshness.find_unready_reason,
+            readiness=ReadinessCheck(self.freshness),
             clock=clock,
             now_ns=lambda: 1_790_000_000_000_000_000 + int(clock() * 1e9),
         )
         self.engine, self.binder, self.kicker, self.verbs = parts.engine, parts.binder, parts.activator, parts.verbs
         self.recount = DriftCheck(self.ledger)
-        pods, nodes = build_reflectors(api, self.ledger, self.freshness, watcher, metrics, settings)
+        pods, nodes = build_reflectors(api, self.ledger, self.freshness, reporter, metrics, settings)
         work = (
             pods.run(),
             nodes.run(),

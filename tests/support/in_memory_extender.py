@@ -10,19 +10,21 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from extender.components import build_components
 from extender.events import ExtenderEventRecorder
+from extender.http.protocol import VerbProtocol, build_protocol
 from extender.http.routes import RouteDependencies, build_verbs_app
-from extender.http.timed_verbs import VerbMiddleware
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.state.collector import LedgerSnapshot
+from extender.state.collector import SnapshotTaker
 from extender.state.ledger import Ledger
-from extender.state.ledger_problems import LedgerProblem
-from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
+from extender.state.sync import DriftCheck, Freshness, NodeSink, PodSink, ProblemReporter
 from tests.fakes.api import FakeKubeApi, Object
+from tests.support.ledger_recorder import LedgerRecorder
+from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.node import Node
 from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject
@@ -55,39 +57,52 @@ class InMemoryExtender:
         """What is called where no other API server is given."""
         api = self.memory if api is None else api
         self.metrics = metrics = ExtenderMetrics("test")
-        self.notices: list[LedgerProblem] = []
         events = ExtenderEventRecorder(api, metrics, clock=time.monotonic, now=time.time)
-        watcher = ProblemReporter(metrics, events)
-        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic, report_problem=self.notices.append)
+        reporter = ProblemReporter(metrics, events)
+        self.ledger = Ledger(unit_mib=CONFIGURATION.unit_mib, clock=time.monotonic)
+        self.ledger_recorder = LedgerRecorder()
+        self.ledger.add_listener(self.ledger_recorder)
         self.freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=120)
-        self._pods = PodSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION.resources.memory)
-        self._nodes = NodeSink(self.ledger, self.freshness, watcher, metrics, CONFIGURATION)
-        self.problem = ""
-        parts = build_components(
+        self._pods = PodSink(self.ledger, self.freshness, reporter, metrics, CONFIGURATION.resources.memory)
+        self._nodes = NodeSink(self.ledger, self.freshness, reporter, metrics, CONFIGURATION)
+        self.readiness = ScriptedReadiness()
+        components = build_components(
             ledger=self.ledger,
             api=api,
             events=events,
+            reporter=reporter,
             metrics=metrics,
             settings=CONFIGURATION,
-            find_unready_reason=self._problem,
+            readiness=self.readiness,
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
-        self.verbs, self.preemption, self.places = parts.verbs, parts.preemption, parts.placements_view
+        self.verbs, self.preemption = components.verbs, components.preemption
+        self.timed_verbs, self.placements_view = components.timed_verbs, components.placements_view
         self.feed_objects(nodes, pods)
 
     @cached_property
     def service(self) -> RouteDependencies:
         return RouteDependencies(
-            self.verbs, self.preemption, self.places, self.ledger, self.metrics, self._problem, self._view, "test"
+            self.timed_verbs,
+            self.placements_view,
+            self.ledger,
+            self.metrics,
+            self.readiness,
+            SnapshotTaker(self.ledger, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
+            "test",
         )
 
     @cached_property
-    def app(self) -> VerbMiddleware:
+    def app(self) -> FastAPI:
         return build_verbs_app(self.service, PREFIX)
 
+    @cached_property
+    def protocol(self) -> type[VerbProtocol]:
+        return build_protocol(self.timed_verbs.map_paths(PREFIX))
+
     def feed_objects(self, nodes: Iterable[Object], pods: Iterable[Object]) -> None:
-        """List everything anew, as the reflectors do: decoded object by object, nodes and pods."""
+        """List everything again, as the reflectors do: decoded object by object, nodes and pods."""
         for sink in (self._nodes, self._pods):
             sink.on_list_started("start")
             sink.on_contact()
@@ -107,21 +122,6 @@ class InMemoryExtender:
         ledger = self.ledger
         held = sorted((each.pod.uid, each.node_name) for each in ledger.list_reservations())
         return ledger.generation, ledger.list_nodes(), held, sorted(pod.uid for pod in ledger.list_pods())
-
-    def _problem(self) -> str:
-        return self.problem or self.freshness.find_unready_reason()
-
-    def _view(self) -> LedgerSnapshot:
-        ledger = self.ledger
-        return LedgerSnapshot(
-            nodes=tuple(ledger.list_nodes()),
-            pods=tuple(ledger.list_pods()),
-            reservations=tuple(ledger.list_reservations()),
-            drift_units={},
-            last_activity_at=dict(self.freshness.last_activity_at),
-            is_synced=not self._problem(),
-            now=time.monotonic(),
-        )
 
 
 async def call_asgi(

@@ -61,14 +61,20 @@ def build_request(path: str, body: bytes, *, method: str = "POST") -> bytes:
 
 def read_reply(client: socket.socket) -> tuple[int, bytes]:
     """Status and body of one reply; an error when the line is cut before its end."""
+    head, _, body = read_whole_reply(client).partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), body
+
+
+def read_whole_reply(client: socket.socket) -> bytes:
+    """One reply as it was sent; an error when the line is cut before its end."""
     received = b""
     while b"\r\n\r\n" not in received:
-        received += _some(client)
-    head, _, body = received.partition(b"\r\n\r\n")
+        received += _receive_some(client)
+    head, separator, body = received.partition(b"\r\n\r\n")
     headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
     while len(body) < int(headers[b"content-length"]):
-        body += _some(client)
-    return int(head.split(b" ")[1]), body
+        body += _receive_some(client)
+    return head + separator + body
 
 
 def is_cut(client: socket.socket) -> bool:
@@ -81,7 +87,7 @@ def is_cut(client: socket.socket) -> bool:
         return False
 
 
-def _some(client: socket.socket) -> bytes:
+def _receive_some(client: socket.socket) -> bytes:
     received = client.recv(65_536)
     if not received:
         raise ConnectionError("cut before the end of the reply")
