@@ -227,7 +227,7 @@ async def run_extender(options: ExtenderOptions) -> None:
 def _check_scheduler(options: ExtenderOptions, metrics: ExtenderMetrics) -> None:
     path, settings = options.scheduler_config, options.settings
     if path is None:
-        log.info("scheduler configuration not checked: give --scheduler-config FILE")
+        log.info("scheduler configuration not checked reason=%s", "--scheduler-config is not given")
         return
     found = check_scheduler_config(path, settings, decides_in_filter=settings.decide.can_decide_in_filter)
     fatal = [finding.text for finding in found if finding.is_fatal]
@@ -235,4 +235,4 @@ def _check_scheduler(options: ExtenderOptions, metrics: ExtenderMetrics) -> None
         raise SettingsError("\n".join(f"{path}: {text}" for text in fatal))
     metrics.scheduler_config_findings.set(len(found))
     for finding in found:
-        log.warning("scheduler configuration: %s", finding.text)
+        log.warning("scheduler configuration finding path=%s problem=%s", path, finding.text)

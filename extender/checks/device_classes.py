@@ -1,9 +1,8 @@
-"""Looks, at the start and every five minutes, whether somebody else hands out the resource that is ours.
+"""Checks, at the start and every five minutes, whether a DeviceClass claims our resource.
 
 Since Kubernetes 1.36 a DeviceClass may name an extended resource. On every node that does not advertise the resource
 the scheduler then wants devices of that class instead: it no longer counts the resource there, and a pod for which it
-finds no device waits without the extender being asked. All that is done here is to say so; what goes wrong meanwhile is
-said once and tried again.
+finds no device waits without the extender being asked. The check logs and counts such classes and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import asyncio
 import logging
 import random
 from http import HTTPStatus
+from typing import Literal
 
 from extender.metrics import ExtenderMetrics
 from vrampack.kube.client import Api
@@ -26,6 +26,11 @@ PAGE_SIZE = 500
 PAGE_TIMEOUT_SECONDS = 10.0
 CHECK_TIMEOUT_SECONDS = 60.0
 """For all pages: a list that does not end is given up."""
+CONFLICT_PROBLEM = (
+    "on nodes that do not advertise it the scheduler wants devices of that class, and pods wait without the extender being "
+    "asked; delete the class or change its spec.extendedResourceName"
+)
+FORBIDDEN_ERROR = "the account lacks the right to list deviceclasses of resource.k8s.io; apply the roles again"
 
 
 class DeviceClassCheck:
@@ -39,7 +44,7 @@ class DeviceClassCheck:
         self._resource = resource
         self._every_seconds = every_seconds
         self._known: frozenset[str] = frozenset()
-        self._problem = ""
+        self._reported: Literal["", "forbidden", "failed"] = ""
         self._failures = 0
 
     async def run(self) -> None:
@@ -48,16 +53,16 @@ class DeviceClassCheck:
             await asyncio.sleep(self._get_pause_seconds() * random.uniform(0.8, 1))  # noqa: S311 - spreads load, hides nothing
 
     async def check_device_classes(self) -> None:
-        """Look once. Never raises: what goes wrong is said and counted."""
+        """Look once. Never raises: a failure is logged once and tried again."""
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
                 self._report_conflicts(await self._list_conflicts())
         except RefusedError as error:
-            self._handle_refusal(error)
+            self._report_refusal(error)
         except (NoAnswerError, TimeoutError) as error:
-            self._note_failure(error)
+            self._report_failure(error)
         except Exception:
-            # The top of this task: a fault in a look around must not end the service.
+            # The top of this task: a fault in a check must not end the service.
             log.exception("device classes not checked")
             self._failures += 1
 
@@ -76,43 +81,34 @@ class DeviceClassCheck:
                 return frozenset(names)
 
     def _report_conflicts(self, names: frozenset[str]) -> None:
-        self._problem, self._failures = "", 0
+        self._reported, self._failures = "", 0
         self._metrics.device_class_conflicts.set(len(names))
         for name in sorted(names - self._known):
-            log.error(
-                "device class claims our resource class=%s resource=%s: on nodes that do not advertise it the scheduler "
-                "wants devices of that class, and pods wait without the extender being asked; delete the class or change "
-                "its spec.extendedResourceName",
-                name,
-                self._resource,
-            )
+            log.error("device class conflict class=%s resource=%s problem=%s", name, self._resource, CONFLICT_PROBLEM)
         if self._known - names:
-            log.info("device class no longer claims our resource class=%s", ",".join(sorted(self._known - names)))
+            log.info("device class conflict ended class=%s", ",".join(sorted(self._known - names)))
         self._known = names
 
-    def _handle_refusal(self, error: RefusedError) -> None:
+    def _report_refusal(self, error: RefusedError) -> None:
         if error.status == HTTPStatus.NOT_FOUND:  # an API server that has no such kind
             self._report_conflicts(frozenset())
         elif error.status == HTTPStatus.FORBIDDEN:
             self._failures = 0
             self._metrics.device_class_conflicts.set(-1)
-            self._report_problem(
-                "device classes not checked: the account lacks the right to list deviceclasses of resource.k8s.io; "
-                "apply the roles again"
-            )
+            self._warn_once("forbidden", FORBIDDEN_ERROR)
         else:
-            self._note_failure(error)
+            self._report_failure(error)
 
-    def _note_failure(self, error: Exception) -> None:
-        """What was known stays known."""
+    def _report_failure(self, error: Exception) -> None:
+        """The conflicts that are known stay known."""
         self._failures += 1
-        self._report_problem("device classes not checked", error=str(error) or type(error).__name__)
+        self._warn_once("failed", str(error) or type(error).__name__)
 
-    def _report_problem(self, problem: str, *, error: str = "") -> None:
-        """Once, until it is another problem or none."""
-        if problem != self._problem:
-            log.warning("%s%s", problem, f" error={error}" if error else "")
-        self._problem = problem
+    def _warn_once(self, cause: Literal["forbidden", "failed"], error: str) -> None:
+        """Once, until there is another cause or none."""
+        if cause != self._reported:
+            log.warning("device classes not checked error=%s", error)
+        self._reported = cause
 
     def _get_pause_seconds(self) -> float:
         if not self._failures:

@@ -7,6 +7,7 @@ longer; but a request that has begun must arrive whole within a deadline, howeve
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Generator
@@ -92,6 +93,8 @@ def build_server(
         ws="none",
         lifespan="off",
         log_config=None,
+        # Its lines of every start and stop tell nothing that ours do not, and there are two of each with two listeners.
+        log_level=max(logging.WARNING, logging.getLogger().level),
         access_log=False,
         server_header=False,
         proxy_headers=False,

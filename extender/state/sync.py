@@ -87,36 +87,41 @@ class ReadinessCheck:
 
 
 class ProblemReporter:
-    """What becomes of problems that the ledger or a sink notices: a count, an event, a log line."""
+    """Makes a count, an event and a log line of each problem that the ledger or a sink finds."""
 
     def __init__(self, metrics: ExtenderMetrics, events: ExtenderEventRecorder) -> None:
         self._metrics = metrics
         self._events = events
 
     def report_ledger_problem(self, problem: LedgerProblem) -> None:
-        """A `Ledger` report."""
         self._metrics.annotation_violations.labels(problem.kind).inc()
         reason = _EVENT_REASONS[problem.kind]
-        log.warning("%s node=%s pod=%s %s", problem.kind, problem.node_name, problem.pod or "-", problem.text)
+        log.warning(
+            "ledger problem found kind=%s node=%s pod=%s problem=%s",
+            problem.kind,
+            problem.node_name,
+            problem.pod or "-",
+            problem.text,
+        )
         if problem.pod is not None:
             self._events.record_pod_event(problem.pod, reason, f"on node {problem.node_name}: {problem.text}")
         else:
             self._events.record_node_event(problem.node_name, reason, problem.text, card=problem.card)
 
     def report_invalid_request(self, pod: Pod, text: str) -> None:
-        """Refused nodes carry fixed texts; here stands which field is wrong, and what to write."""
+        """`text` names the wrong field and what to write; the reasons in answers to the scheduler are fixed texts."""
         self._metrics.annotation_violations.labels("request_not_valid").inc()
-        log.warning("request not valid pod=%s %s", pod, text)
+        log.warning("request not valid pod=%s problem=%s", pod, text)
         self._events.record_pod_event(pod, EventReason.REQUEST_NOT_VALID, text)
 
     def report_node_problem(self, name: str, text: str) -> None:
         self._metrics.annotation_violations.labels("node_unreadable").inc()
-        log.warning("node annotation rejected node=%s %s", name, text)
+        log.warning("node annotation rejected node=%s problem=%s", name, text)
         self._events.record_node_event(name, EventReason.ANNOTATION_REJECTED, text)
 
     def report_unit_mismatch(self, name: str, text: str) -> None:
         self._metrics.annotation_violations.labels("unit_mismatch").inc()
-        log.warning("node refused node=%s %s", name, text)
+        log.warning("node unit mismatch node=%s problem=%s", name, text)
         self._events.record_node_event(name, EventReason.UNIT_MISMATCH, text)
 
     def report_malformed_object(self, text: str) -> None:

@@ -197,3 +197,14 @@ async def test_unusable_tls_files_exit_1_and_are_named(api: ApiServer, tmp_path:
         log = await service.read_log()
     assert "tls.cert_file /nowhere/c" in log
     assert "Traceback" not in log
+
+
+async def test_every_line_of_a_start_and_a_stop_is_ours_and_is_logged_once(proxy: FaultProxy, tmp_path: Path) -> None:
+    """The listeners' own lines would stand there twice: there are two of them."""
+    async with run_extender_process(tmp_path, proxy.url) as service:
+        await service.wait_until_ready()
+        service.process.send_signal(signal.SIGTERM)
+        assert await service.wait_for_exit() == 0
+        lines = [line.split(" ", 2)[2] for line in (await service.read_log()).splitlines()]
+    assert [line.split(" ")[1].partition(".")[0] for line in lines] == ["extender"] * len(lines)
+    assert len(lines) == len(set(lines)) >= 4

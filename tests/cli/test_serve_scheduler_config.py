@@ -49,7 +49,7 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
         assert await findings(service) == 2
         log = await log_of(service)
     said = [line.partition(" WARNING extender.app ")[2] for line in log.splitlines() if "scheduler conf" in line]
-    assert [line.partition(": ")[2].partition(" ")[0] for line in said] == [
+    assert [line.partition("problem=")[2].partition(" ")[0] for line in said] == [
         "extenders[0].nodeCacheCapable",
         "extenders[0].weight",
     ]
@@ -60,7 +60,7 @@ async def test_without_the_flag_it_says_that_nothing_was_checked(tmp_path: Path)
         await service.wait_until_ready()
         assert await findings(service) == -1
         log = await log_of(service)
-    assert " INFO extender.app scheduler configuration not checked: give --scheduler-config FILE\n" in log
+    assert " INFO extender.app scheduler configuration not checked reason=--scheduler-config is not given\n" in log
 
 
 @pytest.mark.parametrize("text", [None, "a: [", "kind: Pod\n"], ids=["missing", "not YAML", "another kind"])

@@ -59,7 +59,7 @@ def test_a_device_class_with_our_resource_is_counted_and_named(
     cluster.wait_until(lambda: read_metric(running, CONFLICTS) == 1, what="the class is counted")
     (line,) = [line for line in running.process.log_path.read_text().splitlines() if "device class" in line]
     assert (
-        f" ERROR extender.checks.device_classes device class claims our resource class={device_class} resource={RESOURCE}: "
+        f" ERROR extender.checks.device_classes device class conflict class={device_class} resource={RESOURCE} problem="
         in line
     )
 

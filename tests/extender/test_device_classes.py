@@ -87,9 +87,9 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
         (
             "ERROR",
             (
-                "device class claims our resource class=gpu resource=aliyun.com/gpu-mem: on nodes that do not advertise "
-                "it the scheduler wants devices of that class, and pods wait without the extender being asked; delete "
-                "the class or change its spec.extendedResourceName"
+                "device class conflict class=gpu resource=aliyun.com/gpu-mem problem=on nodes that do not advertise it "
+                "the scheduler wants devices of that class, and pods wait without the extender being asked; delete the "
+                "class or change its spec.extendedResourceName"
             ),
         )
     ]
@@ -103,9 +103,9 @@ async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.Lo
     assert await setting.look(a=RESOURCE, b=RESOURCE) == 2
     assert [(level, "class=b " in text) for level, text in lines(said)] == [("ERROR", True)]
     assert await setting.look(b=RESOURCE) == 1
-    assert lines(said) == [("INFO", "device class no longer claims our resource class=a")]
+    assert lines(said) == [("INFO", "device class conflict ended class=a")]
     assert await setting.look(b="example.com/gpu") == 0
-    assert lines(said) == [("INFO", "device class no longer claims our resource class=b")]
+    assert lines(said) == [("INFO", "device class conflict ended class=b")]
     assert await setting.look(b=RESOURCE) == 1
     assert [level for level, _ in lines(said)] == ["ERROR"]
 
