@@ -8,7 +8,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
 
-from vrampack.cards.fit import UnfitReason
+from vrampack.cards.reasons import UnfitReason
 
 BIND_RESULTS = (
     "ok",

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from policies import binpack, node_binpack, spread
 from policies.policy import Demand, NodeScorer, Policy, ScoredCards
 from policies.tuning import PolicyName
-from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
 POLICIES: Mapping[PolicyName, Policy] = {

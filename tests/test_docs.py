@@ -17,7 +17,7 @@ from vrampack.agent.admission.fence import REJECTION_REASONS
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
 from vrampack.cards import well_known
-from vrampack.cards.fit import UnfitReason
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cli import agent, serve
 from vrampack.cli.card import main as card
 from vrampack.cli.certificates import main as certificates

@@ -3,7 +3,7 @@
 Pure, and a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
 then those that hold the fewest units; then uids. A pod that holds units on several cards (one that asks for them, or
 one on no known card) makes this a covering problem, which no fast way solves, so the order is kept exactly within
-bounds: up to `MOST_SETS` sets of one card's pods and up to `MOST_SHARED` pods on several cards. Beyond the first bound
+bounds: up to `MAX_SETS` sets of one card's pods and up to `MAX_SHARED_PODS` pods on several cards. Beyond the first bound
 count and priorities are still the least; beyond the second no pod is needless, but there may be fewer.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
-from vrampack.cards.fit import count_missing_units, find_card_obstacle
+from vrampack.cards.fit import count_missing_units, list_unhindered_cards
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
@@ -30,7 +30,7 @@ VictimOrder = tuple[int, list[int], int, list[str]]
 def find_added_victims(
     node: Node, holds: Iterable[Hold], *, request: CardRequest, priority: int, leaving_uids: Collection[str]
 ) -> list[Hold] | None:
-    """The holds to free beside those of the uids in `going`, most important first, or None where no set would do.
+    """The holds to free beside those of the pods in `leaving_uids`, most important first, or None where no set would do.
 
     Only bound pods of a lower `priority` are taken: a place that is only reserved may never become a pod there.
     """
@@ -61,12 +61,12 @@ def _count_missing_units(node: Node, staying: Iterable[Hold], request: CardReque
     if node.problem:
         return {}
     staying = list(staying)
+    emptied = [replace(card, used_units=0) for card in node.cards]
     return {
         card.index: count_missing_units(
             replace(card, used_units=sum(hold.units.get(card.index, 0) for hold in staying)), request
         )
-        for card in node.cards
-        if find_card_obstacle(replace(card, used_units=0), request) is None
+        for card in list_unhindered_cards(emptied, request)
     }
 
 

@@ -34,7 +34,7 @@ from policies.engine.engine import Engine
 from policies.engine.verdict_table import FilterOutcome
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement
-from vrampack.cards.fit import UnfitReason
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)

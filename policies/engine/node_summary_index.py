@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from vrampack.cards.fit import UnfitReason
 from vrampack.cards.node_summary import EquivalenceClass, NodeSummary, find_equivalence_class
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
 RequestKind = tuple[int, bool]

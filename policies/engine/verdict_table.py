@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from vrampack.cards.fit import UnfitReason
 from vrampack.cards.node import Node
+from vrampack.cards.reasons import UnfitReason
 
 NodeVerdict = float | UnfitReason | None
 """A score, why not, or None: it fits, and its score has not been asked for."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
+from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
-from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle, find_fitting_cards
+from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle, find_fitting_cards
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
+from vrampack.cards.node_summary import EquivalenceClass, find_equivalence_class, summarize_node
+from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
 from vrampack.cards.request import CardRequest
 
 PATIENT = settings(deadline=None)
@@ -31,7 +35,6 @@ LATER = [
     "not enough cards with free memory",
     "no empty card",
     "card unhealthy or cordoned",
-    "kept free by policy",
     "node not seen yet",
 ]
 
@@ -39,6 +42,20 @@ LATER = [
 def test_the_reasons_are_these_texts_in_this_order() -> None:
     assert [reason.value for reason in UnfitReason] == NEVER + LATER
     assert [reason.value for reason in UnfitReason if reason.is_unresolvable] == NEVER
+
+
+@pytest.mark.parametrize("form", get_args(RequestForm))
+def test_the_numbers_of_an_equivalence_class_are_the_rows_from_the_last_to_the_first(form: RequestForm) -> None:
+    """Of every form of request: a class compares its numbers from the first on, and they only grow."""
+    numbers = [check.class_number for _, check in list_checks(form) if check.class_number is not None]
+    assert tuple(reversed(numbers)) == EquivalenceClass._fields
+
+
+@PATIENT
+@given(node_strategy(), st.integers(1, 4), st.booleans())
+def test_the_numbers_of_an_equivalence_class_ascend(node: Node, count: int, whole: bool) -> None:  # noqa: FBT001 - drawn
+    numbers = find_equivalence_class(summarize_node(node), count, whole=whole)
+    assert list(numbers) == sorted(numbers)
 
 
 OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), snapshot_node(units=(16,)).cards, unit_mib=UNIT_MIB)
@@ -232,9 +249,9 @@ def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
 @PATIENT
 @given(node_strategy(), request_strategy())
 def test_only_reasons_that_the_node_alone_can_show_are_said(node: Node, request_: CardRequest) -> None:
-    """What a policy keeps free and nodes nobody has seen are for others to say."""
+    """A node that the ledger does not have is not for the cards to find out."""
     fitting = find_fitting_cards(node, request_)
-    assert not (isinstance(fitting, Unfit) and fitting.reason in (UnfitReason.KEPT_FREE, UnfitReason.NOT_SEEN))
+    assert not (isinstance(fitting, Unfit) and fitting.reason is UnfitReason.NOT_SEEN)
 
 
 CARD_REASONS = {
@@ -265,7 +282,7 @@ def test_every_card_has_its_own_reason_and_what_is_missing(
 
 
 def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> UnfitReason | None:
-    """The node's reason as a function of its cards', as `card_reason` states it."""
+    """The node's reason as a function of its cards', as `find_card_obstacle` states it."""
     if all(reason is UnfitReason.NO_MEMORY for reason in reasons):
         return UnfitReason.NO_MEMORY
     if all(reason in (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE) for reason in reasons):

@@ -15,9 +15,9 @@ LEDGER = "tests/extender/test_ledger.py"
 
 CARDS: Mapping[str, Mutation] = {
     "a card that a request fills is too small": Mutation(
-        "vrampack/cards/fit.py",
-        "return card.free_units >= request.units",
-        "return card.free_units > request.units",
+        "vrampack/cards/reasons.py",
+        "return [card for card in cards if card.free_units >= units]",
+        "return [card for card in cards if card.free_units > units]",
         f"{FITS}[exactly the room left]",
     ),
     "an unhealthy card is used": Mutation(
@@ -33,34 +33,40 @@ CARDS: Mapping[str, Mutation] = {
         f"{REFUSED}[cordoned]",
     ),
     "a whole card is given where somebody is on it": Mutation(
-        "vrampack/cards/fit.py",
-        "return card.used_units == 0",
-        "return card.free_units >= request.units",
+        "vrampack/cards/reasons.py",
+        "return [card for card in cards if card.used_units == 0]",
+        "return [card for card in cards if card.free_units]",
         f"{REFUSED}[no card empty]",
     ),
     "one card is enough for who asks for two": Mutation(
         "vrampack/cards/fit.py",
-        "if len(usable) >= request.count:",
-        "if usable:",
+        "if len(cards) < (1 if needs_one_card else count):",
+        "if not cards:",
         f"{REFUSED}[one of two cards full]",
     ),
     "any model of card will do": Mutation(
-        "vrampack/cards/fit.py",
-        "cards = [card for card in cards if _is_of_model(card, request)]",
-        "pass",
+        "vrampack/cards/reasons.py",
+        "return [card for card in cards if card.model in request.models] if request.models else cards",
+        "return cards",
         f"{REFUSED}[another model]",
     ),
     "any card will do for who names its uuid": Mutation(
-        "vrampack/cards/fit.py",
-        "cards = [card for card in cards if _is_requested_card(card, request)]",
-        "pass",
+        "vrampack/cards/reasons.py",
+        "return [card for card in cards if card.uuid in request.uuids] if request.uuids else cards",
+        "return cards",
         f"{REFUSED}[another uuid]",
     ),
     "a request that cannot be read is placed": Mutation(
-        "vrampack/cards/fit.py",
-        "return Unfit(UnfitReason.NOT_VALID)",
+        "vrampack/cards/reasons.py",
+        "return () if request.problem else cards",
         "return cards",
         f"{REFUSED}[not valid]",
+    ),
+    "a class of nodes with unhealthy cards is refused as full": Mutation(
+        "vrampack/cards/node_summary.py",
+        "0 if second >= units else",
+        "1 if second >= units else",
+        "tests/policies/test_engine.py::test_an_equivalence_class_gives_the_reason_that_the_cards_give",
     ),
     "an over-committed card has negative room": Mutation(
         "vrampack/cards/node.py",

@@ -16,9 +16,10 @@ from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyName, PolicyTuning
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
-from vrampack.cards.fit import Unfit, UnfitReason, find_fitting_cards
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import find_equivalence_class, is_plain_request, summarize_node
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
 PATIENT = settings(deadline=None)
@@ -239,7 +240,7 @@ PLAIN = request_strategy().filter(is_plain_request)
 
 @PATIENT
 @given(node_strategy(), PLAIN)
-def test_an_outline_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
+def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
     """Sorted numbers against going through the cards."""
     fitting = find_fitting_cards(node, request)
     want = fitting.reason if isinstance(fitting, Unfit) else None

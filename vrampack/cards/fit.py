@@ -1,153 +1,81 @@
 """Which cards of a node a request may take, or why none: one answer for filter, bind, explain and policies.
 
-The reasons are fixed texts. The scheduler groups equal ones in the pod's event, so they carry no names and
-no numbers. `NEVER` means that even an empty node would not do; everything else may change.
+Both verdicts here, a node's and a card's, walk the table of `vrampack.cards.reasons` from its first row to its last.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import get_args
 
 from vrampack.cards.node import Card, Node
+from vrampack.cards.reasons import CardSelector, RequestForm, UnfitReason, get_request_form, list_checks
 from vrampack.cards.request import CardRequest
-
-
-class UnfitReason(Enum):
-    """Why a node is refused, in the order in which they are looked at: the first that applies is said."""
-
-    NO_MEMORY = "no shareable GPU memory"
-    TOO_LARGE = "larger than any card"
-    TOO_FEW_CARDS = "too few cards"
-    MODEL = "card model not allowed"
-    UUID = "card uuid not here"
-    NOT_VALID = "request not valid"
-    NO_ROOM = "no card with enough free memory"
-    NOT_ENOUGH_ROOM = "not enough cards with free memory"
-    NO_EMPTY_CARD = "no empty card"
-    UNHEALTHY = "card unhealthy or cordoned"
-    KEPT_FREE = "kept free by policy"
-    NOT_SEEN = "node not seen yet"
-
-    # Members are the same objects everywhere. Enum's own hash is a Python function, and these are looked up by the thousand.
-    __hash__ = object.__hash__
-
-    @property
-    def is_unresolvable(self) -> bool:
-        return self in UNRESOLVABLE
-
-
-UNRESOLVABLE = frozenset(
-    {
-        UnfitReason.NO_MEMORY,
-        UnfitReason.TOO_LARGE,
-        UnfitReason.TOO_FEW_CARDS,
-        UnfitReason.MODEL,
-        UnfitReason.UUID,
-        UnfitReason.NOT_VALID,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A no, with its reason."""
+    """A refusal, with its reason."""
 
     reason: UnfitReason
 
 
 def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | Unfit:
     """The cards the request may take now, at least `request.count` of them, in index order, or why not."""
-    possible = _possible_cards(node, request)
-    if isinstance(possible, Unfit):
-        return possible
-    roomy = [card for card in possible if _has_capacity(card, request)]
-    usable = tuple(card for card in roomy if card.is_usable)
-    if len(usable) >= request.count:
-        return usable
-    if len(roomy) >= request.count:
-        return Unfit(UnfitReason.UNHEALTHY)
-    return Unfit(_no_capacity_reason(request))
+    cards = _check_cards(() if node.problem else node.cards, request, request.count)
+    return Unfit(cards) if isinstance(cards, UnfitReason) else tuple(cards)
 
 
 def find_card_obstacle(card: Card, request: CardRequest) -> UnfitReason | None:
-    """Why the request may not take this one card now, or None: what `fitting_cards` says of a node, card by card.
+    """Why the request may not take this one card now, or None: the verdict on the card alone, asked for one card.
 
-    A node fits when at least `request.count` of its cards have no reason. Otherwise it says the first one at which
-    fewer than so many are left (`too few cards` where they are too small, `larger than any card` where all are), in
-    the words of the request: a card says `no card with enough free memory` for `not enough cards` as well.
+    A node fits when at least `request.count` of its cards have no reason. Otherwise its reason is the first at which
+    fewer than so many are left, in the words of the request: a card says `no card with enough free memory` where its
+    node says `not enough cards with free memory`, and never `too few cards`.
     """
-    if not _has_memory(card):
-        return UnfitReason.NO_MEMORY
-    if not _is_large_enough(card, request):
-        return UnfitReason.TOO_LARGE
-    if request.models and not _is_of_model(card, request):
-        return UnfitReason.MODEL
-    if request.uuids and not _is_requested_card(card, request):
-        return UnfitReason.UUID
-    if request.problem:
-        return UnfitReason.NOT_VALID
-    if not _has_capacity(card, request):
-        return UnfitReason.NO_EMPTY_CARD if request.whole else UnfitReason.NO_ROOM
-    return None if card.is_usable else UnfitReason.UNHEALTHY
+    cards = _check_cards((card,), request, 1)
+    return cards if isinstance(cards, UnfitReason) else None
+
+
+def list_unhindered_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """Those of the cards that the request may take, however few."""
+    passed = _check_cards(cards, request, 1)
+    return () if isinstance(passed, UnfitReason) else passed
 
 
 def count_missing_units(card: Card, request: CardRequest) -> int:
     """Units that must be freed on the card before the request has room there; 0 when it has.
 
-    On a card that is too small no freeing helps: see `card_reason`.
+    On a card that is too small no freeing helps: see `find_card_obstacle`.
     """
     if request.whole:
         return card.used_units
     return max(0, card.used_units + request.units - card.units)
 
 
-def _possible_cards(node: Node, request: CardRequest) -> list[Card] | Unfit:
-    """The cards that would do if they were empty and healthy; the first of the `never` reasons otherwise."""
-    if node.problem or not any(map(_has_memory, node.cards)):
-        return Unfit(UnfitReason.NO_MEMORY)
-    cards = [card for card in node.cards if _is_large_enough(card, request)]
-    if not cards:
-        return Unfit(UnfitReason.TOO_LARGE)
-    if len(cards) < request.count:
-        return Unfit(UnfitReason.TOO_FEW_CARDS)
-    if request.models:
-        cards = [card for card in cards if _is_of_model(card, request)]
-        if len(cards) < request.count:
-            return Unfit(UnfitReason.MODEL)
-    if request.uuids:
-        cards = [card for card in cards if _is_requested_card(card, request)]
-        if len(cards) < request.count:
-            return Unfit(UnfitReason.UUID)
-    if request.problem:
-        return Unfit(UnfitReason.NOT_VALID)
+_Check = tuple[UnfitReason, CardSelector, bool]
+"""A row as the loop needs it: the reason, which cards pass, and whether one of them is enough."""
+_PLAIN_CHECKS: Mapping[RequestForm, tuple[_Check, ...]] = {
+    form: tuple(
+        (reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form) if check.class_number
+    )
+    for form in get_args(RequestForm)
+}
+"""The rows that a plain request can fail."""
+_CHECKS: Mapping[RequestForm, tuple[_Check, ...]] = {
+    form: tuple((reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form))
+    for form in get_args(RequestForm)
+}
+
+
+def _check_cards(cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
+    """Those of the cards that pass every check, or the first reason at which fewer than `count` are left."""
+    is_plain = not (request.models or request.uuids or request.problem)
+    for reason, select_cards, needs_one_card in (_PLAIN_CHECKS if is_plain else _CHECKS)[
+        get_request_form(request, count)
+    ]:
+        cards = select_cards(cards, request)
+        if len(cards) < (1 if needs_one_card else count):
+            return reason
     return cards
-
-
-def _has_memory(card: Card) -> bool:
-    return card.units > 0
-
-
-def _is_large_enough(card: Card, request: CardRequest) -> bool:
-    """Whether it could hold the request if it were empty. A request of no units needs a card of some all the same."""
-    return card.units >= (request.units or 1)
-
-
-def _is_of_model(card: Card, request: CardRequest) -> bool:
-    return card.model in request.models
-
-
-def _is_requested_card(card: Card, request: CardRequest) -> bool:
-    return card.uuid in request.uuids
-
-
-def _has_capacity(card: Card, request: CardRequest) -> bool:
-    if request.whole:
-        return card.used_units == 0
-    return card.free_units >= request.units
-
-
-def _no_capacity_reason(request: CardRequest) -> UnfitReason:
-    if request.whole:
-        return UnfitReason.NO_EMPTY_CARD
-    return UnfitReason.NO_ROOM if request.count == 1 else UnfitReason.NOT_ENOUGH_ROOM

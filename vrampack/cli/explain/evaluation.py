@@ -9,22 +9,14 @@ from policies import evaluate
 from policies.evaluate import sort_by_score
 from policies.policy import Demand, ScoredCards
 from policies.tuning import PolicyTuning
-from vrampack.cards.fit import Unfit, UnfitReason, count_missing_units, find_card_obstacle
+from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Card, Node
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, PodRequest
 from vrampack.cli.explain.cluster import ExplainedCluster, NodeWithHolds
 from vrampack.cli.explain.pod import PodSchedulingFields, find_obstacles
 from vrampack.cli.explain.schema import HolderView
-
-PERMANENT_REASONS = (
-    UnfitReason.NO_MEMORY,
-    UnfitReason.TOO_LARGE,
-    UnfitReason.MODEL,
-    UnfitReason.UUID,
-    UnfitReason.NOT_VALID,
-)
-"""Reasons of a card that no freed memory changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +71,7 @@ def evaluate_cluster(
     """How the extender's filter and prioritize would answer for every node of the cluster."""
     policy = tuning.choose_policy(ask.policy)
     answers = {
-        name: evaluate.evaluate_node(seen.node, ask.card_request, policy, Demand())
-        for name, seen in cluster.nodes.items()
+        name: evaluate.evaluate_node(seen.node, ask.card_request, policy, Demand()) for name, seen in cluster.nodes.items()
     }
     judged = {name: _evaluate_node(cluster.nodes[name], answer, ask, pod_fields) for name, answer in answers.items()}
     nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.card_request), each.name))
@@ -102,35 +93,29 @@ def count_units_to_free(cards: Iterable[EvaluatedCard]) -> int:
 
 def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: CardRequest) -> str:
     """The card's reason in words that need no other line."""
-    texts = {
-        UnfitReason.NO_MEMORY: "no shareable GPU memory",
+    # Other reasons are their own words.
+    words = {
         UnfitReason.TOO_LARGE: "smaller than asked",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
         UnfitReason.UUID: "its uuid is not asked for",
-        UnfitReason.NOT_VALID: "request not valid",
         UnfitReason.NO_ROOM: "not enough free memory",
         UnfitReason.NO_EMPTY_CARD: "not empty",
     }
-    said = [] if card.reason is None or card.reason is UnfitReason.UNHEALTHY else [texts[card.reason]]
-    if card.reason not in PERMANENT_REASONS:
-        said += list_card_faults(card.card)
+    parts = []
+    if card.reason is not None and card.reason is not UnfitReason.UNHEALTHY:
+        parts.append(words.get(card.reason, card.reason.value))
+    if card.reason is None or not card.reason.is_unresolvable:
+        parts += list_card_faults(card.card)
     if card.card.is_overcommitted:
-        said.append(f"overcommitted by {card.card.used_units - card.card.units}")
+        parts.append(f"overcommitted by {card.card.used_units - card.card.units}")
     if card.reason is None:
-        said.append("fits" if node.reason is None else _describe_lone_card(node, request))
-    return "; ".join([*said, *node.obstacles])
+        parts.append("fits" if node.reason is None else f"has room, but {request.count} such cards are asked for")
+    return "; ".join([*parts, *node.obstacles])
 
 
 def list_card_faults(card: Card) -> list[str]:
     """What keeps pods from the card besides memory."""
     return [word for word, applies in (("unhealthy", not card.healthy), ("cordoned", card.cordoned)) if applies]
-
-
-def _describe_lone_card(node: EvaluatedNode, request: CardRequest) -> str:
-    """A card that would do, on a node that does not."""
-    if node.reason is UnfitReason.KEPT_FREE:
-        return UnfitReason.KEPT_FREE.value
-    return f"has room, but {request.count} such cards are asked for"
 
 
 def _evaluate_node(
@@ -149,7 +134,7 @@ def _evaluate_node(
 
 def _evaluate_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
     reason = find_card_obstacle(card, request)
-    missing = None if reason in PERMANENT_REASONS else count_missing_units(card, request)
+    missing = None if reason is not None and reason.is_unresolvable else count_missing_units(card, request)
     pods = tuple(
         HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)
         for hold in holds

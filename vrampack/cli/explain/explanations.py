@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from extender.settings import ExtenderConfiguration
-from vrampack.cards.fit import UnfitReason
 from vrampack.cards.node import NodeFacts
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.cli.explain.cluster import ExplainedCluster
 from vrampack.cli.explain.evaluation import ClusterEvaluation, evaluate_cluster

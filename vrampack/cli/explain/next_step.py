@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from vrampack.cards import well_known
-from vrampack.cards.fit import UnfitReason
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 from vrampack.cli.explain.evaluation import EvaluatedCard, EvaluatedNode, count_units_to_free, select_cards_to_free
 
@@ -103,17 +103,12 @@ def _find_nearest(
     return min(found, key=lambda plan: count_units_to_free(plan[1]), default=None)
 
 
-def _suggest_for_kept_free(_nodes: Sequence[EvaluatedNode], _ask: PodRequest, _resource: str) -> str:
-    return "the policy keeps the room for larger pods: wait, or change the policy"
-
-
 _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str], str]] = {
     UnfitReason.NO_MEMORY: _suggest_for_no_memory,
     UnfitReason.TOO_LARGE: _suggest_for_too_large,
     UnfitReason.TOO_FEW_CARDS: _suggest_for_too_few_cards,
     UnfitReason.MODEL: _suggest_for_model,
     UnfitReason.UUID: _suggest_for_uuid,
-    UnfitReason.KEPT_FREE: _suggest_for_kept_free,
 }
 """The rest is a matter of room or health."""
 

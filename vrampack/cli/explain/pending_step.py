@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vrampack.cards.fit import UnfitReason
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cli.explain.evaluation import ClusterEvaluation, EvaluatedNode
 from vrampack.cli.explain.next_step import join_items
 from vrampack.cli.explain.pod import PodSchedulingFields

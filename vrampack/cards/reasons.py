@@ -1,0 +1,143 @@
+"""The one table of reasons for which a request does not fit, in the order in which they are checked.
+
+A row is a member of `UnfitReason`: the text, and what must hold. Three verdicts are the first row that does not hold:
+a node's and a card's (`vrampack.cards.fit`), and an equivalence class's (`vrampack.cards.node_summary`).
+`docs/reasons.md` lists the texts; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, Protocol, Self
+
+from vrampack.cards.node import Card
+from vrampack.cards.request import CardRequest
+
+RequestForm = Literal["one card", "several cards", "whole cards"]
+"""What a request wants of a node: each has its own text for a lack of room."""
+
+ClassNumber = Literal["free_units", "free_units_if_usable", "card_units", "largest_card_units", "any_units"]
+"""A number of `vrampack.cards.node_summary.EquivalenceClass`."""
+
+
+class CardSelector(Protocol):
+    """Those of the cards that pass a check."""
+
+    def __call__(self, cards: Sequence[Card], request: CardRequest, /) -> Sequence[Card]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FitCheck:
+    """What must hold of a node: enough of the cards that passed every row above pass this one as well."""
+
+    select_cards: CardSelector
+    class_number: ClassNumber | None
+    """The most units a plain request may ask for and pass; None: every plain request passes."""
+    needs_one_card: bool = False
+    """Whether one card is enough; otherwise as many must pass as the request asks for."""
+    only_for: RequestForm | None = None
+    """The one form of request that is checked; None: every request is."""
+    is_unresolvable: bool = False
+    """Whether the check fails on the same node when it is empty and healthy, so that no eviction helps."""
+
+
+def _select_with_memory(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.units > 0]
+
+
+def _select_large_enough(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """Those that could hold the request if they were empty. A request of no units needs a card of some all the same."""
+    units = request.units or 1
+    return [card for card in cards if card.units >= units]
+
+
+def _select_all(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    """The row above has made the selection; this row counts it."""
+    return cards
+
+
+def _select_of_model(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.model in request.models] if request.models else cards
+
+
+def _select_by_uuid(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.uuid in request.uuids] if request.uuids else cards
+
+
+def _select_if_valid(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    return () if request.problem else cards
+
+
+def _select_with_free_units(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    units = request.units
+    return [card for card in cards if card.free_units >= units]
+
+
+def _select_empty(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.used_units == 0]
+
+
+def _select_usable(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    return [card for card in cards if card.is_usable]
+
+
+class UnfitReason(Enum):
+    """The table. The scheduler groups equal texts in the pod's event, so they carry no names and no numbers."""
+
+    NO_MEMORY = (
+        "no shareable GPU memory",
+        FitCheck(_select_with_memory, "any_units", needs_one_card=True, is_unresolvable=True),
+    )
+    TOO_LARGE = (
+        "larger than any card",
+        FitCheck(_select_large_enough, "largest_card_units", needs_one_card=True, is_unresolvable=True),
+    )
+    TOO_FEW_CARDS = "too few cards", FitCheck(_select_all, "card_units", is_unresolvable=True)
+    MODEL = "card model not allowed", FitCheck(_select_of_model, None, is_unresolvable=True)
+    UUID = "card uuid not here", FitCheck(_select_by_uuid, None, is_unresolvable=True)
+    NOT_VALID = "request not valid", FitCheck(_select_if_valid, None, is_unresolvable=True)
+    NO_ROOM = (
+        "no card with enough free memory",
+        FitCheck(_select_with_free_units, "free_units_if_usable", only_for="one card"),
+    )
+    NOT_ENOUGH_ROOM = (
+        "not enough cards with free memory",
+        FitCheck(_select_with_free_units, "free_units_if_usable", only_for="several cards"),
+    )
+    NO_EMPTY_CARD = "no empty card", FitCheck(_select_empty, "free_units_if_usable", only_for="whole cards")
+    UNHEALTHY = "card unhealthy or cordoned", FitCheck(_select_usable, "free_units")
+    NOT_SEEN = "node not seen yet"
+    """No check of cards: the verdict on a node that the ledger does not have."""
+
+    _value_: str
+    check: FitCheck | None
+    is_unresolvable: bool
+    """Whether the empty, healthy node would be refused as well. Every other reason may go away by itself."""
+
+    def __new__(cls, text: str, check: FitCheck | None = None) -> Self:
+        reason = object.__new__(cls)
+        reason._value_ = text
+        reason.check = check
+        reason.is_unresolvable = check is not None and check.is_unresolvable
+        return reason
+
+    # Members are the same objects everywhere. Enum's own hash is a Python function, and these are looked up by the thousand.
+    __hash__ = object.__hash__
+
+
+def get_request_form(request: CardRequest, count: int) -> RequestForm:
+    """The form of the request if it asked for `count` cards."""
+    if request.whole:
+        return "whole cards"
+    return "one card" if count == 1 else "several cards"
+
+
+def list_checks(form: RequestForm) -> list[tuple[UnfitReason, FitCheck]]:
+    """The rows of the table that hold for requests of this form, in order."""
+    return [
+        (reason, reason.check)
+        for reason in UnfitReason
+        if reason.check is not None and reason.check.only_for in (None, form)
+    ]
