@@ -8,13 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards:  # noqa: ARG001 - the shape of a policy
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
     """The tightest cards; between nodes, the one that leaves the fewest units free on the cards taken."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     return ScoredCards(-sum(card.free_units for card in tightest), tightest)
@@ -23,13 +23,12 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, de
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
-    demand: Demand,  # noqa: ARG001 - the shape of a policy
 ) -> Iterator[tuple[str, float]]:
-    """The scores that `place` gives, from the outlines of nodes that fit."""
+    """The scores of `choose_cards`, from the summaries of nodes that fit."""
     if request.count > 1:
         yield from ((name, -sum(find_tightest_units(node, request))) for name, node in summaries)
         return
     units, whole = request.units, request.whole
-    for name, node in summaries:  # the loop that somebody waits for when a size is new
-        room = node.empty_card_units if whole else node.free_units
-        yield name, -room[bisect_left(room, units)]
+    for name, node in summaries:  # the scheduler waits for this loop when a size is new
+        free = node.empty_card_units if whole else node.free_units
+        yield name, -free[bisect_left(free, units)]

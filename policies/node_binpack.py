@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary, find_tightest_units
 from vrampack.cards.request import CardRequest
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards:  # noqa: ARG001 - the shape of a policy
+def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
     """The tightest cards; between nodes, the one whose memory is in use to the largest share after placing."""
     tightest = tuple(sorted(fitting, key=lambda card: (card.free_units, card.index))[: request.count])
     added = sum(card.units if request.whole else request.units for card in tightest)
@@ -20,9 +20,8 @@ def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, de
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
-    demand: Demand,  # noqa: ARG001 - the shape of a policy
 ) -> Iterator[tuple[str, float]]:
-    """The scores that `place` gives, from the outlines of nodes that fit."""
+    """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, node in summaries:
         added = sum(find_tightest_units(node, request)) if request.whole else request.units * request.count
         yield name, (node.used_units + added) / node.total_units

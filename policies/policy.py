@@ -1,4 +1,4 @@
-"""What a policy is: a pure function from one node and one request to a rank."""
+"""What a policy is: a module of pure functions that score nodes and choose cards. Every policy stands in `registry.py`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from vrampack.cards.request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """What the cluster usually asks: request sizes in units and how often, for policies that look ahead."""
-
-    sizes: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ScoredCards:
     """How good a node is and which of its cards to take. Higher is better; equal scores end in the node name."""
 
@@ -27,22 +20,20 @@ class ScoredCards:
 
 
 class Policy(Protocol):
-    """Called only for nodes that fit; `fitting` are the cards that `vrampack.cards.fit` allows, by index.
+    """The functions of a policy's module."""
 
-    The design's `place(node, request, demand)` with the answer of `vrampack.cards.fit` handed in: every caller has it
-    already, and a policy cannot then choose a card that does not fit.
-    """
+    def choose_cards(self, node: Node, fitting: tuple[Card, ...], request: CardRequest, /) -> ScoredCards:
+        """Score a node that fits and choose among `fitting`, the cards that `vrampack.cards.fit` allows, by index.
 
-    def __call__(self, node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards: ...
+        The caller has those cards already, and a policy that is handed them cannot choose one that does not fit.
+        """
+        ...
 
+    def score_nodes(
+        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, /
+    ) -> Iterator[tuple[str, float]]:
+        """The scores of `choose_cards` alone, by name, for a plain request on nodes that fit.
 
-class NodeScorer(Protocol):
-    """The scores of `Policy` alone, by name, for a plain request (`vrampack.cards.node_summary.is_plain`) on nodes that fit.
-
-    Ranking thousands of nodes needs no cards, and no call for each. It must be the same numbers, which a property test
-    holds it to.
-    """
-
-    def __call__(
-        self, summaries: Iterable[tuple[str, NodeSummary]], request: CardRequest, demand: Demand
-    ) -> Iterator[tuple[str, float]]: ...
+        Ranking thousands of nodes needs no cards, and no call for each. A property test holds the two to the same scores.
+        """
+        ...

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from vrampack.cards.node import Card, Node
 from vrampack.cards.node_summary import NodeSummary
 from vrampack.cards.request import CardRequest
 
 
-def choose_cards(node: Node, fitting: tuple[Card, ...], request: CardRequest, demand: Demand) -> ScoredCards:  # noqa: ARG001 - the shape of a policy
+def choose_cards(_node: Node, fitting: tuple[Card, ...], request: CardRequest) -> ScoredCards:
     """The cards with the smallest share in use after placing; between nodes, the smallest such share.
 
     Shares, not free units: by free units an 80-unit card would take the first five pods of a mixed node.
@@ -26,9 +26,8 @@ def _used_share(card: Card, request: CardRequest) -> float:
 def score_nodes(
     summaries: Iterable[tuple[str, NodeSummary]],
     request: CardRequest,
-    demand: Demand,  # noqa: ARG001 - the shape of a policy
 ) -> Iterator[tuple[str, float]]:
-    """The scores that `place` gives, from the outlines of nodes that fit."""
+    """The scores of `choose_cards`, from the summaries of nodes that fit."""
     for name, node in summaries:
         yield name, -1.0 if request.whole else -_used_shares(node, request)[request.count - 1]
 

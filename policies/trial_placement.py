@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from policies.evaluate import evaluate_node
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from policies.tuning import PolicyName
 from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
@@ -32,16 +32,15 @@ class Placement:
 class TrialCluster:
     """Copies of some nodes, and what was laid on them."""
 
-    def __init__(self, nodes: Iterable[Node], demand: Demand | None = None) -> None:
+    def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._demand = demand or Demand()
 
     def find_placement(self, name: str, request: CardRequest, policy: PolicyName) -> Placement | None:
         """Where the request would go on this node as it is filled now, or None."""
         node = self._nodes[name]
         if node.largest_free_units < request.units:
             return None
-        judged = evaluate_node(node, request, policy, self._demand)
+        judged = evaluate_node(node, request, policy)
         if not isinstance(judged, ScoredCards):
             return None
         return Placement(name, tuple(sorted(card.index for card in judged.cards)), judged.score)

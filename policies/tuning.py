@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
-PolicyName = Literal["binpack", "spread", "node-binpack"]
+from policies.registry import POLICIES
+
+
+def _check_policy_name(name: str) -> str:
+    if name not in POLICIES:
+        *others, last = map(repr, POLICIES)
+        raise PydanticCustomError("policy_name", "Input should be {names}", {"names": f"{', '.join(others)} or {last}"})
+    return name
+
+
+PolicyName = Annotated[str, AfterValidator(_check_policy_name)]
+"""A key of `POLICIES`."""
 
 
 class PolicyTuning(BaseModel):
@@ -18,7 +30,7 @@ class PolicyTuning(BaseModel):
     """Where pods go that say nothing. Change it to `spread` if speed matters more than free cards, to
     `node-binpack` if an autoscaler should find empty nodes to remove."""
 
-    allowed: tuple[PolicyName, ...] = Field(default=(), max_length=3)
+    allowed: tuple[PolicyName, ...] = Field(default=(), max_length=len(POLICIES))
     """Policies a pod may choose by its annotation `vrampack.dev/policy`. Empty: the annotation is ignored."""
 
     def choose_policy(self, wish: str | None) -> PolicyName:

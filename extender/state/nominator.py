@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
 from policies.evaluate import evaluate_node
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from policies.trial_placement import Placement, hold_on_node
 from vrampack.cards.holding import Hold
 from vrampack.cards.node import Node
@@ -124,7 +124,7 @@ class Nominator:
                 continue
             for each in kept:
                 future = hold_on_node(future, each.placement.cards, each.request)
-            judged = evaluate_node(future, pod.request.card_request, "binpack", Demand())
+            judged = evaluate_node(future, pod.request.card_request, "binpack")
             if isinstance(judged, ScoredCards):
                 indices = tuple(sorted(card.index for card in judged.cards))
                 kept.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))

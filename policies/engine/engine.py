@@ -18,8 +18,9 @@ from cachetools import LRUCache
 from policies.engine.node_summary_index import NodeSummaryIndex
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
-from policies.evaluate import NODE_SCORERS, Evaluation, evaluate_node
-from policies.policy import Demand, ScoredCards
+from policies.evaluate import Evaluation, evaluate_node
+from policies.policy import ScoredCards
+from policies.registry import POLICIES
 from policies.trial_placement import Placement
 from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, find_fitting_cards
@@ -88,13 +89,11 @@ class Engine:
         self,
         ledger: LedgerView,
         tuning: PolicyTuning,
-        demand: Demand | None = None,
         soft_reservations: SoftReservationView | None = None,
     ) -> None:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
-        self._demand = demand or Demand()
         self._summaries = NodeSummaryIndex()
         self._reserved_nodes = ReservedNodes()
         self._summaries_generation = 0
@@ -189,13 +188,11 @@ class Engine:
             return judged.score if isinstance(judged, ScoredCards) else None
         if find_equivalence_class(found.summary, request.count, whole=request.whole).find_obstacle(request) is not None:
             return None
-        ((_, score),) = NODE_SCORERS[self.choose_policy(pod_request)](
-            [(node.name, found.summary)], request, self._demand
-        )
+        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, found.summary)], request)
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
-        return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request), self._demand)
+        return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request))
 
     def _get_table(self, pod_request: PodRequest, uid: str, special: Collection[str]) -> VerdictTable:
         """The table of this shape and policy, as the ledger is now and as this pod finds its special nodes."""
@@ -214,8 +211,8 @@ class Engine:
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
 
     def _new_table(self, request: CardRequest, policy: PolicyName) -> VerdictTable:
-        scores = NODE_SCORERS[policy]
-        table = VerdictTable(lambda names: scores(self._summaries.list_summaries(names), request, self._demand))
+        score_nodes = POLICIES[policy].score_nodes
+        table = VerdictTable(lambda names: score_nodes(self._summaries.list_summaries(names), request))
         if is_plain_request(request):
             for reason, names in self._summaries.group_by_obstacle(request):
                 table.put_verdicts(names, reason)
@@ -237,7 +234,7 @@ class Engine:
             )
 
     def _find_shared_verdict(self, name: str, request: CardRequest, policy: PolicyName) -> NodeVerdict:
-        return _to_verdict(evaluate_node(self._ledger.get_node(name), request, policy, self._demand))
+        return _to_verdict(evaluate_node(self._ledger.get_node(name), request, policy))
 
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
         return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))

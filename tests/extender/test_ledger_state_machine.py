@@ -22,7 +22,6 @@ from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, sort_by_score
-from policies.policy import Demand
 from policies.tuning import PolicyTuning
 from tests.support.builders import UNIT_MIB, allocation_record, card_facts, node_facts, pod_request
 from vrampack.cards.allocation import Allocation, allocate_cards
@@ -172,9 +171,7 @@ class ClusterMachine(RuleBasedStateMachine):
         """It is told what changed and looks at nothing else."""
         names = [*NODES, "never-seen"]
         for ask in ASKS:
-            plain = {
-                name: evaluate_node(self.ledger.get_node(name), ask.card_request, "binpack", Demand()) for name in names
-            }
+            plain = {name: evaluate_node(self.ledger.get_node(name), ask.card_request, "binpack") for name in names}
             said = self.engine.filter_nodes(names, ask, "somebody-else")
             assert said.passed == [name for name, each in plain.items() if not isinstance(each, Unfit)]
             assert said.unschedulable | said.unresolvable == {

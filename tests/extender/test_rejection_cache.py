@@ -7,7 +7,6 @@ import random
 import pytest
 
 from policies.evaluate import evaluate_node
-from policies.policy import Demand
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import node_facts, pod_request
 from vrampack.cards.fit import Unfit
@@ -111,7 +110,7 @@ def test_whatever_happens_the_answer_is_the_plain_one(seed: int) -> None:
         before = kept(desk)
         answer = desk.post_filter(f"asking-{step % 3}", units, names=names)
         plain = {
-            each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, "binpack", Demand())
+            each: evaluate_node(desk.ledger.get_node(each), pod_request(units).card_request, "binpack")
             for each in names
         }
         fitting = [each for each in names if not isinstance(plain[each], Unfit)]

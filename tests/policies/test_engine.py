@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from policies.engine.engine import CACHED_TABLES, Engine
-from policies.evaluate import NODE_SCORERS, POLICIES, Evaluation, evaluate_node, sort_by_score
-from policies.policy import Demand, ScoredCards
+from policies.evaluate import Evaluation, evaluate_node, sort_by_score
+from policies.policy import ScoredCards
+from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
@@ -206,7 +207,7 @@ def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
     engine = Engine(FakeLedger([node]), EVERY)
     for _ in range(2):
         for units in range(1, 2 * CACHED_TABLES + 2):
-            fits = isinstance(evaluate_node(node, CardRequest(units), "binpack", Demand()), ScoredCards)
+            fits = isinstance(evaluate_node(node, CardRequest(units), "binpack"), ScoredCards)
             assert answered(engine, ["n"], pod_request(units)) == {"n": "" if fits else "larger than any card"}
 
 
@@ -251,10 +252,10 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 
 @PATIENT
 @given(node_strategy(), PLAIN, st.sampled_from(sorted(POLICIES)))
-def test_a_score_from_an_outline_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
-    judged = evaluate_node(node, request, policy, Demand())
+def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
+    judged = evaluate_node(node, request, policy)
     if isinstance(judged, ScoredCards):
-        assert dict(NODE_SCORERS[policy]([("n", summarize_node(node))], request, Demand())) == {"n": judged.score}
+        assert dict(POLICIES[policy].score_nodes([("n", summarize_node(node))], request)) == {"n": judged.score}
 
 
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
@@ -282,7 +283,7 @@ def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list
         for name in gone & ledger.list_node_names():
             ledger.take(name)
         ask = an_ask_of(shapes[at], policy)
-        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy, Demand()) for name in names}
+        plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
         said = engine.filter_nodes(names, ask, "p")
         assert said.passed == [name for name in plain if name not in reasons]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.evaluate import POLICIES, evaluate_node, sort_by_score
-from policies.policy import Demand, ScoredCards
+from policies.evaluate import evaluate_node, sort_by_score
+from policies.policy import ScoredCards
+from policies.registry import POLICIES
 from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
@@ -21,14 +22,12 @@ from vrampack.cards.request import CardRequest
 PATIENT = settings(deadline=None)
 """A busy machine is no bug."""
 
-NOTHING_KNOWN = Demand()
-
 WHOLE = CardRequest(4, whole=True)
 TWO = CardRequest(4, count=2)
 
 
 def ranked(policy: PolicyName, node: Node, request: CardRequest) -> ScoredCards:
-    judgement = evaluate_node(node, request, policy, NOTHING_KNOWN)
+    judgement = evaluate_node(node, request, policy)
     assert isinstance(judgement, ScoredCards)
     return judgement
 
@@ -166,7 +165,7 @@ def test_order_of_nodes(policy: PolicyName, cluster: list[Node], request_: CardR
 
 
 def order(policy: PolicyName, cluster: Sequence[Node], request: CardRequest) -> list[str]:
-    return sort_by_score({node.name: evaluate_node(node, request, policy, NOTHING_KNOWN) for node in cluster})
+    return sort_by_score({node.name: evaluate_node(node, request, policy) for node in cluster})
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -200,7 +199,7 @@ def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which
     policy: PolicyName, node: Node, request_: CardRequest
 ) -> None:
     fitting = find_fitting_cards(node, request_)
-    judgement = evaluate_node(node, request_, policy, NOTHING_KNOWN)
+    judgement = evaluate_node(node, request_, policy)
     if isinstance(fitting, Unfit):
         assert judgement == fitting
         return

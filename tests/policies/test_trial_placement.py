@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.evaluate import evaluate_node
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from policies.trial_placement import Placement, TrialCluster
 from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
@@ -100,7 +100,7 @@ def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[N
 def test_a_node_that_is_not_filled_is_judged_as_everywhere(
     node: Node, request: CardRequest, policy: PolicyName
 ) -> None:
-    judged = evaluate_node(node, request, policy, Demand())
+    judged = evaluate_node(node, request, policy)
     place = TrialCluster([node]).find_placement("n", request, policy)
     assert (place is not None) == isinstance(judged, ScoredCards)
     if place is not None and isinstance(judged, ScoredCards):

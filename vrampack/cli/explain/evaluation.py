@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from policies import evaluate
 from policies.evaluate import sort_by_score
-from policies.policy import Demand, ScoredCards
+from policies.policy import ScoredCards
 from policies.tuning import PolicyTuning
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle
 from vrampack.cards.holding import Hold
@@ -71,7 +71,7 @@ def evaluate_cluster(
     """How the extender's filter and prioritize would answer for every node of the cluster."""
     policy = tuning.choose_policy(ask.policy)
     answers = {
-        name: evaluate.evaluate_node(seen.node, ask.card_request, policy, Demand()) for name, seen in cluster.nodes.items()
+        name: evaluate.evaluate_node(seen.node, ask.card_request, policy) for name, seen in cluster.nodes.items()
     }
     judged = {name: _evaluate_node(cluster.nodes[name], answer, ask, pod_fields) for name, answer in answers.items()}
     nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.card_request), each.name))

@@ -1,0 +1,47 @@
+"""A policy is one module and one row of the registry: whatever else needs its name reads it there."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import policies
+from policies.registry import POLICIES
+from policies.tuning import PolicyTuning
+
+FOLDER = Path(str(policies.__file__)).parent
+MACHINERY = {"__init__", "evaluate", "policy", "registry", "trial_placement", "tuning"}
+"""The modules that are not a policy."""
+
+
+def list_imports(path: Path) -> set[str]:
+    """Modules of `policies` that the file imports."""
+    imports = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "policies":
+            imports |= {f"policies.{each.name}" for each in node.names} if node.module == "policies" else {node.module}
+        elif isinstance(node, ast.Import):
+            imports |= {each.name for each in node.names if each.name.split(".")[0] == "policies"}
+    return imports
+
+
+def test_every_policy_has_a_row_and_every_row_its_own_module() -> None:
+    modules = {path.stem for path in FOLDER.glob("*.py")} - MACHINERY
+    assert {name.replace("-", "_") for name in POLICIES} == modules
+    for name, policy in POLICIES.items():
+        assert str(policy).startswith(f"<module 'policies.{name.replace('-', '_')}'")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_imports_no_other_and_nothing_that_asks_policies(name: str) -> None:
+    assert list_imports(FOLDER / f"{name.replace('-', '_')}.py") <= {"policies.policy"}
+
+
+def test_the_configuration_takes_every_registered_policy_and_no_other() -> None:
+    tuning = PolicyTuning.model_validate({"default": "spread", "allowed": list(POLICIES)})
+    assert [tuning.choose_policy(name) for name in POLICIES] == list(POLICIES)
+    with pytest.raises(ValidationError, match="Input should be 'binpack', 'spread' or 'node-binpack'"):
+        PolicyTuning(default="best")
