@@ -26,6 +26,7 @@ MIN_WEIGHT = 10
 """Of our scores, at least: 0-10 times 10 times this, against 100 times a small weight of each plugin."""
 DEFAULT_TIMEOUT_SECONDS = 5.0
 """The scheduler's own `httpTimeout`."""
+ALL_NODES_PERCENT = 100
 VERBS = ("filter", "prioritize", "bind")
 CONFIG_HINT = "--scheduler-config names the KubeSchedulerConfiguration that the scheduler beside the extender runs with"
 
@@ -219,7 +220,7 @@ def _check_profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]
     for at, profile in enumerate(configuration.profiles):
         own, common = profile.percentage_of_nodes_to_score, configuration.percentage_of_nodes_to_score
         percentage = common if own is None else own
-        if percentage != 100:  # noqa: PLR2004 - all of them
+        if percentage != ALL_NODES_PERCENT:
             is_now = "is missing" if percentage is None else f"is {percentage}"
             yield Finding(
                 f"profiles[{at}].percentageOfNodesToScore {is_now} ({profile.scheduler_name}): among more than 100 nodes "

@@ -122,19 +122,19 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "410 is any refusal": Mutation(
         "vrampack/kube/client.py",
-        "if code == 410:  # noqa: PLR2004 - HTTP's own number",
+        "if code == HTTPStatus.GONE:",
         "if False:",
         f"{CLIENT}::test_410_asks_for_a_new_list",
     ),
     "a server error is a definite no": Mutation(
         "vrampack/kube/client.py",
-        "if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers",
+        "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
         f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[500]",
     ),
     "no status is an error": Mutation(
         "vrampack/kube/client.py",
-        "if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers",
+        "if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:",
         "if False:",
         f"{CLIENT}::test_4xx_is_a_definite_no",
     ),

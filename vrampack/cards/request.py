@@ -14,6 +14,8 @@ from vrampack.cards import well_known
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
+MAX_COUNT_DIGITS = 4
+"""No node has 10,000 cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRe
     if text is None:
         return 1, ""
     field = f'metadata.labels["{well_known.COUNT_LABEL}"]'
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) > 0):  # noqa: PLR2004 - no node has 10,000 cards
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_COUNT_DIGITS and int(text) > 0):
         return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
     count = int(text)
     for ask in containers:

@@ -7,12 +7,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+MAX_PORT = 65535
+
 
 def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[HOST]:PORT`, HOST an IP address or `localhost`. Raises `ValueError` with the fix."""
     host, separator, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not separator or not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535):  # noqa: PLR2004 - the last port
+    if not separator or not (
+        port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT)) and int(port) <= MAX_PORT
+    ):
         raise ValueError(f"{text!r} is not HOST:PORT; give for example 127.0.0.1:12345")
     if host != "localhost":
         try:

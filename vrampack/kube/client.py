@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import quote, urlencode, urlsplit
@@ -121,7 +122,7 @@ class Api:
             response = await self._send("GET", f"/api/v1/{resource}", query, None, timeout)
             try:
                 code = response.status
-                if code != 200:  # noqa: PLR2004 - HTTP's own number
+                if code != HTTPStatus.OK:
                     raise _build_error(code, await response.read())
                 yield response.content
             finally:
@@ -265,7 +266,7 @@ class Api:
         try:
             return await self._call("GET", path, verb="get", resource=resource, seconds=timeout_seconds)
         except RefusedError as error:
-            if error.status == 404:  # noqa: PLR2004 - HTTP's own number
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
 
@@ -294,7 +295,7 @@ class Api:
             raise NoAnswerError(f"{verb} {resource}: {_describe_error(error)}") from error
         finally:
             self._observe(verb=verb, resource=resource, code=code, seconds=time.monotonic() - started)
-        if not 200 <= code < 300:  # noqa: PLR2004 - HTTP's own numbers
+        if not HTTPStatus.OK <= code < HTTPStatus.MULTIPLE_CHOICES:
             raise _build_error(code, answer)
         return answer
 
@@ -355,9 +356,9 @@ def _build_error(code: int, body: bytes) -> Exception:
         status = msgspec.json.decode(body, type=Status)
     except UNDECODABLE:
         status = Status(message=body[:200].decode(errors="replace"))
-    if code == 410:  # noqa: PLR2004 - HTTP's own number
+    if code == HTTPStatus.GONE:
         return ResourceExpiredError(code, status.reason, status.message)
-    if 400 <= code < 500:  # noqa: PLR2004 - HTTP's own numbers
+    if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return RefusedError(code, status.reason, status.message)
     return NoAnswerError(f"{code} {status.reason}: {status.message}")
 

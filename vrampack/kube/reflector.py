@@ -18,6 +18,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -231,8 +232,8 @@ class Reflector(Generic[_Object]):
         self._has_activity = True
         self._sink.on_contact()
         if status is not None:
-            if status.code == 410:  # noqa: PLR2004 - HTTP's own number
-                raise ResourceExpiredError(410, status.reason, status.message)
+            if status.code == HTTPStatus.GONE:
+                raise ResourceExpiredError(status.code, status.reason, status.message)
             raise NoAnswerError(f"watch {self._resource}: {status.code} {status.reason}: {status.message}")
         self._failures = 0
         obj = self._decode(event.object) if event.type != "BOOKMARK" else None

@@ -20,6 +20,7 @@ from pathlib import Path
 from vrampack.agent.limits.errors import LimitError
 
 CGROUP_MOUNT = Path("/sys/fs/cgroup")
+CGROUP_V2 = 2
 MAX_DEPTH = 5
 """How deep the pods' folder is looked for: docker/<id>/kubelet/kubepods is 4."""
 
@@ -77,7 +78,7 @@ class CgroupTree:
 
     def __init__(self, mount: Path) -> None:
         self._mount = mount
-        self.version = 2 if _is_unified(mount) else 1
+        self.version = CGROUP_V2 if _is_unified(mount) else 1
         """2 only where everything is unified; hybrid hosts count as 1, since their controllers are there."""
         self._pods_folders: tuple[Path, ...] = ()
 
@@ -115,7 +116,7 @@ class CgroupTree:
 
     def _pods_hierarchy(self) -> Path:
         """Of the v1 hierarchies, memory: kubelet needs it, so no node with pods is without."""
-        return self._mount if self.version == 2 else self._mount / "memory"  # noqa: PLR2004
+        return self._mount if self.version == CGROUP_V2 else self._mount / "memory"
 
     def _find_known_pod(self, uid: str) -> Path | None:
         candidates = (name for folder in self._pods_folders for name in _pod_folders(folder, uid))

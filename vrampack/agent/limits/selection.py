@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vrampack.agent.limits.cgroups import CGROUP_V2
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
 from vrampack.agent.limits.errors import ImpossibleBackEndError
 
@@ -63,7 +64,7 @@ def select_back_end(mode: str, findings: NodeCapabilities) -> Selection:
 def find_kmod_problem(findings: NodeCapabilities) -> str:
     """Everything that is missing for the kernel module; empty when nothing is."""
     missing = [_find_branch_problem(findings, "module"), findings.module_problem]
-    if findings.cgroup_version != 2 and not findings.has_hook:  # noqa: PLR2004
+    if findings.cgroup_version != CGROUP_V2 and not findings.has_hook:
         missing.append(
             "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no runtime's files"
         )
@@ -110,7 +111,7 @@ def find_native_problem(findings: NodeCapabilities) -> str:
     missing = []
     if findings.driver_branch < MIN_NATIVE_BRANCH:
         missing.append(f"driver {findings.driver_version or 'not there'}, {MIN_NATIVE_BRANCH} or newer is needed")
-    if findings.cgroup_version != 2:  # noqa: PLR2004
+    if findings.cgroup_version != CGROUP_V2:
         missing.append("cgroup v1 or hybrid, v2 is needed")
     if findings.has_mig:
         missing.append("a card is in MIG mode")

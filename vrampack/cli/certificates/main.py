@@ -28,6 +28,8 @@ WEBHOOK_CONFIGURATION_NAME = "vrampack-environment"
 WEBHOOK_NAME = "environment.vrampack.dev"
 SECRET_KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 """Of the Secret, in the order of the fields of `Signed`."""
+MAX_DAYS = 825
+"""Strict clients take no certificate that is valid for longer."""
 CALL_SECONDS = 10.0
 
 
@@ -98,6 +100,6 @@ def _decode_secret(data: Mapping[str, bytes]) -> ServingCertificate:
 
 def _parse_days(text: str) -> int:
     days = int(text)
-    if not 1 <= days <= 825:  # noqa: PLR2004 - what strict clients take
-        raise argparse.ArgumentTypeError(f"{text}: from 1 to 825")
+    if not 1 <= days <= MAX_DAYS:
+        raise argparse.ArgumentTypeError(f"{text}: from 1 to {MAX_DAYS}")
     return days

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from vrampack.cards.inspection import build_inspection
 from vrampack.cli.inspect.cluster import InspectedCluster
 
+_MAX_SHORT_ESCAPE = 0xFFFF
+r"""The last code point that `\u` and four digits can name."""
 _PLAIN_SCALAR = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _RESERVED_SCALARS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 """Words that some reader of YAML takes for something else."""
@@ -71,4 +73,4 @@ def _quote(text: str) -> str:
 
 
 def _escape(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"  # noqa: PLR2004 - the last of four digits
+    return f"\\u{ord(char):04x}" if ord(char) <= _MAX_SHORT_ESCAPE else f"\\U{ord(char):08x}"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
-from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.cgroups import CGROUP_V2, CgroupTree
 from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.kmod.budget_owner import PROC, find_pid_namespace, read_cgroup_id
@@ -186,7 +186,7 @@ class KmodBackEnd:
 
     @property
     def _is_unified(self) -> bool:
-        return self._cgroups.version == 2  # noqa: PLR2004
+        return self._cgroups.version == CGROUP_V2
 
     def _read_inputs(self) -> Mapping[str, DesiredBudget]:
         """What a thread may not look at: the agent's own, which changes."""

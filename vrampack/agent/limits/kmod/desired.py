@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from vrampack.agent.cluster.local_pod import LocalPod
-from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.cgroups import CGROUP_V2, CgroupTree
 from vrampack.agent.limits.kmod.backend import DesiredBudget
 from vrampack.cards.grants import read_grant, read_pod_limits
 from vrampack.cards.records import Record, RecordError
@@ -37,7 +37,7 @@ def find_only_requester(pod: LocalPod) -> str | None:
 
 def _list_pod_budgets(pod: LocalPod, ask: PodRequest, cgroups: CgroupTree) -> Iterator[DesiredBudget]:
     uid, only = pod.pod.uid, find_only_requester(pod)
-    is_unified = cgroups.version == 2  # noqa: PLR2004
+    is_unified = cgroups.version == CGROUP_V2
     if is_unified:
         yield DesiredBudget(
             uid,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from vrampack.agent.limits.cgroups import CGROUP_V2
 from vrampack.agent.limits.kmod.budget_owner import PROC, is_initial_pid_namespace
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_client import DETACHED, NOT_LOADED, UNGUARDED, KmodClient, ModuleState
@@ -51,7 +52,7 @@ def _list_faults(state: ModuleState, driver_version: str) -> Iterator[str]:
 def _list_missing(cgroup_version: int, proc: Path) -> Iterator[str]:
     if not _has_sys_admin(proc):
         yield "the agent has no CAP_SYS_ADMIN: manifests/agent/kmod gives it to the agent's pod"
-    if cgroup_version != 2 and not is_initial_pid_namespace(proc):  # noqa: PLR2004
+    if cgroup_version != CGROUP_V2 and not is_initial_pid_namespace(proc):
         yield "cgroup v1, and the agent does not see the node's own process ids (hostPID)"
 
 
