@@ -1,6 +1,6 @@
-"""Lays requests one after another onto copies of nodes: what fits *together*, as the policies would place it.
+"""Places requests one after another on copies of nodes: what fits *together*, as the policies would place it.
 
-Pure: nodes in, places out; the nodes that were given stay as they are.
+Pure: nodes in, placements out; the nodes that were given stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vrampack.cards.request import CardRequest
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A place for a request: the node, and the cards by index."""
+    """Where a request goes: the node, and the cards by index."""
 
     node_name: str
     cards: tuple[int, ...]
@@ -30,7 +30,7 @@ class Placement:
 
 
 class TrialCluster:
-    """Copies of some nodes, and what was laid on them."""
+    """Copies of some nodes, and what was placed on them."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = {node.name: node for node in nodes}
@@ -40,13 +40,13 @@ class TrialCluster:
         node = self._nodes[name]
         if node.largest_free_units < request.units:
             return None
-        judged = evaluate_node(node, request, policy)
-        if not isinstance(judged, ScoredCards):
+        evaluation = evaluate_node(node, request, policy)
+        if not isinstance(evaluation, ScoredCards):
             return None
-        return Placement(name, tuple(sorted(card.index for card in judged.cards)), judged.score)
+        return Placement(name, tuple(sorted(card.index for card in evaluation.cards)), evaluation.score)
 
     def hold_placement(self, placement: Placement, request: CardRequest) -> None:
-        """Count the request on these cards; where node or card is not here, nothing is counted."""
+        """Count the request on these cards; a node or card that is not in the cluster counts nothing."""
         node = self._nodes.get(placement.node_name)
         if node is None:
             return

@@ -1,10 +1,10 @@
-"""Which pods must leave a node, beside those that are going anyway, so that a request finds its cards there.
+"""Which pods must leave a node, beside those that are leaving anyway, so that a request finds its cards there.
 
 Pure, and a total order: the fewest pods; of equally many those of the lowest priorities, the highest compared first;
 then those that hold the fewest units; then uids. A pod that holds units on several cards (one that asks for them, or
-one on no known card) makes this a covering problem, which no fast way solves, so the order is kept exactly within
+one on no known card) makes this a covering problem, which no fast method solves, so the order is kept exactly within
 bounds: up to `MAX_SETS` sets of one card's pods and up to `MAX_SHARED_PODS` pods on several cards. Beyond the first bound
-count and priorities are still the least; beyond the second no pod is needless, but there may be fewer.
+count and priorities are still the least; beyond the second no victim can be spared, but a smaller set may exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
 MAX_SETS = 128
-"""Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each nobody waits for them."""
+"""Sets of one card's pods that are compared: of 9 pods, or any two of 16. At 3 us each they take 0.4 ms."""
 MAX_SHARED_PODS = 3
 """Pods on several cards of which every set is tried: at most 8 times the work of one card after the other."""
 
@@ -44,13 +44,13 @@ def find_added_victims(
         if hold.state == "bound" and hold.pod.priority < priority and _list_missing_cards(hold, missing)
     ]
     shared = [hold for hold in lower if len(_list_missing_cards(hold, missing)) > 1]
-    find = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
-    found = find(lower, missing, request.count)
-    return None if found is None else sorted(found, key=_get_importance)
+    find_victims = _find_smallest_set if len(shared) <= MAX_SHARED_PODS else _drop_needless
+    victims = find_victims(lower, missing, request.count)
+    return None if victims is None else sorted(victims, key=_get_importance)
 
 
 def get_victim_order(victims: Collection[Hold]) -> VictimOrder:
-    """Less is better."""
+    """Smaller is better."""
     priorities = sorted((hold.pod.priority for hold in victims), reverse=True)
     units = sum(sum(hold.units.values()) for hold in victims)
     return len(victims), priorities, units, sorted(hold.pod.uid for hold in victims)

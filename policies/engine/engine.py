@@ -1,11 +1,11 @@
-"""Asks `vrampack.cards.fit` and the policies about the nodes of a ledger, and remembers what they said while nothing changes.
+"""Asks `vrampack.cards.fit` and the policies about the nodes of a ledger, and caches the verdicts until a node changes.
 
-    ledger --changed nodes--> outlines --> one table for each shape of request and policy --> verdicts, best
+    ledger --changed nodes--> node summaries --> one table for each card request and policy --> verdicts, best nodes
 
-Places promised to other pods lower the rank of their nodes, as if they were held already, and refuse nobody.
+Soft reservations of other pods lower the rank of their nodes, as if they were held already, and refuse no pod.
 
-All caching of the project's decisions is here. Outlines and tables follow the ledger when they are next asked, node by
-node; `policies.evaluate` is the same without memory, the oracle.
+All caching of the project's decisions is here. Summaries and tables catch up with the ledger, node by node, when they
+are next used; `policies.evaluate` gives the same verdicts without a cache: the oracle.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from vrampack.cards.node_summary import find_equivalence_class, is_plain_request
 from vrampack.cards.request import CardRequest, PodRequest
 
 CACHED_TABLES = 64
-"""Request shapes whose tables are kept: a cluster asks for tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
+"""Card requests whose tables are kept: a cluster sees tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
 
 
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
 class LedgerView(Protocol):
-    """What the engine needs of a ledger: nodes as they are now, and which have changed."""
+    """What the engine needs of a ledger: nodes as they are now, and which of them changed."""
 
     @property
     def generation(self) -> int:
@@ -44,7 +44,7 @@ class LedgerView(Protocol):
         ...
 
     def list_nodes_changed_since(self, generation: int) -> Iterable[str] | None:
-        """The nodes that changed, came or went after that generation. None: that is forgotten, look at all."""
+        """The nodes that changed, came or went after that generation. None: not known any more, take all nodes."""
         ...
 
     def list_node_names(self) -> Collection[str]: ...
@@ -52,38 +52,38 @@ class LedgerView(Protocol):
     def get_node(self, name: str) -> Node | None: ...
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: what is reserved for it is free, what is kept for others is not."""
+        """The node as the pod `uid` finds it: what is kept for it is free, what is kept for others is not."""
         ...
 
     def list_pod_specific_nodes(self, uid: str) -> Collection[str]:
-        """The nodes that are others to this pod than to everybody else."""
+        """The nodes that this pod finds in another state than other pods do."""
         ...
 
 
 class SoftReservationView(Protocol):
-    """Places that were named to pods and are not bound yet."""
+    """Placements that were named to the scheduler and are not bound yet."""
 
     def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """What is promised to other pods, by node: the same object as long as it is the same."""
+        """Soft reservations of other pods, by node: the same object until they change."""
         ...
 
     def get_placement(self, uid: str) -> Placement | None:
-        """What was promised to the pod itself."""
+        """The soft reservation of the pod itself."""
         ...
 
 
 class NoSoftReservations:
-    """For those who only ask what fits."""
+    """For callers that only need to know what fits."""
 
-    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - the shape
+    def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:  # noqa: ARG002 - of the protocol
         return {}
 
-    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - the shape
+    def get_placement(self, uid: str) -> Placement | None:  # noqa: ARG002 - of the protocol
         return None
 
 
 class Engine:
-    """Judges nodes for requests under one tuning. Same ledger, same request: same answer."""
+    """Evaluates nodes for requests under one tuning. Same ledger, same request: same answer."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Engine:
         self._tables: LRUCache[tuple[CardRequest, PolicyName], VerdictTable] = LRUCache(maxsize=CACHED_TABLES)
 
     def set_tuning(self, tuning: PolicyTuning) -> None:
-        """Judge under this tuning from now on."""
+        """Evaluate under this tuning from now on."""
         self._tuning = tuning
         self._tables.clear()
 
@@ -111,7 +111,7 @@ class Engine:
     def evaluate_node(self, name: str, pod_request: PodRequest, uid: str) -> Evaluation:
         """Where the pod would go on this node, or why it cannot.
 
-        To the cards it was promised, if they still fit; else beside what others were promised, if that is possible.
+        It goes to the cards of its own soft reservation if they still fit; else, if possible, beside those of others.
         """
         node = self._ledger.get_node_for_pod(name, uid)
         if node is None:
@@ -122,11 +122,12 @@ class Engine:
             cards = () if isinstance(fitting, Unfit) else tuple(card for card in fitting if card.index in own.cards)
             if len(cards) == len(own.cards) == pod_request.card_request.count:
                 return ScoredCards(own.score, cards)
-        places = self._soft_reservations.list_reserved_for_others(uid).get(name)
-        beside = (
-            self._evaluate(self._reserved_nodes.get_reserved_node(node, places).node, pod_request) if places else None
-        )
-        return beside if isinstance(beside, ScoredCards) else self._evaluate(node, pod_request)
+        reserved = self._soft_reservations.list_reserved_for_others(uid).get(name)
+        if reserved:
+            beside = self._evaluate(self._reserved_nodes.get_reserved_node(node, reserved).node, pod_request)
+            if isinstance(beside, ScoredCards):
+                return beside
+        return self._evaluate(node, pod_request)
 
     def can_share_verdicts(self, uid: str) -> bool:
         """Whether every node is to this pod what it is to any other."""
@@ -141,31 +142,33 @@ class Engine:
     ) -> list[str]:
         """The best of these nodes, best first: a total order, ties end in the node name.
 
-        Nodes that only have room where others were promised it come after the rest, and `avoided` ones last of all.
+        Nodes that have room only where it is softly reserved for others come after the rest, `avoided` ones last of all.
         """
         special = self._ledger.list_pod_specific_nodes(uid)
         table = self._get_table(pod_request, uid, special)
-        promised = self._soft_reservations.list_reserved_for_others(uid)
+        reserved = self._soft_reservations.list_reserved_for_others(uid)
         candidates = set(names)
-        if not promised and not avoided:
+        if not reserved and not avoided:
             return [name for _, name in table.rank_nodes(candidates, count)]
-        self._reserved_nodes.drop_unreserved_nodes(promised)
-        others = candidates & {*promised, *avoided}
+        self._reserved_nodes.drop_unreserved_nodes(reserved)
+        others = candidates & {*reserved, *avoided}
         candidates.difference_update(others)
         ranked = [(0, score, name) for score, name in table.rank_nodes(candidates, count)]
         for name in others:
             if table.is_fitting(name):
-                places = promised.get(name, NOTHING_RESERVED)
-                tier, score = self._rank_reserved_node(table, name, places, pod_request, uid if name in special else "")
+                on_node = reserved.get(name, NOTHING_RESERVED)
+                tier, score = self._rank_reserved_node(
+                    table, name, on_node, pod_request, uid if name in special else ""
+                )
                 ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
 
     def _rank_reserved_node(
         self, table: VerdictTable, name: str, reserved: Sequence[ReservedCards], pod_request: PodRequest, uid: str
     ) -> tuple[int, float]:
-        """0 and a score where the pod fits beside what is promised there, 1 where only instead of that.
+        """0 and a score where the pod fits beside the reservations, 1 where only in place of them.
 
-        `uid` of a pod that finds this node as nobody else does: what holds for it is not kept for others.
+        `uid` is that of a pod that finds this node in another state than others do: its rank is not cached for them.
         """
         node = self._ledger.get_node_for_pod(name, uid) if uid else self._ledger.get_node(name)
         if node is None or not reserved:
@@ -182,20 +185,21 @@ class Engine:
     def _score_with_reservations(
         self, node: Node, reserved: Sequence[ReservedCards], pod_request: PodRequest
     ) -> float | None:
-        found, request = self._reserved_nodes.get_reserved_node(node, reserved), pod_request.card_request
+        beside, request = self._reserved_nodes.get_reserved_node(node, reserved), pod_request.card_request
         if not is_plain_request(request):
-            judged = self._evaluate(found.node, pod_request)
-            return judged.score if isinstance(judged, ScoredCards) else None
-        if find_equivalence_class(found.summary, request.count, whole=request.whole).find_obstacle(request) is not None:
+            evaluation = self._evaluate(beside.node, pod_request)
+            return evaluation.score if isinstance(evaluation, ScoredCards) else None
+        equivalence_class = find_equivalence_class(beside.summary, request.count, whole=request.whole)
+        if equivalence_class.find_obstacle(request) is not None:
             return None
-        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, found.summary)], request)
+        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, beside.summary)], request)
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
         return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request))
 
     def _get_table(self, pod_request: PodRequest, uid: str, special: Collection[str]) -> VerdictTable:
-        """The table of this shape and policy, as the ledger is now and as this pod finds its special nodes."""
+        """The table of this card request and policy, as the ledger is now and as this pod finds its special nodes."""
         self._refresh_summaries()
         request, policy = pod_request.card_request, self.choose_policy(pod_request)
         table = self._tables.get((request, policy))
@@ -225,11 +229,10 @@ class Engine:
         if self._summaries.get_summary(name) is None:
             table.drop_node(name)
         else:
-            is_simple = is_plain_request(request)
             table.put_verdict(
                 name,
                 self._summaries.find_obstacle(name, request)
-                if is_simple
+                if is_plain_request(request)
                 else self._find_shared_verdict(name, request, policy),
             )
 
@@ -240,7 +243,7 @@ class Engine:
         return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))
 
     def _refresh_summaries(self) -> None:
-        """Draw again what changed since the last question."""
+        """Summarize again what changed since the last call."""
         generation = self._ledger.generation
         if generation == self._summaries_generation:
             return

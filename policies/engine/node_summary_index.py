@@ -1,4 +1,4 @@
-"""The outlines of all nodes by name, and the same nodes by gist: what answers a size of request that nobody has asked for yet."""
+"""The summaries of all nodes by name, and the nodes by equivalence class: verdicts for a size of request not seen before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RequestKind = tuple[int, bool]
 
 
 class NodeSummaryIndex:
-    """Nodes come and go one at a time; a grouping is made when a request of its kind is first seen, and then followed."""
+    """Nodes come and go one at a time; a grouping is built when a request of its kind is first seen, and then kept up to date."""
 
     def __init__(self) -> None:
         self._summaries: dict[str, NodeSummary] = {}
@@ -29,7 +29,7 @@ class NodeSummaryIndex:
         return self._summaries.get(name)
 
     def list_summaries(self, names: Iterable[str]) -> Iterator[tuple[str, NodeSummary]]:
-        """Names that are here, with their outlines."""
+        """Names that are in the index, with their summaries."""
         names = list(names)
         return zip(names, map(self._summaries.__getitem__, names), strict=True)
 
@@ -38,7 +38,7 @@ class NodeSummaryIndex:
         self._groups.clear()
 
     def put_summary(self, name: str, summary: NodeSummary | None) -> None:
-        """What holds for the node from now on; None when it is gone."""
+        """Replace the node's summary; None removes it."""
         before = self._summaries.pop(name, None)
         for (count, whole), groups in self._groups.items():
             if before is not None:
@@ -49,7 +49,7 @@ class NodeSummaryIndex:
             self._summaries[name] = summary
 
     def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
-        """Why the plain request does not fit on this node, which is here; None when it does."""
+        """Why the plain request does not fit on this node of the index; None when it does."""
         return find_equivalence_class(self._summaries[name], request.count, whole=request.whole).find_obstacle(request)
 
     def group_by_obstacle(self, request: CardRequest) -> Iterator[tuple[UnfitReason | None, Collection[str]]]:
@@ -58,13 +58,13 @@ class NodeSummaryIndex:
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = self._group(kind)
-        return ((each.find_obstacle(request), names) for each, names in groups.items())
+        return ((equivalence_class.find_obstacle(request), names) for equivalence_class, names in groups.items())
 
     def _group(self, kind: RequestKind) -> dict[EquivalenceClass, dict[str, None]]:
         count, whole = kind
         groups: dict[EquivalenceClass, dict[str, None]] = {}
-        for name, drawn in self._summaries.items():
-            groups.setdefault(find_equivalence_class(drawn, count, whole=whole), {})[name] = None
+        for name, summary in self._summaries.items():
+            groups.setdefault(find_equivalence_class(summary, count, whole=whole), {})[name] = None
         return groups
 
 

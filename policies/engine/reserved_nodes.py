@@ -1,4 +1,4 @@
-"""Nodes as they would be if all that is promised there were held: made once, and kept until node or promises change."""
+"""Nodes as if every soft reservation there were held: built once, and kept until the node or its reservations change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vrampack.cards.node_summary import NodeSummary, summarize_node
 from vrampack.cards.request import CardRequest
 
 ReservedCards = tuple[Collection[int], CardRequest]
-"""Cards of a node by index, and what is asked of each of them."""
+"""Cards of a node by index, and the request that they are reserved for."""
 MIN_NODES_KEPT = 64
-"""So many are kept whatever is promised."""
+"""So many are kept however few nodes have reservations."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedNode:
-    """One of them, and what it is made of."""
+    """Such a node, and what it was built from."""
 
     source: Node
     reserved: Sequence[ReservedCards]
@@ -27,23 +27,23 @@ class ReservedNode:
 
 
 class ReservedNodes:
-    """By node name. Promises on one node are one object as long as they are the same."""
+    """By node name. The reservations of one node are the same object until they change."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, ReservedNode] = {}
 
     def get_reserved_node(self, node: Node, reserved: Sequence[ReservedCards]) -> ReservedNode:
-        """The node with these places held as well."""
+        """The node with these reservations held as well."""
         known = self._nodes.get(node.name)
         if known is not None and known.source is node and known.reserved is reserved:
             return known
-        full = node
+        filled = node
         for indices, request in reserved:
-            full = hold_on_node(full, indices, request)
-        self._nodes[node.name] = found = ReservedNode(node, reserved, full, summarize_node(full))
-        return found
+            filled = hold_on_node(filled, indices, request)
+        self._nodes[node.name] = built = ReservedNode(node, reserved, filled, summarize_node(filled))
+        return built
 
     def drop_unreserved_nodes(self, reserved_by_node: Mapping[str, object]) -> None:
-        """Keep what is promised still, if that would be much less."""
+        """Drop nodes without reservations, once they are most of what is kept."""
         if len(self._nodes) > 2 * len(reserved_by_node) + MIN_NODES_KEPT:
             self._nodes = {name: each for name, each in self._nodes.items() if name in reserved_by_node}

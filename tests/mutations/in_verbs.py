@@ -42,8 +42,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "of equal nodes the last by name is the best": Mutation(
         "policies/engine/verdict_table.py",
-        "found += ((score, name) for name in nsmallest(count - len(found), buckets[score] & candidates))",
-        "found += ((score, name) for name in sorted(buckets[score] & candidates)[: -count - 1 : -1])",
+        "best += ((score, name) for name in nsmallest(count - len(best), buckets[score] & candidates))",
+        "best += ((score, name) for name in sorted(buckets[score] & candidates)[: -count - 1 : -1])",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
     "a pod has any policy it wishes": Mutation(
@@ -108,8 +108,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a promise to one pod refuses another": Mutation(
         "policies/engine/engine.py",
-        "return beside if isinstance(beside, ScoredCards) else self._evaluate(node, pod_request)",
-        "return beside",
+        "if isinstance(beside, ScoredCards):",
+        "if beside is not None:",
         f"{PROMISES}::test_a_promise_refuses_nobody",
     ),
     "a promise never ends": Mutation(

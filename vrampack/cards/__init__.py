@@ -1,6 +1,6 @@
-"""The words of vrampack: cards, nodes, requests, allocations, and how each is written down.
+"""The model of vrampack: cards, nodes, requests, allocations, and how each is written down.
 
 Everything here is a frozen value or a pure function on the standard library: no clock, no network,
 no file. What needs a policy is in `policies/`, what knows the API server in `vrampack/kube/`.
-Read `node.py` and `request.py` first, then `fit.py`, then `records.py`.
+Read `node.py` and `request.py` first, then `reasons.py` and `fit.py`, then `records.py`.
 """

@@ -15,7 +15,7 @@ from vrampack.cards.units import compute_limit_mib
 
 @dataclass(frozen=True, slots=True)
 class AllocatedCard:
-    """Units the ledger counts on one card. `whole`: all of them, whatever was asked."""
+    """Units the ledger counts on one card. `whole`: all of them, whatever was requested."""
 
     index: int
     units: int
@@ -25,7 +25,7 @@ class AllocatedCard:
 
 @dataclass(frozen=True, slots=True)
 class ContainerShare:
-    """One container's own units on one card, and its limit there; `mib` is None where nobody can hold one."""
+    """One container's own units on one card, and its limit there; `mib` is None where none can be enforced."""
 
     index: int
     units: int
@@ -50,10 +50,10 @@ class Allocation:
 def allocate_cards(
     node: Node, chosen_cards: Sequence[Card], pod_request: PodRequest, *, reserve_mib: int = 0
 ) -> Allocation:
-    """The allocation of `ask` on exactly these cards of `node`. That they fit is the caller's promise."""
+    """The allocation of `pod_request` on exactly these cards of `node`. The caller makes sure that they fit."""
     chosen_cards = sorted(chosen_cards, key=lambda card: card.index)
     request = pod_request.card_request
-    held = tuple(
+    allocated = tuple(
         AllocatedCard(card.index, card.units if request.whole else request.units, card.uuid, request.whole)
         for card in chosen_cards
     )
@@ -62,7 +62,7 @@ def allocate_cards(
         units = container.units // request.count
         shares = tuple(_build_share(node, card, units, pod_request, reserve_mib) for card in chosen_cards)
         containers.append((container.name, shares))
-    return Allocation(held, tuple(containers))
+    return Allocation(allocated, tuple(containers))
 
 
 def _build_share(node: Node, card: Card, units: int, pod_request: PodRequest, reserve_mib: int) -> ContainerShare:

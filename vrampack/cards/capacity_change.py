@@ -1,4 +1,4 @@
-"""Whether a node has room that it had not before: what may turn a pod's no into a yes."""
+"""Whether a node has capacity that it did not have before: what may let a refused pod fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vrampack.cards.node import Card, Node
 def has_gained_capacity(before: Node | None, after: Node) -> bool:
     """Whether some request that did not fit on `before` may fit on `after`; never false when one does.
 
-    A card counts by its name and make: one that was changed for another is new, and new cards are gained room.
+    A card is the same if its index, uuid, model and units are: a replaced card is a new one, and its room is gained.
     """
     if after.problem:
         return False

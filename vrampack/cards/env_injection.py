@@ -1,10 +1,10 @@
-"""What admission makes of a pod that asks for GPU memory: every container's environment, as a JSON patch.
+"""How admission changes a pod that requests GPU memory: every container's environment, as a JSON patch.
 
 The same transformation as the policies of `manifests/admission` (environment-inject, environment-ephemeral and
-scheduler-set), for API servers that cannot run those. Whoever changes one changes the other: one table of tests
+scheduler-set), for API servers that cannot run those. A change to one is a change to the other: one table of tests
 holds both to the same answers.
 
-Remove, then set: a list of the pod's own making is never trusted, and doing it twice changes nothing.
+Remove, then set: the pod's own list is never trusted, and doing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTAINER_UNITS_VARIABLE = "ALIYUN_COM_GPU_MEM_CONTAINER"
 DISABLE_VARIABLE = "CGPU_DISABLE"
 GUARDED_VARIABLES = (VISIBLE_DEVICES_VARIABLE, "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST", DISABLE_VARIABLE)
 GUARDED_PREFIX = "ALIYUN_COM_GPU_"
-"""What a container sees and may use: set here, by nobody else."""
+"""What a container sees and may use: set here and nowhere else."""
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 NODES_GROUP = "system:nodes"
 DEFAULT_SCHEDULER_NAMES = ("", "default-scheduler")
@@ -30,7 +30,7 @@ MAX_QUANTITY = 2**63 - 1
 """The largest quantity that is an integer to the policies; the API server refuses larger ones by itself."""
 
 EnvEntry: TypeAlias = dict[str, object]
-"""One entry of `env`; nothing of it is looked at but its name."""
+"""One entry of `env`; only its name is read."""
 PatchOperation: TypeAlias = dict[str, object]
 """One step of a JSON patch (RFC 6902)."""
 
@@ -45,7 +45,7 @@ class AdmissionResources:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContainer:
-    """A container of any kind, as far as admission looks at it."""
+    """A container of any kind, as far as admission reads it."""
 
     name: str
     env: Sequence[EnvEntry] = ()
@@ -54,7 +54,7 @@ class AdmissionContainer:
 
 @dataclass(frozen=True, slots=True)
 class InjectionNames:
-    """What the cluster calls things."""
+    """Names that the cluster's configuration chooses."""
 
     resource: str = well_known.MEMORY_RESOURCE
     scheduler_name: str = ""
@@ -68,22 +68,22 @@ def build_pod_patch(
     scheduler_name: str,
     names: InjectionNames,
 ) -> list[PatchOperation]:
-    """For a pod on creation. Empty for one that asks for nothing. Raises `ValueError` for what is no quantity."""
+    """For a pod on creation. Empty for one that requests nothing. Raises `ValueError` for what is no quantity."""
     if not has_memory_request([*containers, *init_containers], names):
         return []
-    made = [
+    operations = [
         *_build_env_operations("containers", containers, names),
         *_build_env_operations("initContainers", init_containers, names),
     ]
     if names.scheduler_name and scheduler_name in DEFAULT_SCHEDULER_NAMES:
-        made.append(_build_add_operation("/spec/schedulerName", names.scheduler_name))
-    return made
+        operations.append(_build_add_operation("/spec/schedulerName", names.scheduler_name))
+    return operations
 
 
 def build_ephemeral_patch(
     ephemeral: Sequence[AdmissionContainer], existing: Sequence[AdmissionContainer]
 ) -> list[PatchOperation]:
-    """For ephemeral containers that join a pod that `asks`. Those that were there `before` nobody can change.
+    """For ephemeral containers that join a pod with a memory request. Those in `existing` cannot be changed any more.
 
     One that names the variable itself stays as it is: `vrampack-environment-guard` refuses it unless it says void.
     """
@@ -96,12 +96,12 @@ def build_ephemeral_patch(
 
 
 def has_memory_request(containers: Sequence[AdmissionContainer], names: InjectionNames) -> bool:
-    """Whether any of them asks for GPU memory. Raises `ValueError` for what is no quantity."""
+    """Whether any of them requests GPU memory. Raises `ValueError` for what is no quantity."""
     return any(parse_quantity(_quantity(container, names)) > 0 for container in containers)
 
 
 def is_mirror_pod(annotations: Mapping[str, str], groups: Sequence[str]) -> bool:
-    """Whether a node reports a static pod, which must stay as it is. Anybody may write the annotation."""
+    """Whether a node reports a static pod, which must stay as it is. Any user may write the annotation."""
     return MIRROR_ANNOTATION in annotations and NODES_GROUP in groups
 
 
@@ -160,5 +160,5 @@ def _hide_devices() -> EnvEntry:
 
 
 def _build_add_operation(path: str, value: object) -> PatchOperation:
-    """`add` replaces what is there and makes what is not."""
+    """`add` replaces a value that is there and creates one that is not."""
     return {"op": "add", "path": path, "value": value}

@@ -1,7 +1,7 @@
-"""What one container may see and use, as the annotations of its pod say it: what a node's agent holds it to.
+"""What one container may see and use, as the annotations of its pod say it: what a node's agent enforces.
 
 The container's environment comes from `visible-devices` and `limit-mib`, what the ledger counts from the allocation.
-A container starts only where the three say the same.
+A container starts only where the three agree.
 """
 
 from __future__ import annotations

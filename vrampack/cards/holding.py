@@ -1,7 +1,7 @@
 """What pods hold on a node's cards: one reading for the ledger and for everything that shows it.
 
 A bound pod holds what its record says. Without a record that can be read, or naming a card its node no longer has,
-it counts on every card of the node until the node's agent says where it is: nobody is put on top of it.
+it counts on every card of the node until the node's agent says where it is: no other pod is placed on top of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def index_cards(facts: NodeFacts) -> CardIndices:
 def build_bound_hold(pod: Pod, facts: NodeFacts, indices: CardIndices) -> Hold:
     """What a bound pod holds: by its record, else by what the node's agent observed, else everywhere.
 
-    `indices` is `index_of(facts)`, made once for all pods of the node.
+    `indices` is `index_cards(facts)`, built once for all pods of the node.
     """
     state: HoldState = "terminating" if pod.is_terminating else "bound"
     shares = pod.record.shares if isinstance(pod.record, Record) else ()
@@ -109,7 +109,7 @@ def _resolve(shares: tuple[Share, ...], facts: NodeFacts, indices: CardIndices) 
 
 
 def _count_on_every_card(pod: Pod, shares: tuple[Share, ...], facts: NodeFacts) -> dict[int, int]:
-    """The pod's units on every card: wherever it really is, nobody is put on top of it."""
+    """The pod's units on every card: wherever it really is, no other pod is placed on top of it."""
     if pod.request is not None and pod.request.card_request.whole:
         return {card.index: card.units for card in facts.cards}
     asked = pod.request.card_request.units if pod.request is not None else 0

@@ -1,7 +1,7 @@
-"""What is shown of nodes to people and tools: gpushare's inspect JSON, with what that one cannot say added.
+"""What people and tools see of nodes: gpushare's inspect JSON, with what that one cannot express added.
 
 `nodes[].devs[].pods[]` keep gpushare's names; uuid, model, health and the rest are additions that its readers skip.
-The extender's inspect routes and the command line show this one form. `usedGPU` is what nobody else may have: a pod
+The extender's inspect routes and the command line show this one form. `usedGPU` is what no other pod may have: a pod
 on no known card counts on every card. `heldGPU` counts every pod once: on a card the pods that are known to be there,
 on a node all of them.
 """
@@ -42,17 +42,19 @@ def count_units_on_card(index: int, holds: Iterable[Hold]) -> int:
 
 
 def count_unplaced_units(node: Node, hold: Hold) -> int:
-    """Units of a pod on no known card: what its record says or what it asks, whichever is more.
+    """Units of a pod on no known card: what its record says or what it requests, whichever is more.
 
-    One that asks whole cards holds, wherever it is, no more than the largest ones of its node.
+    One that requests whole cards holds, wherever it is, no more than the largest ones of its node.
     """
-    record, ask = hold.pod.record, hold.pod.request
+    record, pod_request = hold.pod.record, hold.pod.request
     recorded = sum(share.units for share in record.shares) if isinstance(record, Record) else 0
-    if ask is None:
+    if pod_request is None:
         return recorded
-    asked = ask.card_request.units * ask.card_request.count
-    if ask.card_request.whole and not recorded:
-        asked = max(asked, sum(sorted((card.units for card in node.cards), reverse=True)[: ask.card_request.count]))
+    asked = pod_request.card_request.units * pod_request.card_request.count
+    if pod_request.card_request.whole and not recorded:
+        asked = max(
+            asked, sum(sorted((card.units for card in node.cards), reverse=True)[: pod_request.card_request.count])
+        )
     return max(recorded, asked)
 
 

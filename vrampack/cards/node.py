@@ -71,7 +71,7 @@ class Card:
 
     @property
     def free_units(self) -> int:
-        """Never below 0: an overcommitted card is full, not a card with room."""
+        """Never below 0: an overcommitted card is full."""
         return max(0, self.units - self.used_units)
 
     @property
@@ -85,7 +85,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node at one moment: what fits there is a function of this value alone. Made by `snapshot`."""
+    """One node at one moment: what fits there is a function of this value alone. Made by `build_node`."""
 
     name: str
     cards: tuple[Card, ...]
@@ -97,7 +97,7 @@ class Node:
     """Why nothing is placed here, e.g. another unit than the cluster's; empty when all is well."""
     address: str
     largest_free_units: int
-    """Free units of the usable card with most room."""
+    """Free units of the usable card that has most."""
     free_units: int
     """Free units of all usable cards."""
     total_units: int

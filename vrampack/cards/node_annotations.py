@@ -1,7 +1,7 @@
-"""A node's own words: its cards, its cordoned cards, what its agent observed; and the legacy form.
+"""What a node's annotations say: its cards, its cordoned cards, what its agent observed; and the legacy form.
 
 `read_node` never raises: an annotation that cannot be read becomes the node's `problem` (cards) or is
-reported beside the facts (observed), and no other node hears of it.
+reported beside the facts (observed), and no other node is affected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NodeReading:
     problems: tuple[str, ...] = ()
 
 
-def read_node(  # noqa: PLR0913 - the six things a Node object says to us
+def read_node(  # noqa: PLR0913 - the six parts of a Node object that count here
     name: str,
     annotations: Mapping[str, str],
     allocatable: Mapping[str, str],
@@ -163,7 +163,7 @@ def _observed_pods(text: str) -> dict[str, object]:
 def _legacy_node(
     name: str, allocatable: Mapping[str, str], resource: str, count_resource: str, unit_mib: int
 ) -> NodeFacts:
-    """Equal cards from a plugin that advertises only totals; a part card left by the division is nobody's."""
+    """Equal cards from a plugin that advertises only totals; a part card left by the division counts nowhere."""
     try:
         units, cards = _advertised(allocatable, resource), _advertised(allocatable, count_resource)
     except RecordError as error:

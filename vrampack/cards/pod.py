@@ -1,4 +1,4 @@
-"""A pod as the ledger sees it: who it is, where it is, what it asks and what its record says."""
+"""A pod as the ledger sees it: its identity, its node, its request and what its record says."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pod:
     request: PodRequest | None = None
     record: Record | UnreadableRecord | None = None
     is_terminating: bool = False
-    """It has a deletionTimestamp; it holds its memory until it is gone."""
+    """It has a deletionTimestamp; it holds its memory until it is deleted."""
     is_finished: bool = False
     """Succeeded or Failed: it holds nothing any more."""
     priority: int = 0
@@ -35,11 +35,11 @@ class Pod:
 
     @property
     def holds_memory(self) -> bool:
-        """Bound, not finished, and ours. One that is leaving still holds it."""
+        """Bound, not finished, and with a request or record. A terminating pod still holds its memory."""
         return bool(self.node_name) and self.can_hold_memory and not self.is_finished
 
     def is_older_than(self, known: Pod) -> bool:
-        """Whether `known` already shows something that never goes away again: bound, leaving, finished."""
+        """Whether `known` already shows a state that never ends: bound, terminating, finished."""
         return (
             (bool(known.node_name) and not self.node_name)
             or (known.is_terminating and not self.is_terminating)

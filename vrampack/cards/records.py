@@ -81,7 +81,7 @@ def write_fraction_annotations(allocation: Allocation) -> dict[str, str]:
 def read_record(annotations: Mapping[str, str], pod_request: PodRequest | None) -> Record | UnreadableRecord | None:
     """The pod's record, or why it cannot be read, or None when there is none.
 
-    `ask` serves gpushare v1 records without a size: the pod's whole request is then on its card.
+    `pod_request` serves gpushare v1 records without a size: the pod's whole request is then on its card.
     """
     found: Record | None = None
     for key, (generation, read) in _RECORD_READERS.items():
@@ -147,7 +147,7 @@ def _read_share(value: object, path: str) -> Share:
     return Share(read_int(value.get("units"), f"{path}.units", low=1, high=MAX_UNITS), uuid, index)
 
 
-def _read_ours(text: str, _annotations: Mapping[str, str], _ask: PodRequest | None) -> tuple[Share, ...]:
+def _read_ours(text: str, _annotations: Mapping[str, str], _pod_request: PodRequest | None) -> tuple[Share, ...]:
     value = load_json(text)
     if not isinstance(value, dict):
         raise RecordError("not an object")
@@ -155,7 +155,9 @@ def _read_ours(text: str, _annotations: Mapping[str, str], _ask: PodRequest | No
     return read_shares(value.get("cards"), "cards")
 
 
-def _read_gpushare_json(text: str, _annotations: Mapping[str, str], _ask: PodRequest | None) -> tuple[Share, ...]:
+def _read_gpushare_json(
+    text: str, _annotations: Mapping[str, str], _pod_request: PodRequest | None
+) -> tuple[Share, ...]:
     """`{"<container index>":{"<card index>":units}}`, summed per card."""
     value = load_json(text)
     if not isinstance(value, dict):
@@ -251,7 +253,7 @@ def _device(uuid: str | None, index: int, node: Node) -> str:
 
 
 def _with_disagreement(record: Record, text: str) -> Record:
-    """The first disagreement is the one that is told."""
+    """The first disagreement is the one that is reported."""
     return record if record.disagreement else Record(record.generation, record.shares, text)
 
 
@@ -283,4 +285,4 @@ def _refuse_constant(text: str) -> object:
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
-"""Made once: `json.loads` would make one for every record of a list of thousands."""
+"""Built once: `json.loads` would build one for every record of a list of thousands."""

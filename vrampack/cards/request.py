@@ -1,7 +1,7 @@
-"""What a pod asks for: units per card, how many cards, which ones. Made from the pod alone.
+"""What a pod requests: units per card, how many cards, which ones. Read from the pod alone.
 
-`Ask` keeps every container, because limits and records are per container; `Request` is the part that
-decides where the pod fits, and equal requests share every cached answer.
+`PodRequest` keeps every container, because limits and records are per container; `CardRequest` is the part that
+decides where the pod fits, and equal card requests share every cached answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_COUNT_DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One container as the API server shows it. `quantity` is the text of its gpu-mem ask, None without one."""
+    """One container as the API server shows it. `quantity` is the text of its gpu-mem limit, None without one."""
 
     name: str
     kind: ContainerKind
@@ -62,14 +62,14 @@ class ContainerRequest:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """Everything a pod of ours asks. Pods that ask nothing have no `Ask`."""
+    """Everything a pod requests. Pods that request nothing have no `PodRequest`."""
 
     card_request: CardRequest
     containers: tuple[ContainerRequest, ...]
-    """The asking ones, init containers first, in the order of the spec."""
+    """Those that request memory, init containers first, in the order of the spec."""
     policy: str | None = None
     has_references: bool = True
-    """Whether admission wired every asking container to its annotation."""
+    """Whether admission wired every requesting container to its annotation."""
 
 
 def read_pod_request(
@@ -79,26 +79,26 @@ def read_pod_request(
     *,
     resource: str = well_known.MEMORY_RESOURCE,
 ) -> PodRequest | None:
-    """What the pod asks, or None when it asks nothing of ours (`gpu-mem: 0` is nothing).
+    """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
-    Never raises: whatever cannot be read becomes `Request.problem`.
+    Never raises: what cannot be read becomes `CardRequest.problem`.
     """
-    asks, problem = _read_container_requests(containers, resource)
-    if not asks and not problem:
+    container_requests, problem = _read_container_requests(containers, resource)
+    if not container_requests and not problem:
         return None
-    count, count_problem = _read_card_count(labels, asks)
+    count, count_problem = _read_card_count(labels, container_requests)
     whole, whole_problem = _read_whole_device(labels)
     request = CardRequest(
-        units=sum_container_units(asks) // count,
+        units=sum_container_units(container_requests) // count,
         count=count,
         whole=whole,
         models=_read_wishes(annotations, well_known.CARD_MODEL),
         uuids=_read_wishes(annotations, well_known.CARD_UUID),
         problem=problem or count_problem or whole_problem,
     )
-    asking = {(ask.kind, ask.index) for ask in asks}
-    references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in asking)
-    return PodRequest(request, tuple(asks), annotations.get(well_known.POLICY) or None, references)
+    requesting = {(container.kind, container.index) for container in container_requests}
+    references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting)
+    return PodRequest(request, tuple(container_requests), annotations.get(well_known.POLICY) or None, references)
 
 
 def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
@@ -107,19 +107,19 @@ def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
     `max(sum(main) + sum(sidecars), max over init i of (own + sidecars declared before it))`, see
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
-    running = sum(ask.units for ask in containers if ask.kind == "main")
+    running = sum(container.units for container in containers if container.kind == "main")
     peak = sidecars = 0
-    for ask in containers:
-        if ask.kind == "sidecar":
-            sidecars += ask.units
+    for container in containers:
+        if container.kind == "sidecar":
+            sidecars += container.units
             peak = max(peak, sidecars)
-        elif ask.kind == "init":
-            peak = max(peak, ask.units + sidecars)
+        elif container.kind == "init":
+            peak = max(peak, container.units + sidecars)
     return max(running + sidecars, peak)
 
 
 def _read_container_requests(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerRequest], str]:
-    asks: list[ContainerRequest] = []
+    container_requests: list[ContainerRequest] = []
     problem = ""
     for spec in containers:
         if spec.quantity is None:
@@ -135,8 +135,8 @@ def _read_container_requests(containers: Sequence[ContainerSpec], resource: str)
                 'give units of the resource, e.g. "10" for 10 GiB'
             )
         if units > 0:
-            asks.append(ContainerRequest(spec.name, spec.kind, spec.index, units))
-    return asks, problem
+            container_requests.append(ContainerRequest(spec.name, spec.kind, spec.index, units))
+    return container_requests, problem
 
 
 def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRequest]) -> tuple[int, str]:
@@ -148,9 +148,9 @@ def _read_card_count(labels: Mapping[str, str], containers: Sequence[ContainerRe
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_COUNT_DIGITS and int(text) > 0):
         return 1, f"{field}: {text!r} is not a number of cards; give 1 or more, or leave the label out"
     count = int(text)
-    for ask in containers:
-        if ask.units % count:
-            return 1, f"{field}: {ask.units} units of container {ask.name} do not divide by {count} cards"
+    for container in containers:
+        if container.units % count:
+            return 1, f"{field}: {container.units} units of container {container.name} do not divide by {count} cards"
     return count, ""
 
 

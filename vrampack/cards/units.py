@@ -10,7 +10,7 @@ from fractions import Fraction
 
 DEFAULT_UNIT_MIB = 1024
 MAX_UNITS = 1_048_576
-"""More than any card has in any sane unit: 2^20 units of 1 MiB are 1 TiB. Larger asks are mistakes (`10G`)."""
+"""More than any card has in any sane unit: 2^20 units of 1 MiB are 1 TiB. Larger requests are mistakes (`10G`)."""
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40}))"
@@ -26,7 +26,7 @@ _SCALES = {
 
 
 FAST_PATH_DIGITS = 18
-"""A number of so many digits means the same to everybody."""
+"""A plain number of at most so many digits fits 64 bits and needs no parsing."""
 
 
 def parse_quantity(text: str) -> Fraction:
@@ -46,7 +46,7 @@ def parse_quantity(text: str) -> Fraction:
 def parse_units(text: str) -> int:
     """A quantity as a whole, non-negative number of units. Raises `ValueError` with what is wrong otherwise."""
     if len(text) <= FAST_PATH_DIGITS and text.isascii() and text.isdecimal():
-        return int(text)  # what nearly every pod says; fractions are a fifth of reading one
+        return int(text)  # what nearly every pod says; fractions take a fifth of the time of decoding a pod
     value = parse_quantity(text)
     if value < 0:
         raise ValueError(f"{text[:60]!r} is negative")

@@ -1,5 +1,5 @@
 """`vrampack explain pod`: where a pod is, or what is missing on every card, and the next step.
 
-`main.py` has the flags; `cluster.py` and `pod.py` read what the API server says, `judged.py` asks `vrampack.cards.fit` and the
-policies' engine as filter does, `explanations.py` makes the one value (`schema.py`) that `text.py` and the JSON form print.
+`main.py` has the flags; `cluster.py` and `pod.py` read what the API server says, `evaluation.py` asks `vrampack.cards.fit`
+and the policies as filter does, `explanations.py` builds the one value (`schema.py`) that `text.py` and the JSON form print.
 """

@@ -1,4 +1,4 @@
-"""The cluster as the extender would count it after a fresh list: every node with its cards and who holds them.
+"""The cluster as the extender would count it after a fresh list: every node with its cards and the pods that hold them.
 
 What a running extender has reserved and the API server does not show yet is not in it; it lasts milliseconds.
 """
@@ -51,7 +51,7 @@ class ListedNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeWithHolds:
-    """A node and who holds what there, in the order of namespace and name."""
+    """A node and which pods hold what there, in the order of namespace and name."""
 
     listed: ListedNode
     node: Node
@@ -60,13 +60,13 @@ class NodeWithHolds:
 
 @dataclass(slots=True)
 class ClusterListing:
-    """What the two lists said."""
+    """What the two lists contained."""
 
     nodes: dict[str, ListedNode] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """Bound pods that hold memory, by uid."""
     pods_by_scheduler: Counter[str] = field(default_factory=Counter)
-    """Through whom the pods came that carry a record of ours."""
+    """The schedulers of the pods that carry a record of ours."""
     unread_objects: list[str] = field(default_factory=list)
 
 
@@ -96,7 +96,7 @@ async def read_cluster(api: Api, settings: ExtenderConfiguration) -> ExplainedCl
 
 
 async def read_nodes(api: Api, settings: ExtenderConfiguration, unread_objects: list[str]) -> dict[str, ListedNode]:
-    """All nodes by name; those that cannot be decoded are named in `unread`."""
+    """All nodes by name; those that cannot be decoded are named in `unread_objects`."""
     nodes = {}
     async for raw in _list_items(api, "nodes"):
         try:
@@ -115,14 +115,14 @@ async def _read_pods(api: Api, settings: ExtenderConfiguration, listed: ClusterL
         try:
             pod = to_pod(_POD.decode(raw), resource=settings.resources.memory)
             is_recorded = isinstance(pod.record, Record) and pod.record.is_ours
-            words = _POD_FIELDS.decode(raw) if is_recorded else None
+            scheduling_fields = _POD_FIELDS.decode(raw) if is_recorded else None
         except UNDECODABLE as error:
             listed.unread_objects.append(f"a pod cannot be decoded and is left out: {error}")
             continue
         if pod.holds_memory:
             listed.pods[pod.uid] = pod
-            if words is not None:
-                listed.pods_by_scheduler[words.scheduler_name] += 1
+            if scheduling_fields is not None:
+                listed.pods_by_scheduler[scheduling_fields.scheduler_name] += 1
 
 
 async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw]:
@@ -140,11 +140,13 @@ async def _list_items(api: Api, resource: Resource) -> AsyncIterator[msgspec.Raw
             return
 
 
-def _to_listed_node(node: NodeObject, words: NodeSchedulingFields, settings: ExtenderConfiguration) -> ListedNode:
+def _to_listed_node(
+    node: NodeObject, scheduling_fields: NodeSchedulingFields, settings: ExtenderConfiguration
+) -> ListedNode:
     memory, count = settings.resources.memory, settings.resources.count
     reading = to_node(node, unit_mib=settings.unit_mib, resource=memory, count_resource=count)
     offered = (node.status.allocatable or {}).get(memory, msgspec.Raw(b'"0"'))
-    return ListedNode(reading.facts, words, node.metadata.labels or {}, _parse_units_or_zero(offered))
+    return ListedNode(reading.facts, scheduling_fields, node.metadata.labels or {}, _parse_units_or_zero(offered))
 
 
 def _parse_units_or_zero(quantity: msgspec.Raw) -> int:

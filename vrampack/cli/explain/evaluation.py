@@ -21,7 +21,7 @@ from vrampack.cli.explain.schema import HolderView
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedCard:
-    """One card, why the pod may not take it (None: it may), and who is there."""
+    """One card, why the pod may not take it (None: it may), and the pods that hold it."""
 
     card: Card
     reason: UnfitReason | None
@@ -47,7 +47,7 @@ class EvaluatedNode:
 
     @property
     def has_no_memory(self) -> bool:
-        """Nothing to show of it: no cards, and nothing wrong."""
+        """Whether there is nothing to show: no cards, and nothing wrong."""
         return self.reason is UnfitReason.NO_MEMORY and not self.node.problem
 
 
@@ -66,16 +66,20 @@ class ClusterEvaluation:
 
 
 def evaluate_cluster(
-    cluster: ExplainedCluster, tuning: PolicyTuning, ask: PodRequest, pod_fields: PodSchedulingFields
+    cluster: ExplainedCluster, tuning: PolicyTuning, pod_request: PodRequest, pod_fields: PodSchedulingFields
 ) -> ClusterEvaluation:
     """How the extender's filter and prioritize would answer for every node of the cluster."""
-    policy = tuning.choose_policy(ask.policy)
-    answers = {
-        name: evaluate.evaluate_node(seen.node, ask.card_request, policy) for name, seen in cluster.nodes.items()
+    policy = tuning.choose_policy(pod_request.policy)
+    verdicts = {
+        name: evaluate.evaluate_node(seen.node, pod_request.card_request, policy)
+        for name, seen in cluster.nodes.items()
     }
-    judged = {name: _evaluate_node(cluster.nodes[name], answer, ask, pod_fields) for name, answer in answers.items()}
-    nearest = sorted(judged.values(), key=lambda each: (_distance(each, ask.card_request), each.name))
-    return ClusterEvaluation(tuple(nearest), tuple(judged[name] for name in sort_by_score(answers)))
+    evaluated = {
+        name: _evaluate_node(cluster.nodes[name], verdict, pod_request, pod_fields)
+        for name, verdict in verdicts.items()
+    }
+    nearest = sorted(evaluated.values(), key=lambda each: (_distance(each, pod_request.card_request), each.name))
+    return ClusterEvaluation(tuple(nearest), tuple(evaluated[name] for name in sort_by_score(verdicts)))
 
 
 def select_cards_to_free(node: EvaluatedNode, count: int, *, only_usable: bool) -> list[EvaluatedCard]:
@@ -92,9 +96,9 @@ def count_units_to_free(cards: Iterable[EvaluatedCard]) -> int:
 
 
 def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: CardRequest) -> str:
-    """The card's reason in words that need no other line."""
-    # Other reasons are their own words.
-    words = {
+    """The card's reason in a text that needs no other line."""
+    # The text of other reasons is what docs/reasons.md calls them.
+    texts = {
         UnfitReason.TOO_LARGE: "smaller than asked",
         UnfitReason.MODEL: f"model {card.card.model or 'not known'} is not allowed",
         UnfitReason.UUID: "its uuid is not asked for",
@@ -103,7 +107,7 @@ def describe_card_reason(node: EvaluatedNode, card: EvaluatedCard, request: Card
     }
     parts = []
     if card.reason is not None and card.reason is not UnfitReason.UNHEALTHY:
-        parts.append(words.get(card.reason, card.reason.value))
+        parts.append(texts.get(card.reason, card.reason.value))
     if card.reason is None or not card.reason.is_unresolvable:
         parts += list_card_faults(card.card)
     if card.card.is_overcommitted:
@@ -119,17 +123,17 @@ def list_card_faults(card: Card) -> list[str]:
 
 
 def _evaluate_node(
-    counted: NodeWithHolds, answer: ScoredCards | Unfit, ask: PodRequest, pod_fields: PodSchedulingFields
+    counted: NodeWithHolds, verdict: ScoredCards | Unfit, pod_request: PodRequest, pod_fields: PodSchedulingFields
 ) -> EvaluatedNode:
-    node, request = counted.node, ask.card_request
-    reason = answer.reason if isinstance(answer, Unfit) else None
-    found = find_obstacles(pod_fields, counted.listed.scheduling_fields, counted.listed.labels)
+    node, request = counted.node, pod_request.card_request
+    reason = verdict.reason if isinstance(verdict, Unfit) else None
+    obstacles = find_obstacles(pod_fields, counted.listed.scheduling_fields, counted.listed.labels)
     cards: tuple[EvaluatedCard, ...] = ()
     if node.total_units and not node.problem:
         cards = tuple(_evaluate_card(card, request, counted.holds) for card in node.cards)
     if reason is None:
-        found += _find_unoffered_units(counted, request)
-    return EvaluatedNode(node, reason, found, cards, answer.cards if isinstance(answer, ScoredCards) else ())
+        obstacles += _find_unoffered_units(counted, request)
+    return EvaluatedNode(node, reason, obstacles, cards, verdict.cards if isinstance(verdict, ScoredCards) else ())
 
 
 def _evaluate_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
@@ -145,8 +149,8 @@ def _evaluate_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> E
 
 def _find_unoffered_units(counted: NodeWithHolds, request: CardRequest) -> tuple[str, ...]:
     """The scheduler's own sum: it never asks about a node that lacks the resource in `status.allocatable`."""
-    asks = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
-    free = counted.listed.advertised_units - sum(each.units * each.count for each in asks)
+    requests = [hold.pod.request.card_request for hold in counted.holds if hold.pod.request is not None]
+    free = counted.listed.advertised_units - sum(each.units * each.count for each in requests)
     if free >= request.units * request.count:
         return ()
     if counted.listed.advertised_units < counted.node.total_units:

@@ -1,6 +1,6 @@
 """From a pod and the cluster to its explanation. Pure: nothing here reads or writes anything.
 
-A pod that asks nothing, has finished, is being deleted or is bound is explained by itself; any other one by every
+A pod that requests nothing, has finished, is being deleted or is bound is explained by itself; any other one by every
 node of the cluster, evaluated as the extender would evaluate it now.
 """
 
@@ -58,36 +58,36 @@ def explain_bound_pod(subject: ExplainedPod, settings: ExtenderConfiguration, fa
 
 
 def explain_pending_pod(
-    subject: ExplainedPod, settings: ExtenderConfiguration, ask: PodRequest, cluster: ExplainedCluster
+    subject: ExplainedPod, settings: ExtenderConfiguration, pod_request: PodRequest, cluster: ExplainedCluster
 ) -> Explanation:
     """A pod that is not bound: every node and card, and the next step."""
-    judgement = evaluate_cluster(cluster, settings.policy, ask, subject.scheduling_fields)
-    policy = settings.policy.choose_policy(ask.policy)
-    reasons = Counter(node.reason for node in judgement.nodes if node.reason)
-    step = _suggest_step(subject, settings, ask, judgement, cluster)
-    shown = [node for node in judgement.nodes if not node.has_no_memory]
+    evaluation = evaluate_cluster(cluster, settings.policy, pod_request, subject.scheduling_fields)
+    policy = settings.policy.choose_policy(pod_request.policy)
+    reasons = Counter(node.reason for node in evaluation.nodes if node.reason)
+    step = _suggest_step(subject, settings, pod_request, evaluation, cluster)
+    shown = [node for node in evaluation.nodes if not node.has_no_memory]
     return _build_explanation(
         subject,
         settings,
-        f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(ask, settings.unit_mib)}.",
+        f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(pod_request, settings.unit_mib)}.",
         findings=(
-            *_describe_verdict(judgement, ask, reasons, policy),
+            *_describe_verdict(evaluation, pod_request, reasons, policy),
             *_quote_scheduler(subject.scheduling_fields),
             *cluster.unread_objects,
         ),
         step=step,
         policy=policy,
-        choice=None if judgement.chosen_node is None else build_chosen_placement(judgement.chosen_node, ask),
-        nodes=tuple(build_node_view(node, ask) for node in shown),
+        choice=None if evaluation.chosen_node is None else build_chosen_placement(evaluation.chosen_node, pod_request),
+        nodes=tuple(build_node_view(node, pod_request) for node in shown),
         reasons={reason.value: count for reason, count in _sort_by_frequency(reasons)},
-        node_count=len(judgement.nodes),
-        nodes_without_memory=len(judgement.nodes) - len(shown),
+        node_count=len(evaluation.nodes),
+        nodes_without_memory=len(evaluation.nodes) - len(shown),
     )
 
 
-def describe_request(ask: PodRequest, unit_mib: int) -> str:
-    """What the pod asks, in words."""
-    request = ask.card_request
+def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
+    """What the pod requests, as a clause."""
+    request = pod_request.card_request
     if request.problem:
         return "its request cannot be served"
     amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
@@ -104,17 +104,17 @@ def describe_request(ask: PodRequest, unit_mib: int) -> str:
 def _suggest_step(
     subject: ExplainedPod,
     settings: ExtenderConfiguration,
-    ask: PodRequest,
-    judgement: ClusterEvaluation,
+    pod_request: PodRequest,
+    evaluation: ClusterEvaluation,
     cluster: ExplainedCluster,
 ) -> str:
-    words = subject.scheduling_fields
-    if not judgement.fitting_nodes:
-        step = suggest_for_refused(judgement.nodes, ask, settings.resources.memory)
-        return suggest_for_gated(words.gate_names, step) if words.gate_names else step
-    if words.gate_names:
-        return suggest_for_gated(words.gate_names, "")
-    return suggest_for_fitting(judgement, words, cluster.pods_by_scheduler)
+    scheduling_fields = subject.scheduling_fields
+    if not evaluation.fitting_nodes:
+        step = suggest_for_refused(evaluation.nodes, pod_request, settings.resources.memory)
+        return suggest_for_gated(scheduling_fields.gate_names, step) if scheduling_fields.gate_names else step
+    if scheduling_fields.gate_names:
+        return suggest_for_gated(scheduling_fields.gate_names, "")
+    return suggest_for_fitting(evaluation, scheduling_fields, cluster.pods_by_scheduler)
 
 
 def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of them left out by most
@@ -132,7 +132,7 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
     node_count: int = 0,
     nodes_without_memory: int = 0,
 ) -> Explanation:
-    refusal = subject.scheduling_fields.unschedulable_condition
+    condition = subject.scheduling_fields.unschedulable_condition
     return Explanation(
         pod=build_pod_view(subject),
         headline=headline,
@@ -141,7 +141,9 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
         request=build_request_view(subject.pod.request, settings, policy),
         placement=placement,
         choice=choice,
-        scheduler=None if refusal is None else SchedulerConditionView(refusal.reason or "", refusal.message or ""),
+        scheduler=None
+        if condition is None
+        else SchedulerConditionView(condition.reason or "", condition.message or ""),
         nodes=nodes,
         reasons=dict(reasons or {}),
         node_count=node_count,
@@ -150,24 +152,24 @@ def _build_explanation(  # noqa: PLR0913 - the parts of an explanation, most of 
 
 
 def _describe_verdict(
-    judgement: ClusterEvaluation, ask: PodRequest, reasons: Counter[UnfitReason], policy: str
+    evaluation: ClusterEvaluation, pod_request: PodRequest, reasons: Counter[UnfitReason], policy: str
 ) -> tuple[str, ...]:
     """How many nodes fit, in the form of the scheduler's own message, and how much is free in all."""
-    total, fitting = len(judgement.nodes), judgement.fitting_nodes
+    total, fitting = len(evaluation.nodes), evaluation.fitting_nodes
     refused = ", ".join(f"{count} {reason.value}" for reason, count in _sort_by_frequency(reasons))
     counts = f"{len(fitting)}/{total} nodes fit" + (f": {refused}." if refused else ".")
-    if (first := judgement.chosen_node) is not None:
+    if (first := evaluation.chosen_node) is not None:
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}.")
-    free = [node.node.free_units for node in judgement.nodes if not node.node.problem and node.node.free_units]
-    if sum(free) < ask.card_request.units * ask.card_request.count or ask.card_request.problem:
+    free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
+    if sum(free) < pod_request.card_request.units * pod_request.card_request.count or pod_request.card_request.problem:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
-    return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(ask)}.")
+    return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")
 
 
-def _describe_together(ask: PodRequest) -> str:
-    request = ask.card_request
+def _describe_together(pod_request: PodRequest) -> str:
+    request = pod_request.card_request
     if request.whole:
         return f"{'an empty card' if request.count == 1 else f'{request.count} empty cards on one node'}"
     if request.count == 1:
@@ -180,10 +182,10 @@ def _sort_by_frequency(reasons: Counter[UnfitReason]) -> list[tuple[UnfitReason,
     return sorted(reasons.items(), key=lambda item: (-item[1], order.index(item[0])))
 
 
-def _quote_scheduler(words: PodSchedulingFields) -> tuple[str, ...]:
-    if words.unschedulable_condition is None or not words.unschedulable_condition.message:
+def _quote_scheduler(scheduling_fields: PodSchedulingFields) -> tuple[str, ...]:
+    if scheduling_fields.unschedulable_condition is None or not scheduling_fields.unschedulable_condition.message:
         return ()
-    return (f"Scheduler {words.scheduler_name} says: {words.unschedulable_condition.message}",)
+    return (f"Scheduler {scheduling_fields.scheduler_name} says: {scheduling_fields.unschedulable_condition.message}",)
 
 
 def _describe_pending(subject: ExplainedPod) -> str:

@@ -59,27 +59,29 @@ def main(arguments: Sequence[str]) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of this command."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="vrampack explain",
         description="Say why a pod is pending: node by node and card by card what is missing, and what to do next.",
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",
     )
-    made.add_argument("kind", choices=("pod",), metavar="pod", help="what is explained")
-    made.add_argument("pod", metavar="[NAMESPACE/]NAME")
-    made.add_argument("-n", "--namespace", metavar="NAME", help="of the pod; `default` without it")
-    made.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
-    made.add_argument(
+    parser.add_argument("kind", choices=("pod",), metavar="pod", help="what is explained")
+    parser.add_argument("pod", metavar="[NAMESPACE/]NAME")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="of the pod; `default` without it")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+    parser.add_argument(
         "--all", action="store_true", help=f"every row of the table, not the nearest {DEFAULT_MAX_ROWS} only"
     )
-    made.add_argument("--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one")
-    made.add_argument(
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the extender's ExtenderConfiguration, if it has one"
+    )
+    parser.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
         help="$KUBECONFIG, ~/.kube/config or the pod's service account without it",
     )
-    made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
-    return made
+    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one without it")
+    return parser
 
 
 async def _explain(
@@ -115,10 +117,12 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
         raise MissingPodError(f"there is no pod {name} in namespace {namespace}")
     try:
         pod = msgspec.json.decode(body, type=PodObject)
-        words = msgspec.json.decode(body, type=PodSchedulingFields)
+        scheduling_fields = msgspec.json.decode(body, type=PodSchedulingFields)
     except UNDECODABLE as error:
         raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
-    return ExplainedPod(to_pod(pod, resource=settings.resources.memory), words, pod.metadata.annotations or {})
+    return ExplainedPod(
+        to_pod(pod, resource=settings.resources.memory), scheduling_fields, pod.metadata.annotations or {}
+    )
 
 
 def _parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:

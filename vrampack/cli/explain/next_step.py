@@ -29,46 +29,46 @@ def join_items(items: Sequence[object]) -> str:
     return ", ".join(str(item) for item in items[:MAX_LISTED]) + more
 
 
-def suggest_for_refused(nodes: Sequence[EvaluatedNode], ask: PodRequest, resource: str) -> str:
+def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, resource: str) -> str:
     """What to do when no node fits: by the node that came furthest through the filter's checks."""
-    if ask.card_request.problem:
-        return f"correct the pod and create it anew: {ask.card_request.problem}"
+    if pod_request.card_request.problem:
+        return f"correct the pod and create it anew: {pod_request.card_request.problem}"
     open_nodes = [node for node in nodes if not node.obstacles and node.reason is not UnfitReason.NO_MEMORY]
     pool = open_nodes or list(nodes)
     furthest = max(
         (node.reason for node in pool if node.reason), key=_REASON_ORDER.__getitem__, default=UnfitReason.NO_MEMORY
     )
     return _STEPS.get(furthest, _suggest_freeing)(
-        [node for node in pool if node.node.total_units or node.node.problem], ask, resource
+        [node for node in pool if node.node.total_units or node.node.problem], pod_request, resource
     )
 
 
-def _suggest_for_no_memory(nodes: Sequence[EvaluatedNode], _ask: PodRequest, resource: str) -> str:
+def _suggest_for_no_memory(nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, resource: str) -> str:
     broken = [node for node in nodes if node.node.problem]
     if broken:
         return f"repair {broken[0].name}: {broken[0].node.problem}"
     return f"no node shares GPU memory ({resource}): see that the agent runs on the GPU nodes and publishes their cards"
 
 
-def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
+def _suggest_for_too_large(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     largest = max(node_card.card.units for node in nodes for node_card in node.cards)
     step = f"ask at most {format_units(largest)} on a card, the largest there is"
-    count = _find_workable_count(nodes, ask)
+    count = _find_workable_count(nodes, pod_request)
     return f'{step}, or take the memory from several: label {well_known.COUNT_LABEL}: "{count}"' if count else step
 
 
-def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
-    request = ask.card_request
+def _suggest_for_too_few_cards(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
+    request = pod_request.card_request
     most = max(sum(each.card.units >= max(request.units, 1) for each in node.cards) for node in nodes)
     step = f"no node has {format_cards(request.count)} of at least {format_units(request.units)}, the best has {most}: "
-    count = _find_workable_count(nodes, ask)
+    count = _find_workable_count(nodes, pod_request)
     if count:
         return f'{step}set the label {well_known.COUNT_LABEL}: "{count}", or add such a node'
     return f"{step}ask for fewer or smaller cards, or add such a node"
 
 
-def _suggest_for_model(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
-    request = ask.card_request
+def _suggest_for_model(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
+    request = pod_request.card_request
     models = Counter(
         each.card.model or "not known" for node in nodes for each in node.cards if each.card.units >= request.units
     )
@@ -78,16 +78,20 @@ def _suggest_for_model(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resourc
     return f"{asked}: widen the annotation {well_known.CARD_MODEL}; large enough are {there}"
 
 
-def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
+def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     places = {each.card.uuid: f"{node.name} {_format_card_name(each)}" for node in nodes for each in node.cards}
-    there = join_items([f"{uuid} is {places.get(uuid, 'on no node')}" for uuid in ask.card_request.uuids])
-    one = "none of them can be used" if ask.card_request.count == 1 else "no node has enough of them that can be used"
+    there = join_items([f"{uuid} is {places.get(uuid, 'on no node')}" for uuid in pod_request.card_request.uuids])
+    one = (
+        "none of them can be used"
+        if pod_request.card_request.count == 1
+        else "no node has enough of them that can be used"
+    )
     return f"widen the annotation {well_known.CARD_UUID}: {there}; {one}"
 
 
-def _suggest_freeing(nodes: Sequence[EvaluatedNode], ask: PodRequest, _resource: str) -> str:
+def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     """Free the nearest usable cards; heal sick or cordoned ones where that asks less of others, or nothing else helps."""
-    request = ask.card_request
+    request = pod_request.card_request
     freed, healed = (_find_nearest(nodes, request.count, only_usable=only_usable) for only_usable in (True, False))
     steps = [_describe_freeing(*freed, whole=request.whole)] if freed else []
     if healed and (freed is None or count_units_to_free(healed[1]) < count_units_to_free(freed[1])):
@@ -132,13 +136,13 @@ def _format_card_name(card: EvaluatedCard) -> str:
     return f"GPU{card.card.index}"
 
 
-def _find_workable_count(nodes: Iterable[EvaluatedNode], ask: PodRequest) -> int:
+def _find_workable_count(nodes: Iterable[EvaluatedNode], pod_request: PodRequest) -> int:
     """The smallest number of cards on which the same memory would fit some node if it were empty; 0 when there is none."""
-    request = ask.card_request
+    request = pod_request.card_request
     total = request.units * request.count
     most = max((len(node.cards) for node in nodes), default=0)
     for count in range(1, most + 1):
-        if count == request.count or total % count or any(each.units % count for each in ask.containers):
+        if count == request.count or total % count or any(each.units % count for each in pod_request.containers):
             continue
         if any(sum(each.card.units >= total // count for each in node.cards) >= count for node in nodes):
             return count

@@ -15,17 +15,19 @@ SHIPPED_SCHEDULER_NAME = "vrampack"
 
 
 def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
-    """Gates come first; what else is missing, `then`, is worth doing meanwhile."""
+    """Gates come first; `following_step`, what else is missing, can be done meanwhile."""
     step = f"its scheduling gates hold it back: {join_items(gates)}; whoever set them takes them away"
     return f"{step}. Then: {following_step}" if following_step else step
 
 
-def suggest_for_fitting(judgement: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str]) -> str:
-    """What to do although it fits: what keeps it from those nodes, or the scheduler from looking, or its words."""
+def suggest_for_fitting(
+    evaluation: ClusterEvaluation, pod_fields: PodSchedulingFields, schedulers: Counter[str]
+) -> str:
+    """What to do although it fits: remove what keeps it from those nodes, or see to the scheduler."""
     if pod_fields.status.nominated_node_name:
         return f"wait: pods of lower priority are leaving {pod_fields.status.nominated_node_name} for it"
-    blocked = [node for node in judgement.fitting_nodes if node.obstacles]
-    if len(blocked) == len(judgement.fitting_nodes):
+    blocked = [node for node in evaluation.fitting_nodes if node.obstacles]
+    if len(blocked) == len(evaluation.fitting_nodes):
         return _suggest_for_obstacle(blocked[0])
     if pod_fields.unschedulable_condition is None:
         return _suggest_checking_scheduler(pod_fields.scheduler_name, schedulers)
@@ -41,13 +43,15 @@ def _suggest_checking_scheduler(scheduler: str, schedulers: Counter[str]) -> str
     return f"no scheduler has looked at it yet: see that one named {scheduler} runs{_describe_other_scheduler(scheduler, schedulers)}"
 
 
-def _suggest_for_refused_attempt(words: PodSchedulingFields, schedulers: Counter[str]) -> str:
-    """The scheduler refused it at its last attempt, by our words or by its own."""
-    said = (words.unschedulable_condition.message if words.unschedulable_condition else None) or ""
-    if any(reason.value in said for reason in UnfitReason):
+def _suggest_for_refused_attempt(scheduling_fields: PodSchedulingFields, schedulers: Counter[str]) -> str:
+    """The scheduler refused it at its last attempt, for our reasons or for its own."""
+    message = (
+        scheduling_fields.unschedulable_condition.message if scheduling_fields.unschedulable_condition else None
+    ) or ""
+    if any(reason.value in message for reason in UnfitReason):
         return "wait: room has come since its last attempt, and the scheduler tries again within five minutes"
-    through = _describe_other_scheduler(words.scheduler_name, schedulers)
-    return f"the scheduler's own words above say what it lacks besides memory of a card{through}"
+    hint = _describe_other_scheduler(scheduling_fields.scheduler_name, schedulers)
+    return f"the scheduler's own words above say what it lacks besides memory of a card{hint}"
 
 
 def _describe_other_scheduler(scheduler: str, schedulers: Counter[str]) -> str:

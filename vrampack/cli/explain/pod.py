@@ -132,8 +132,8 @@ def find_obstacles(
     if node_fields.spec.unschedulable and not any(each.tolerates(UNSCHEDULABLE_TAINT) for each in tolerations):
         found.append("the node is cordoned")
     for taint in node_fields.spec.taints or ():
-        is_told = taint.key == UNSCHEDULABLE_TAINT.key or taint.effect not in ("NoSchedule", "NoExecute")
-        if not is_told and not any(each.tolerates(taint) for each in tolerations):
+        is_covered = taint.key == UNSCHEDULABLE_TAINT.key or taint.effect not in ("NoSchedule", "NoExecute")
+        if not is_covered and not any(each.tolerates(taint) for each in tolerations):
             found.append(f"taint {taint} is not tolerated")
     for key, value in sorted((pod_fields.spec.node_selector or {}).items()):
         if labels.get(key) != value:

@@ -12,7 +12,7 @@ TextRow = tuple[str, ...]
 
 
 def render(explanation: Explanation, *, max_rows: int | None = DEFAULT_MAX_ROWS) -> str:
-    """The whole text. `rows` None is every row."""
+    """The whole text. Without `max_rows` every row is shown."""
     blocks = [[explanation.headline]]
     if explanation.placement is not None:
         blocks.append(_format_placement(explanation.placement))

@@ -1,4 +1,4 @@
-"""What the engine and the pod said, as parts of an explanation."""
+"""The evaluation and the pod as parts of an explanation."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from vrampack.cli.explain.schema import CardView, HeldCardView, NodeView, Placem
 
 
 def build_pod_view(subject: ExplainedPod) -> PodView:
-    pod, words = subject.pod, subject.scheduling_fields
+    pod, scheduling_fields = subject.pod, subject.scheduling_fields
     return PodView(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
         state=subject.state,
-        phase=words.status.phase or "",
-        scheduler_name=words.scheduler_name,
-        scheduling_gates=words.gate_names,
+        phase=scheduling_fields.status.phase or "",
+        scheduler_name=scheduling_fields.scheduler_name,
+        scheduling_gates=scheduling_fields.gate_names,
         deleting=pod.is_terminating,
-        nominated_node_name=words.status.nominated_node_name or "",
+        nominated_node_name=scheduling_fields.status.nominated_node_name or "",
     )
 
 
-def build_request_view(ask: PodRequest | None, settings: ExtenderConfiguration, policy: str) -> RequestView | None:
-    if ask is None:
+def build_request_view(
+    pod_request: PodRequest | None, settings: ExtenderConfiguration, policy: str
+) -> RequestView | None:
+    if pod_request is None:
         return None
-    request = ask.card_request
+    request = pod_request.card_request
     return RequestView(
         resource=settings.resources.memory,
         unit_mib=settings.unit_mib,
@@ -45,7 +47,7 @@ def build_request_view(ask: PodRequest | None, settings: ExtenderConfiguration, 
     )
 
 
-def build_node_view(node: EvaluatedNode, ask: PodRequest) -> NodeView:
+def build_node_view(node: EvaluatedNode, pod_request: PodRequest) -> NodeView:
     return NodeView(
         name=node.name,
         reason=node.reason.value if node.reason else None,
@@ -53,11 +55,11 @@ def build_node_view(node: EvaluatedNode, ask: PodRequest) -> NodeView:
         problem=node.node.problem,
         obstacles=node.obstacles,
         legacy=node.node.legacy,
-        cards=tuple(_build_card_view(node, each, ask) for each in node.cards),
+        cards=tuple(_build_card_view(node, each, pod_request) for each in node.cards),
     )
 
 
-def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, ask: PodRequest) -> CardView:
+def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, pod_request: PodRequest) -> CardView:
     return CardView(
         index=card.card.index,
         uuid=card.card.uuid,
@@ -68,7 +70,7 @@ def _build_card_view(node: EvaluatedNode, card: EvaluatedCard, ask: PodRequest) 
         total_units=card.card.units,
         missing_units=card.missing_units,
         reason=card.reason.value if card.reason else None,
-        why=describe_card_reason(node, card, ask.card_request),
+        why=describe_card_reason(node, card, pod_request.card_request),
         pods=card.pods,
     )
 
@@ -94,8 +96,8 @@ def _read_limits(subject: ExplainedPod) -> dict[str, int]:
     return {name: int(text) for name, text in sorted(found.items()) if text.isascii() and text.isdecimal()}
 
 
-def build_chosen_placement(node: EvaluatedNode, ask: PodRequest) -> PlacementView:
-    request = ask.card_request
+def build_chosen_placement(node: EvaluatedNode, pod_request: PodRequest) -> PlacementView:
+    request = pod_request.card_request
     cards = tuple(
         HeldCardView(card.index, card.uuid, card.units if request.whole else request.units)
         for card in sorted(node.chosen_cards, key=lambda card: card.index)
