@@ -62,19 +62,19 @@ VERBS: Mapping[str, Mutation] = {
         "policies/engine/verdict_table.py",
         "unseen = distinct.difference(self._fitting, self._unresolvable)",
         "unseen: set[str] = set()",
-        f"{ENGINE}::test_a_node_that_went_and_came_back_is_judged_anew",
+        f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
     ),
     "a table is good for ever": Mutation(
         "policies/engine/engine.py",
         "self._update_verdict(table, name, request, policy)",
         "pass",
-        f"{ENGINE}::test_a_changed_node_is_judged_anew",
+        f"{ENGINE}::test_a_changed_node_is_evaluated_again",
     ),
     "what one pod finds is told to nobody, not even to it": Mutation(
         "policies/engine/engine.py",
         "return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})",
         "return table",
-        f"{ENGINE}::test_what_one_pod_finds_is_told_to_nobody_else",
+        f"{ENGINE}::test_what_one_pod_finds_is_no_answer_to_another",
     ),
     "full and never are told the wrong way round": Mutation(
         "extender/scheduling/verbs.py",

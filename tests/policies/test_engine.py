@@ -30,7 +30,7 @@ EVERY = PolicyTuning(allowed=("binpack", "spread", "node-binpack"))
 
 
 class FakeLedger:
-    """Nodes by name and the generations of their changes; some pods find a node as nobody else does."""
+    """Nodes by name and the generations of their changes; some pods find a node in another state than others do."""
 
     def __init__(self, cluster: Iterable[Node] = ()) -> None:
         self.nodes: dict[str, Node] = {}
@@ -38,7 +38,7 @@ class FakeLedger:
         self.generation = 0
         self.is_forgetful = False
         self.asked: list[int] = []
-        """The generations since which somebody wanted the changes."""
+        """The generations whose later changes were requested."""
         self._changes: list[tuple[int, str]] = []
         self.put(*cluster)
 
@@ -72,10 +72,10 @@ class FakeLedger:
         self._changes.append((self.generation, name))
 
 
-def answered(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
+def list_reasons(engine: Engine, names: list[str], ask: PodRequest | None = None, uid: str = "p") -> dict[str, str]:
     """What is said of each name: its reason, empty where the pod fits."""
-    said = engine.filter_nodes(names, ask or pod_request(), uid)
-    return dict.fromkeys(said.passed, "") | said.unschedulable | said.unresolvable
+    outcome = engine.filter_nodes(names, ask or pod_request(), uid)
+    return dict.fromkeys(outcome.passed, "") | outcome.unschedulable | outcome.unresolvable
 
 
 def test_names_that_fit_are_answered_in_the_order_asked() -> None:
@@ -85,73 +85,73 @@ def test_names_that_fit_are_answered_in_the_order_asked() -> None:
         ),
         EVERY,
     )
-    said = engine.filter_nodes(["d", "c", "b", "a"], pod_request(), "p")
-    assert said.passed == ["c", "a"]
-    assert said.unschedulable == {"b": "no card with enough free memory"}
-    assert said.unresolvable == {"d": "larger than any card"}
+    outcome = engine.filter_nodes(["d", "c", "b", "a"], pod_request(), "p")
+    assert outcome.passed == ["c", "a"]
+    assert outcome.unschedulable == {"b": "no card with enough free memory"}
+    assert outcome.unresolvable == {"d": "larger than any card"}
 
 
 def test_a_name_that_stands_twice_is_answered_once() -> None:
     engine = Engine(FakeLedger([snapshot_node("a"), snapshot_node("b", used=(16, 16))]), EVERY)
-    said = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], pod_request(), "p")
-    assert (said.passed, list(said.unschedulable)) == (["a"], ["b", "c"])
+    outcome = engine.filter_nodes(["a", "b", "a", "b", "c", "c"], pod_request(), "p")
+    assert (outcome.passed, list(outcome.unschedulable)) == (["a"], ["b", "c"])
 
 
-def test_a_node_nobody_has_seen_says_so() -> None:
+def test_a_node_that_the_ledger_does_not_have_says_so() -> None:
     engine = Engine(FakeLedger(), EVERY)
-    assert answered(engine, ["new"]) == {"new": "node not seen yet"}
+    assert list_reasons(engine, ["new"]) == {"new": "node not seen yet"}
     assert engine.evaluate_node("new", pod_request(), "p") == Unfit(UnfitReason.NOT_SEEN)
 
 
-def test_a_changed_node_is_judged_anew() -> None:
+def test_a_changed_node_is_evaluated_again() -> None:
     ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
-    assert answered(engine, ["n"]) == {"n": ""}
+    assert list_reasons(engine, ["n"]) == {"n": ""}
     ledger.put(snapshot_node(used=(16, 16)))
-    assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
+    assert list_reasons(engine, ["n"]) == {"n": "no card with enough free memory"}
     ledger.put(snapshot_node())
-    assert answered(engine, ["n"]) == {"n": ""}
+    assert list_reasons(engine, ["n"]) == {"n": ""}
 
 
-def test_a_node_that_went_and_came_back_is_judged_anew() -> None:
+def test_a_node_that_went_and_came_back_is_evaluated_again() -> None:
     ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
-    answered(engine, ["n"])
+    list_reasons(engine, ["n"])
     ledger.take("n")
-    assert answered(engine, ["n"]) == {"n": "node not seen yet"}
+    assert list_reasons(engine, ["n"]) == {"n": "node not seen yet"}
     ledger.put(snapshot_node(used=(16, 16)))
-    assert answered(engine, ["n"]) == {"n": "no card with enough free memory"}
+    assert list_reasons(engine, ["n"]) == {"n": "no card with enough free memory"}
 
 
 def test_an_unchanged_node_is_not_looked_at_again() -> None:
-    """Seen by a ledger that changes a node and, against its promise, does not say so."""
+    """Seen by a ledger that changes a node and, against its contract, does not say so."""
     ledger = FakeLedger([snapshot_node()])
     engine = Engine(ledger, EVERY)
-    answered(engine, ["n"])
+    list_reasons(engine, ["n"])
     ledger.nodes["n"] = snapshot_node(used=(16, 16))
-    assert answered(engine, ["n"]) == {"n": ""}
+    assert list_reasons(engine, ["n"]) == {"n": ""}
 
 
 def test_a_change_is_followed_once() -> None:
     ledger = FakeLedger([snapshot_node("a")])
     engine = Engine(ledger, EVERY)
     for name in ("b", "c"):
-        answered(engine, [name])
+        list_reasons(engine, [name])
         before = ledger.generation
         ledger.put(snapshot_node(name))
         ledger.asked.clear()
-        answered(engine, [name])
-        assert ledger.asked == [before, before]  # for the outlines, and for the table
+        list_reasons(engine, [name])
+        assert ledger.asked == [before, before]  # for the summaries, and for the table
 
 
 def test_a_ledger_that_has_forgotten_its_changes_is_looked_at_whole() -> None:
     ledger = FakeLedger([snapshot_node("a"), snapshot_node("b")])
     engine = Engine(ledger, EVERY)
-    answered(engine, ["a", "b"])
+    list_reasons(engine, ["a", "b"])
     ledger.take("a")
     ledger.put(snapshot_node("b", used=(16, 16)))
     ledger.is_forgetful = True
-    assert answered(engine, ["a", "b"]) == {"a": "node not seen yet", "b": "no card with enough free memory"}
+    assert list_reasons(engine, ["a", "b"]) == {"a": "node not seen yet", "b": "no card with enough free memory"}
 
 
 def test_deleted_nodes_do_not_pile_up() -> None:
@@ -162,7 +162,7 @@ def test_deleted_nodes_do_not_pile_up() -> None:
         ledger.put(snapshot_node(f"n{number}"))
         assert engine.rank_nodes([f"n{number}"], pod_request(4), "p", 3) == [f"n{number}"]
         ledger.take(f"n{number}")
-    answered(engine, ["n0"])
+    list_reasons(engine, ["n0"])
     (table,) = engine._tables.values()
     assert (len(engine._summaries), len(table._fitting), len(table._get_buckets())) == (0, 0, 0)
 
@@ -183,23 +183,23 @@ def test_another_shape_or_policy_is_another_answer() -> None:
     }
 
 
-def indices(judgement: Evaluation) -> list[int]:
-    return [card.index for card in judgement.cards] if isinstance(judgement, ScoredCards) else []
+def indices(evaluation: Evaluation) -> list[int]:
+    return [card.index for card in evaluation.cards] if isinstance(evaluation, ScoredCards) else []
 
 
-def test_what_one_pod_finds_is_told_to_nobody_else() -> None:
+def test_what_one_pod_finds_is_no_answer_to_another() -> None:
     """Its own reservation is free for it alone."""
     ledger = FakeLedger([snapshot_node("full", used=(16, 16)), snapshot_node("open", used=(0, 0))])
     ledger.private["full", "mine"] = snapshot_node("full", used=(12, 16))
     engine = Engine(ledger, EVERY)
     names = ["full", "open"]
     for _ in range(2):
-        assert answered(engine, names, uid="mine") == {"full": "", "open": ""}
+        assert list_reasons(engine, names, uid="mine") == {"full": "", "open": ""}
         assert engine.rank_nodes(names, pod_request(), "mine", 2) == ["full", "open"]  # 4 free against 16: tighter
-        assert answered(engine, names, uid="other") == {"full": "no card with enough free memory", "open": ""}
+        assert list_reasons(engine, names, uid="other") == {"full": "no card with enough free memory", "open": ""}
         assert engine.rank_nodes(names, pod_request(), "other", 2) == ["open"]
     del ledger.private["full", "mine"]
-    assert answered(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
+    assert list_reasons(engine, names, uid="mine") == {"full": "no card with enough free memory", "open": ""}
 
 
 def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
@@ -208,7 +208,7 @@ def test_more_shapes_than_are_kept_are_answered_all_the_same() -> None:
     for _ in range(2):
         for units in range(1, 2 * CACHED_TABLES + 2):
             fits = isinstance(evaluate_node(node, CardRequest(units), "binpack"), ScoredCards)
-            assert answered(engine, ["n"], pod_request(units)) == {"n": "" if fits else "larger than any card"}
+            assert list_reasons(engine, ["n"], pod_request(units)) == {"n": "" if fits else "larger than any card"}
 
 
 WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
@@ -253,9 +253,9 @@ def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, r
 @PATIENT
 @given(node_strategy(), PLAIN, st.sampled_from(sorted(POLICIES)))
 def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
-    judged = evaluate_node(node, request, policy)
-    if isinstance(judged, ScoredCards):
-        assert dict(POLICIES[policy].score_nodes([("n", summarize_node(node))], request)) == {"n": judged.score}
+    evaluation = evaluate_node(node, request, policy)
+    if isinstance(evaluation, ScoredCards):
+        assert dict(POLICIES[policy].score_nodes([("n", summarize_node(node))], request)) == {"n": evaluation.score}
 
 
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]
@@ -282,16 +282,16 @@ def test_the_engine_says_what_the_plain_way_says(steps: list[Step], shapes: list
         ledger.put(*(replace(node, name=name) for name, node in changes.items()))
         for name in gone & ledger.list_node_names():
             ledger.take(name)
-        ask = an_ask_of(shapes[at], policy)
+        ask = build_pod_request(shapes[at], policy)
         plain = {name: evaluate_node(ledger.get_node(name), shapes[at], policy) for name in names}
         reasons = {name: each.reason for name, each in plain.items() if isinstance(each, Unfit)}
-        said = engine.filter_nodes(names, ask, "p")
-        assert said.passed == [name for name in plain if name not in reasons]
-        assert said.unschedulable == {name: why.value for name, why in reasons.items() if not why.is_unresolvable}
-        assert said.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
-        assert engine.rank_nodes(said.passed, ask, "p", count) == sort_by_score(plain)[:count]
+        outcome = engine.filter_nodes(names, ask, "p")
+        assert outcome.passed == [name for name in plain if name not in reasons]
+        assert outcome.unschedulable == {name: why.value for name, why in reasons.items() if not why.is_unresolvable}
+        assert outcome.unresolvable == {name: why.value for name, why in reasons.items() if why.is_unresolvable}
+        assert engine.rank_nodes(outcome.passed, ask, "p", count) == sort_by_score(plain)[:count]
         assert {name: engine.evaluate_node(name, ask, "p") for name in names} == plain
 
 
-def an_ask_of(request: CardRequest, policy: PolicyName) -> PodRequest:
+def build_pod_request(request: CardRequest, policy: PolicyName) -> PodRequest:
     return PodRequest(request, (ContainerRequest("main", "main", 0, request.units * request.count),), policy)

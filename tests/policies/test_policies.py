@@ -26,10 +26,10 @@ WHOLE = CardRequest(4, whole=True)
 TWO = CardRequest(4, count=2)
 
 
-def ranked(policy: PolicyName, node: Node, request: CardRequest) -> ScoredCards:
-    judgement = evaluate_node(node, request, policy)
-    assert isinstance(judgement, ScoredCards)
-    return judgement
+def score_fitting(policy: PolicyName, node: Node, request: CardRequest) -> ScoredCards:
+    evaluation = evaluate_node(node, request, policy)
+    assert isinstance(evaluation, ScoredCards)
+    return evaluation
 
 
 CARDS: dict[str, tuple[PolicyName, Node, CardRequest, list[int]]] = {
@@ -71,7 +71,7 @@ CARDS: dict[str, tuple[PolicyName, Node, CardRequest, list[int]]] = {
 
 @pytest.mark.parametrize(("policy", "node", "request_", "want"), CARDS.values(), ids=CARDS)
 def test_cards_within_a_node(policy: PolicyName, node: Node, request_: CardRequest, want: list[int]) -> None:
-    assert [card.index for card in ranked(policy, node, request_).cards] == want
+    assert [card.index for card in score_fitting(policy, node, request_).cards] == want
 
 
 ORDERS: dict[str, tuple[PolicyName, list[Node], CardRequest, list[str]]] = {
@@ -199,14 +199,14 @@ def test_every_policy_takes_exactly_as_many_distinct_cards_as_asked_all_of_which
     policy: PolicyName, node: Node, request_: CardRequest
 ) -> None:
     fitting = find_fitting_cards(node, request_)
-    judgement = evaluate_node(node, request_, policy)
+    evaluation = evaluate_node(node, request_, policy)
     if isinstance(fitting, Unfit):
-        assert judgement == fitting
+        assert evaluation == fitting
         return
-    assert isinstance(judgement, ScoredCards)
-    indices = [card.index for card in judgement.cards]
+    assert isinstance(evaluation, ScoredCards)
+    indices = [card.index for card in evaluation.cards]
     assert len(indices) == len(set(indices)) == request_.count
-    assert set(judgement.cards) <= set(fitting)
+    assert set(evaluation.cards) <= set(fitting)
 
 
 @PATIENT
@@ -228,4 +228,4 @@ def test_binpack_leaves_no_more_free_than_any_other_choice(node: Node, request_:
     fitting = find_fitting_cards(node, request_)
     if isinstance(fitting, tuple):
         free = sorted(card.free_units for card in fitting)[: request_.count]
-        assert sum(card.free_units for card in ranked("binpack", node, request_).cards) == sum(free)
+        assert sum(card.free_units for card in score_fitting("binpack", node, request_).cards) == sum(free)

@@ -1,4 +1,4 @@
-"""Laying requests one by one: what was laid is taken for the next, and what is laid together fits together."""
+"""Requests placed one by one: what was placed is taken for the next, and what is placed together fits together."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
 
-def lay(
-    layout: TrialCluster, request: CardRequest, names: Sequence[str] = ("n",)
+def place_request(
+    trial: TrialCluster, request: CardRequest, names: Sequence[str] = ("n",)
 ) -> tuple[str, tuple[int, ...]] | None:
     """Take the best place; the plain way of what `extender.requeue.dry_run` does for thousands of nodes."""
-    places = [place for name in names if (place := layout.find_placement(name, request, "binpack"))]
-    if not places:
+    placements = [placement for name in names if (placement := trial.find_placement(name, request, "binpack"))]
+    if not placements:
         return None
-    laid = min(places, key=lambda place: place.sort_key)
-    layout.hold_placement(laid, request)
-    return laid.node_name, laid.cards
+    placement = min(placements, key=lambda placement: placement.sort_key)
+    trial.hold_placement(placement, request)
+    return placement.node_name, placement.cards
 
 
-def test_what_was_laid_is_taken() -> None:
+def test_what_was_placed_is_taken() -> None:
     """Free 16-10=6 and 16: 5 go to the fuller card, the next 5 to the other one, which has 11 left: two more of 5."""
-    layout = TrialCluster([snapshot_node(used=(10, 0))])
-    assert [lay(layout, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
+    trial = TrialCluster([snapshot_node(used=(10, 0))])
+    assert [place_request(trial, CardRequest(5)) for _ in range(5)] == [("n", (0,)), *[("n", (1,))] * 3, None]
 
 
 def test_a_whole_card_is_taken_whole() -> None:
-    layout = TrialCluster([snapshot_node()])
-    assert lay(layout, CardRequest(4, whole=True)) == ("n", (0,))
-    assert lay(layout, CardRequest(16)) == ("n", (1,))
-    assert lay(layout, CardRequest(1)) is None
+    trial = TrialCluster([snapshot_node()])
+    assert place_request(trial, CardRequest(4, whole=True)) == ("n", (0,))
+    assert place_request(trial, CardRequest(16)) == ("n", (1,))
+    assert place_request(trial, CardRequest(1)) is None
 
 
 def test_several_cards_are_taken_together() -> None:
-    layout = TrialCluster([snapshot_node(used=(0, 8))])
-    assert lay(layout, CardRequest(8, count=2)) == ("n", (0, 1))
-    assert lay(layout, CardRequest(8, count=2)) is None
-    assert lay(layout, CardRequest(8)) == ("n", (0,))
+    trial = TrialCluster([snapshot_node(used=(0, 8))])
+    assert place_request(trial, CardRequest(8, count=2)) == ("n", (0, 1))
+    assert place_request(trial, CardRequest(8, count=2)) is None
+    assert place_request(trial, CardRequest(8)) == ("n", (0,))
 
 
 def test_only_named_nodes_are_looked_at() -> None:
-    layout = TrialCluster([snapshot_node("a"), snapshot_node("b")])
-    assert lay(layout, CardRequest(4), ["b"]) == ("b", (0,))
-    assert lay(layout, CardRequest(4), []) is None
+    trial = TrialCluster([snapshot_node("a"), snapshot_node("b")])
+    assert place_request(trial, CardRequest(4), ["b"]) == ("b", (0,))
+    assert place_request(trial, CardRequest(4), []) is None
 
 
 def test_the_nodes_that_were_given_stay_as_they_are() -> None:
     node = snapshot_node()
-    lay(TrialCluster([node]), CardRequest(4))
+    place_request(TrialCluster([node]), CardRequest(4))
     assert node == snapshot_node()
 
 
 def test_what_is_held_on_a_node_or_card_that_is_not_here_counts_nothing() -> None:
-    layout = TrialCluster([snapshot_node()])
-    layout.hold_placement(Placement("gone", (0,)), CardRequest(4))
-    layout.hold_placement(Placement("n", (7,)), CardRequest(4))
-    assert [lay(layout, CardRequest(16)) for _ in range(3)] == [("n", (0,)), ("n", (1,)), None]
+    trial = TrialCluster([snapshot_node()])
+    trial.hold_placement(Placement("gone", (0,)), CardRequest(4))
+    trial.hold_placement(Placement("n", (7,)), CardRequest(4))
+    assert [place_request(trial, CardRequest(16)) for _ in range(3)] == [("n", (0,)), ("n", (1,)), None]
 
 
 @st.composite
@@ -74,18 +74,18 @@ def clusters(draw: st.DrawFn) -> list[Node]:
     return [draw(node_strategy(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
 
 
-@given(cluster=clusters(), asked=st.lists(request_strategy(), max_size=8))
-def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[Node], asked: list[CardRequest]) -> None:
-    """Checked by counting units per card, not by asking the layout."""
-    layout, names = TrialCluster(cluster), [node.name for node in cluster]
+@given(cluster=clusters(), requests=st.lists(request_strategy(), max_size=8))
+def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRequest]) -> None:
+    """Checked by counting units per card, not by asking the trial cluster."""
+    trial, names = TrialCluster(cluster), [node.name for node in cluster]
     used = {(node.name, card.index): card.used_units for node in cluster for card in node.cards}
     units = {(node.name, card.index): card.units for node in cluster for card in node.cards}
     by_name = {node.name: node for node in cluster}
-    for request in asked:
-        laid = lay(layout, request, names)
-        if laid is None:
+    for request in requests:
+        placement = place_request(trial, request, names)
+        if placement is None:
             continue
-        name, indices = laid
+        name, indices = placement
         assert len(indices) == request.count
         assert not isinstance(find_fitting_cards(by_name[name], request), Unfit)
         for index in indices:
@@ -97,11 +97,11 @@ def test_what_is_laid_fits_together_and_what_is_not_fits_no_more(cluster: list[N
 
 
 @given(node=node_strategy(), request=request_strategy(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
-def test_a_node_that_is_not_filled_is_judged_as_everywhere(
+def test_a_node_that_is_not_filled_is_evaluated_as_everywhere(
     node: Node, request: CardRequest, policy: PolicyName
 ) -> None:
-    judged = evaluate_node(node, request, policy)
-    place = TrialCluster([node]).find_placement("n", request, policy)
-    assert (place is not None) == isinstance(judged, ScoredCards)
-    if place is not None and isinstance(judged, ScoredCards):
-        assert (place.score, set(place.cards)) == (judged.score, {card.index for card in judged.cards})
+    evaluation = evaluate_node(node, request, policy)
+    placement = TrialCluster([node]).find_placement("n", request, policy)
+    assert (placement is not None) == isinstance(evaluation, ScoredCards)
+    if placement is not None and isinstance(evaluation, ScoredCards):
+        assert (placement.score, set(placement.cards)) == (evaluation.score, {card.index for card in evaluation.cards})

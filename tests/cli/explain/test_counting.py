@@ -1,4 +1,4 @@
-"""`explain` counts and judges as the extender does after a fresh list: against its ledger and its verbs, on any cluster."""
+"""`explain` counts and evaluates as the extender does after a fresh list: against its ledger and its verbs, on any cluster."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ async def test_every_json_reads_back_as_the_schema_has_it(pod: Object, tmp_path:
 
 
 def test_the_published_schema_is_that_of_the_code() -> None:
-    """`python -m tests.cli.explain.test_explain` writes it anew."""
+    """`python -m tests.cli.explain.test_explain` writes it again."""
     assert json.loads((DOCS / SCHEMA).read_text()) == the_schema()
 
 

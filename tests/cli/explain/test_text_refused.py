@@ -166,7 +166,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        -  request not valid
 
 0/1 nodes fit: 1 request not valid.
-Next: correct the pod and create it anew: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '1.5' is not a whole number of units; give a whole number of units, e.g. "4".
+Next: correct the pod and create it again: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '1.5' is not a whole number of units; give a whole number of units, e.g. "4".
 """,
     ),
     # 7 free on the cordoned card

@@ -32,7 +32,7 @@ def join_items(items: Sequence[object]) -> str:
 def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, resource: str) -> str:
     """What to do when no node fits: by the node that came furthest through the filter's checks."""
     if pod_request.card_request.problem:
-        return f"correct the pod and create it anew: {pod_request.card_request.problem}"
+        return f"correct the pod and create it again: {pod_request.card_request.problem}"
     open_nodes = [node for node in nodes if not node.obstacles and node.reason is not UnfitReason.NO_MEMORY]
     pool = open_nodes or list(nodes)
     furthest = max(
