@@ -1,13 +1,29 @@
 # The vrampack image: a base with Python 3.13, and one folder, /opt/vrampack, with the program in it.
 # `make image` builds exactly this file, with a base made of Debian packages, and tries the result.
 #
-# The library under libc is compiled before, as no base has a compiler: `make preload` first, which `make image` does.
+# It builds from a clean clone: `docker build .` needs nothing made before.
 #
 # BASE is any Debian-like image with `python3` and its venv module. A release names it by digest:
 #   docker build --build-arg BASE=docker.io/library/python:3.13-slim-trixie@sha256:... .
-# A package index of your own, or one behind a private authority, is handed in without leaving a trace:
+# COMPILER_BASE is an image with gcc and make, or one whose apt-get reaches them; nothing of it is in the result.
+# A package index of your own, or one behind a private authority, is handed in without leaving a trace, and so is a proxy
+# or a mirror for apt-get:
 #   docker build --secret id=pip.conf,src=pip.conf --secret id=ca.pem,src=ca.pem .    (pip.conf: cert = /run/secrets/ca.pem)
+#   docker build --secret id=apt.conf,src=apt.conf .
 ARG BASE=docker.io/library/python:3.13-slim-trixie
+ARG COMPILER_BASE=${BASE}
+
+
+# The library that containers load in front of libc: what the agent puts into the node's folder.
+FROM ${COMPILER_BASE} AS library
+RUN --mount=type=secret,id=apt.conf,target=/etc/apt/apt.conf.d/99secret \
+    if ! { command -v gcc && command -v make; }; then \
+        apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev make; \
+    fi
+WORKDIR /src
+COPY shim/core shim/core
+COPY shim/preload shim/preload
+RUN make -C shim/preload preload OUT=/out
 
 
 FROM ${BASE} AS builder
@@ -32,8 +48,7 @@ COPY policies policies
 RUN /tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tools/wheel . \
     && /tools/bin/pip --python /opt/vrampack/bin/python3 install --no-compile --no-deps --no-index /tools/wheel/*.whl
 
-# What the agent puts into the node's folder, for containers.
-COPY build/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so
+COPY --from=library /out/libvrampack.so /opt/vrampack/lib/vrampack/libvrampack.so
 
 # Bytecode is checked by nobody at run time: it does not depend on file times, and the root is read-only anyway.
 WORKDIR /tools

@@ -10,11 +10,15 @@ help: ## What can be made
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@.ci/need setup
 	@echo "installing the pinned packages into $(VENV), about a minute the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements/dev.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+needed-%: # names what these suites lack on this machine, and the command that gets it
+	@.ci/need $(subst -, ,$*)
 
 setup: $(VENV)/.ready ## A virtual environment with exactly the pinned packages
 
@@ -37,13 +41,13 @@ format: setup ## Rewrite the code as `make check` wants it
 mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
 	$(BIN)/python -m pytest -m mutation tests/mutations
 
-shim-test: setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs gcc, clang, sparse, runc, QEMU, bc, flex, bison, libelf-dev, /dev/fuse, a Debian mirror and root
+shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root
 	$(BIN)/python -m tests.shim
 
-e2e: setup ## Real etcd, API server, controller manager and scheduler on loopback
+e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler on loopback
 	$(BIN)/python -m pytest -m e2e tests
 
-e2e-node: setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
+e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
 
 soak: setup ## Nothing lost, the long way: 300 deaths, 20 changes of the lead, 1,000 activations, 200 preemptions ..; over an hour
@@ -69,7 +73,7 @@ kmod: ## build/vrampack.ko, the kernel module, for KDIR (initially the running k
 render: setup ## manifests/rendered, as kubectl makes it of the sources
 	$(BIN)/python -m tests.e2e.render
 
-image: setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
+image: needed-image$(if $(BASE),,-base) setup ## The container image from the Dockerfile, built and tried; as root (BASE=... takes another base)
 	VENV=$(VENV) images/build $(BASE)
 	$(BIN)/python -m pytest -m image tests/images
 

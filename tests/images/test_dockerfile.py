@@ -20,7 +20,7 @@ PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="ut
 ROOMS = [room.rstrip("*") for room in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]]
 FILES = ["pyproject.toml", "README.md", "LICENSE", "requirements/runtime.txt", "requirements/dev.txt"]
 TOOLS = ["images/elf_symbols.py", "images/environment_trim.py"]
-LIBRARY = "build/libvrampack.so"
+LIBRARY_SOURCES = ["shim/core", "shim/preload"]
 
 
 def stages() -> list[list[tuple[str, str]]]:
@@ -36,11 +36,16 @@ def stages() -> list[list[tuple[str, str]]]:
     return made
 
 
-def test_every_stage_starts_from_the_one_base_that_can_be_given() -> None:
-    (argument,), *built = stages()
-    assert argument[0] == "ARG"
-    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", argument[1])
-    assert [stage[0] for stage in built] == [("FROM", "${BASE} AS builder"), ("FROM", "${BASE}")]
+def test_every_stage_starts_from_a_base_that_can_be_given() -> None:
+    (base, compiler), *built = stages()
+    assert base[0] == "ARG"
+    assert re.fullmatch(r"BASE=docker\.io/library/python:3\.\d+-slim-\w+", base[1])
+    assert compiler == ("ARG", "COMPILER_BASE=${BASE}")
+    assert [stage[0] for stage in built] == [
+        ("FROM", "${COMPILER_BASE} AS library"),
+        ("FROM", "${BASE} AS builder"),
+        ("FROM", "${BASE}"),
+    ]
 
 
 def test_the_image_runs_as_nobody() -> None:
@@ -52,10 +57,13 @@ def test_the_image_runs_as_nobody() -> None:
     assert ("ENTRYPOINT", '["vrampack"]') in final
 
 
-def test_nothing_is_fetched_but_pinned_packages() -> None:
+def test_nothing_is_fetched_but_pinned_packages_and_the_compiler() -> None:
     instructions = [each for stage in stages() for each in stage]
     assert "ADD" not in {name for name, _ in instructions}
-    runs = "\n".join(text for name, text in instructions if name == "RUN")
+    compiling, *others = ["\n".join(text for name, text in stage if name == "RUN") for stage in stages()[1:]]
+    assert not re.search(r"\b(curl|wget|git|pip)\b|https?://", compiling)
+    assert re.findall(r"apt-get install ([^;&]*);", compiling) == ["--yes --no-install-recommends gcc libc6-dev make"]
+    runs = "\n".join(others)
     assert not re.search(r"\b(curl|wget|git|apt-get)\b|https?://", runs)
     installs = re.findall(r"pip\S*(?: --python \S+)? install ([^&]*)", runs)
     assert len(installs) == 3
@@ -68,23 +76,35 @@ def test_the_final_stage_takes_one_folder() -> None:
     assert copies == ["--from=builder /opt/vrampack /opt/vrampack"]
 
 
+def copied_sources(stage: list[tuple[str, str]]) -> list[str]:
+    """What a stage takes from the repository."""
+    copies = [text for name, text in stage if name == "COPY" and not text.startswith("--from=")]
+    return [source for text in copies for source in text.split()[:-1]]
+
+
 def test_the_builder_takes_what_the_program_is_made_of() -> None:
-    copied = [source for name, text in stages()[1] if name == "COPY" for source in text.split()[:-1]]
-    assert sorted(copied) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
+    assert sorted(copied_sources(stages()[2])) == sorted([*ROOMS, *FILES, *TOOLS])
     assert list(environment_trim.OWN_PACKAGES) == ROOMS
+
+
+def test_the_library_is_compiled_from_its_sources_alone() -> None:
+    """Whatever lies in a build folder is of another tree: a clean clone has none."""
+    assert copied_sources(stages()[1]) == LIBRARY_SOURCES
+    assert [text for name, text in stages()[1] if name == "RUN"][-1] == "make -C shim/preload preload OUT=/out"
 
 
 def test_the_builder_is_shown_nothing_else() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     everything, *rest = [line for line in lines if line and not line.startswith("#")]
     assert everything == "*"
-    assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted([*ROOMS, *FILES, *TOOLS, LIBRARY])
+    given = [*ROOMS, *FILES, *TOOLS, *LIBRARY_SOURCES]
+    assert sorted(line[1:] for line in rest if line.startswith("!")) == sorted(given)
     assert [line for line in rest if not line.startswith("!")] == ["**/__pycache__", "**/*.pyc"]
 
 
 def test_the_library_lies_where_the_agent_looks_for_it() -> None:
-    (copied,) = [text for name, text in stages()[1] if name == "COPY" and text.startswith(LIBRARY)]
-    assert copied == f"{LIBRARY} {SHIPPED_LIBRARY}"
+    (copied,) = [text for name, text in stages()[2] if name == "COPY" and text.startswith("--from=library")]
+    assert copied == f"--from=library /out/libvrampack.so {SHIPPED_LIBRARY}"
 
 
 @pytest.mark.parametrize("pattern", environment_trim.REMOVED_PATTERNS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +14,7 @@ from packaging.requirements import Requirement
 from images.archive import WHITEOUT_PREFIX, ImageArchive, read_archive
 from images.container import ImageContainer
 from tests.images import probe
+from vrampack.agent.limits.preload.files import SHIPPED_LIBRARY
 from vrampack.cli.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
@@ -88,6 +90,14 @@ def test_nothing_of_the_build_is_left(container: ImageContainer) -> None:
     assert [path for pattern in left for path in container.root.rglob(pattern)] == []
     assert list((container.root / "tmp").iterdir()) == []
     assert not (container.root / "root/.cache").exists()
+
+
+def test_the_library_came_and_the_compiler_stayed(container: ImageContainer) -> None:
+    library = container.root / SHIPPED_LIBRARY.relative_to("/")
+    assert library.read_bytes().startswith(b"\x7fELF")
+    assert b"libvrampack.so" in library.read_bytes()
+    compilers = [path for name in ("gcc*", "cc1", "as", "make") for path in container.root.glob(f"usr/**/{name}")]
+    assert [path for path in compilers if path.is_file() and os.access(path, os.X_OK)] == []
 
 
 def test_inside_it_is_nobody_without_rights(container: ImageContainer) -> None:

@@ -26,22 +26,14 @@ from tests.support.processes import REPOSITORY
 
 INSIDE = Path(__file__).with_name("inside.sh")
 NAMESPACES = ("--mount", "--propagation=private", "--net", "--pid", "--ipc", "--uts", "--fork", "--mount-proc")
-APT = "apt-get install --no-install-recommends"
-NEEDED = {
-    "containerd": "containerd",
-    "runc": "runc",
-    "busybox": "busybox-static",
-    "iptables": "iptables",
-    "/usr/lib/cni/bridge": "containernetworking-plugins",
-}
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code of pytest, or 1 if the machine is not as it was."""
     if os.geteuid() != 0:
         sys.exit("tests.node: needs root, for namespaces and mounts")
-    if missing := [package for program, package in NEEDED.items() if not shutil.which(program)]:
-        sys.exit(f"tests.node: {APT} {' '.join(missing)}")
+    if subprocess.run([REPOSITORY / ".ci/need", "node"], check=False).returncode:
+        return 1  # it has said what is missing, and how to get it
     # The settings of the kernel are one for all, so runs take turns.
     with Path("/run/lock/vrampack-node" if Path("/run/lock").is_dir() else "/tmp/vrampack-node.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
