@@ -32,16 +32,17 @@ def run_demo(*arguments: str, folder: Path | None = None) -> subprocess.Complete
     )
 
 
+def start_demo(*arguments: str, folder: Path | None = None) -> subprocess.Popen[str]:
+    """The demo as it begins; its files go to `folder`."""
+    return subprocess.Popen(
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment(folder)
+    )
+
+
 @contextmanager
 def demo_kept_running(*arguments: str, folder: Path | None = None) -> Iterator[tuple[Json, subprocess.Popen[str]]]:
     """The demo with `--serve --json`: its document, and the process, which is stopped by Ctrl-C at the end."""
-    process = subprocess.Popen(
-        _command((*arguments, "--serve", "--json")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=_environment(folder),
-    )
+    process = start_demo(*arguments, "--serve", "--json", folder=folder)
     try:
         yield _document(process), process
         process.send_signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 """Makes the kubectl plugin: `python -m vrampack.cli.kubectl_plugin build/kubectl-inspect-cgpu` writes one executable file.
 
-It holds `cards` and `vrampack/cli/inspect` and runs on any Python 3.11. The same sources make the same bytes.
+It holds `cards`, `vrampack/cli/inspect` and what they import, and runs on any Python 3.11. The same sources make the same bytes.
 """
 
 from __future__ import annotations
@@ -14,24 +14,22 @@ from vrampack.cli.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 SHEBANG = b"#!/usr/bin/env python3\n"
+SINGLE_SOURCES = ("vrampack/__init__.py", "vrampack/cli/__init__.py", "vrampack/cli/output.py")
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold, so that the build time does not change the bytes."""
 ZIP_FILE_ATTRIBUTES = 0o644 << 16
 EXECUTABLE_MODE = 0o755
 
 MAIN_SOURCE = f"""\
-import os
 import sys
 
 if sys.version_info < (3, 11):
     sys.stderr.write("kubectl inspect cgpu needs Python 3.11 or newer; this is %d.%d\\n" % sys.version_info[:2])
     sys.exit(1)
 
-from vrampack.cli.inspect.main import run
+from vrampack.cli.inspect.main import run_as_plugin
 
-called = os.path.basename(sys.argv[0])
-prog = called.replace("-", " ") if called.startswith("kubectl-") else called
-sys.exit(run(sys.argv[1:], prog=prog, version="{VERSION}"))
+sys.exit(run_as_plugin("{VERSION}"))
 """
 """Where it starts. Up to the check it is what old Pythons can read as well."""
 
@@ -64,8 +62,8 @@ def build_plugin(target: Path) -> None:
 
 def _list_contents() -> Iterator[tuple[str, bytes]]:
     yield "__main__.py", MAIN_SOURCE.encode()
-    packages = (ROOT / "vrampack" / "__init__.py", ROOT / "vrampack" / "cli" / "__init__.py")
-    for path in (ROOT / "LICENSE", *packages, *_list_sources("vrampack/cards"), *_list_sources("vrampack/cli/inspect")):
+    alone = [ROOT / name for name in ("LICENSE", *SINGLE_SOURCES)]
+    for path in (*alone, *_list_sources("vrampack/cards"), *_list_sources("vrampack/cli/inspect")):
         yield path.relative_to(ROOT).as_posix(), path.read_bytes()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import cast
 
+from vrampack.cli.output import run_command, write_output
 from vrampack.cli.version import VERSION
 
 COMMANDS = {
@@ -30,15 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given[0] if given else ""
+    return run_command(lambda: _run(name, given[1:]), prog=f"vrampack {name}" if name in COMMANDS else "vrampack")
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
     if name in COMMANDS:
         module, _ = COMMANDS[name]
         run = cast("Callable[[Sequence[str]], int]", import_module(module).main)  # each module of the table has one
-        return run(given[1:])
+        return run(arguments)
     if name in ("version", "--version"):
-        sys.stdout.write(f"vrampack {VERSION}\n")
+        write_output(f"vrampack {VERSION}\n")
         return 0
     if name in ("help", "-h", "--help"):
-        sys.stdout.write(_format_help())
+        write_output(_format_help())
         return 0
     problem = f"there is no command {name!r}" if name else "which command?"
     sys.stderr.write(f"vrampack: {problem}\n\n{_format_help()}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.auditor import __main__ as auditor
-from tests.support.demo_process import Json, demo_kept_running, list_objects, run_demo
+from tests.support.demo_process import Json, demo_kept_running, list_objects, run_demo, start_demo
 from vrampack.cli.demo import objects
 from vrampack.cli.demo.extender_process import build_scheduler_settings
 from vrampack.cli.main import main
@@ -219,3 +219,15 @@ def test_the_scheduler_is_set_as_it_ships() -> None:
 def test_the_mixed_cluster_is_what_the_text_says() -> None:
     assert sorted({card.units for cards in objects.MIXED_NODES.values() for card in cards}) == [15, 16, 24, 80]
     assert sum(job.replicas for job in objects.MIXED_WORKLOADS) == 41
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_in_the_middle_is_the_exit_code_of_shells(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """Sent when its first step is shown: the extender runs by then, and is stopped."""
+    with start_demo(folder=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("== One node, one card")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (code, "vrampack demo: interrupted; everything it started is stopped\n")
+    assert list(tmp_path.iterdir()) == []

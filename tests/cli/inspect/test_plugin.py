@@ -275,6 +275,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(site: PluginSite) -> None:
     assert (running.returncode, said) == (0, b"")
 
 
+def test_a_full_disk_is_named_in_one_line(site: PluginSite) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [site.plugin], env=site.environment(), cwd=site.folder, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"kubectl inspect cgpu: cannot write the output: No space left on device\n"
+
+
 def test_an_old_python_is_told_what_is_needed(site: PluginSite) -> None:
     """3.11 cannot become older, so it is told that it is; up to there the file is what 3.6 can read."""
     with zipfile.ZipFile(site.plugin) as archive:
@@ -308,6 +317,7 @@ def test_it_holds_the_plugin_and_the_words_and_nothing_else(built: Path) -> None
         "__main__.py",
         "vrampack/__init__.py",
         "vrampack/cli/__init__.py",
+        "vrampack/cli/output.py",
     }
 
 

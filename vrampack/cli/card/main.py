@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +24,7 @@ from vrampack.cli.card.nodes import MissingNodeError, read_nodes
 from vrampack.cli.card.table import format_json, format_table
 from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
 from vrampack.cli.version import VERSION
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return report_error(f"no answer from the API server: {error}", 1)
     except (CredentialsError, MissingNodeError, UnknownCardError, OSError) as error:
         return report_error(str(error), 1)
-    sys.stdout.write(said)
+    write_output(said)
     return 0
 
 

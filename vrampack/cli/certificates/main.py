@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry, renew_if_due
 from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
 from vrampack.kube.client import Api, load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         return report_error(
             f"secret {options.namespace}/{SECRET_NAME}: {error}; delete it, and the next run makes another", 1
         )
-    sys.stdout.write(f"{text}\n")
+    write_output(f"{text}\n")
     return 0
 
 

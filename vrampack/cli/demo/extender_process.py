@@ -19,6 +19,8 @@ from vrampack.simulator.scheduling.settings import SchedulerSettings
 LOOPBACK = "127.0.0.1"
 READY_SECONDS = 30
 """Starting takes one second; the rest is for a machine that is busy with something else."""
+CONNECT_SECONDS = 3
+"""On loopback a connection takes microseconds, and a firewall that drops packets never answers."""
 POLL_SECONDS = 0.02
 STOP_SECONDS = 10
 LOG_TAIL_LINES = 20
@@ -46,8 +48,15 @@ class ExtenderAddresses:
 
 
 def find_free_addresses() -> ExtenderAddresses:
-    """Two ports that are free now."""
+    """Two ports that are free now. Raises `ExtenderStartError` where nothing reaches them."""
     with socket.create_server((LOOPBACK, 0)) as one, socket.create_server((LOOPBACK, 0)) as two:
+        try:
+            socket.create_connection(one.getsockname(), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise ExtenderStartError(
+                f"a connection to {LOOPBACK} failed: {error.strerror or error}. All parts of the demo speak over loopback: "
+                "see that it is up (`ip link set lo up`) and that no firewall closes it"
+            ) from error
         return ExtenderAddresses(one.getsockname()[1], two.getsockname()[1])
 
 
@@ -68,6 +77,7 @@ async def run_extender(addresses: ExtenderAddresses, kubeconfig: Path, folder: P
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # a folder that happens to hold an `extender` is not ours
             "-m",
             "vrampack.cli",
             "serve",

@@ -22,28 +22,33 @@ from vrampack.cli.demo.extender_process import (
 )
 from vrampack.cli.demo.report import ClusterAccess, build_document, format_access
 from vrampack.cli.demo.scenario import DemoScenario, ScenarioError, run_first_part, run_mixed_part
+from vrampack.cli.output import OutputError, write_output
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.embedded_cluster import run_embedded_cluster
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 MAX_REPLICAS = 200
 MAX_CARD_MIB = 1024 * 1024
+SIGNALLED_EXIT_CODE = 128
+"""What shells add to the number of the signal that ended a program."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show it; 0 when everything went as told."""
+    """Show it; returns the exit code, 0 when everything went as told. Raises `OutputError`."""
     options = build_parser().parse_args(arguments)
-    code = 0
+    stop_signals: list[int] = []
+    errors: list[Exception] = []
     try:
-        asyncio.run(_run(options))
+        asyncio.run(_run(options, stop_signals))
     except* asyncio.CancelledError:
         sys.stderr.write("vrampack demo: interrupted; everything it started is stopped\n")
-        code = 1
-    except* (ExtenderStartError, ScenarioError, OSError) as group:
-        for error in _flatten_errors(group):
-            sys.stderr.write(f"vrampack demo: {error}\n")
-        code = 1
-    return code
+    except* (OutputError, ExtenderStartError, ScenarioError, OSError) as group:
+        errors += _flatten_errors(group)
+    for error in errors:
+        if isinstance(error, OutputError):
+            raise error
+        sys.stderr.write(f"vrampack demo: {error}\n")
+    return SIGNALLED_EXIT_CODE + stop_signals[0] if stop_signals else bool(errors)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -72,9 +77,16 @@ def build_parser() -> argparse.ArgumentParser:
     return made
 
 
-async def _run(options: argparse.Namespace) -> None:
-    if (task := asyncio.current_task()) is not None:
-        _call_on_signal(task.cancel)
+async def _run(options: argparse.Namespace, stop_signals: list[int]) -> None:
+    """The demo; a signal that cancels it is added to `stop_signals`."""
+    task = asyncio.current_task()
+
+    def cancel(number: int) -> None:
+        stop_signals.append(number)
+        if task is not None:
+            task.cancel()
+
+    _call_on_signal(cancel)
     is_first_only = any((options.json, options.serve, options.replicas, options.gpu_mem, options.card_mib))
     card = objects.CardModel(objects.V100_MODEL, options.card_mib or objects.V100_MIB)
     app = objects.DemoWorkload(objects.APP_NAME, options.replicas or 2, options.gpu_mem or 4)
@@ -114,19 +126,18 @@ def _flatten_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]
 async def _wait_for_interrupt() -> None:
     """Until Ctrl-C or SIGTERM: here they are the way to end."""
     stopped = asyncio.Event()
-    _call_on_signal(stopped.set)
+    _call_on_signal(lambda _: stopped.set())
     await stopped.wait()
 
 
-def _call_on_signal(act: Callable[[], object]) -> None:
+def _call_on_signal(act: Callable[[int], object]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, act)
+        asyncio.get_running_loop().add_signal_handler(number, act, number)
 
 
 def _print(text: str) -> None:
     """At once, also into a pipe: a program reads the JSON while the cluster stays up."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    write_output(text + "\n")
 
 
 def _discard(_: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from vrampack.cli.explain.pod import ExplainedPod, PodSchedulingFields
 from vrampack.cli.explain.schema import Explanation
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
 from vrampack.cli.kubeconfig import find_kubeconfig
+from vrampack.cli.output import write_output
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
 from vrampack.kube.client import Api, load_credentials
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return report_error(f"no answer from the API server: {error}", 1)
     except (CredentialsError, MissingPodError, OSError) as error:
         return report_error(str(error), 1)
-    sys.stdout.write(_format_explanation(explanation, options.output, is_all=options.all))
+    write_output(_format_explanation(explanation, options.output, is_all=options.all))
     return 0
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from vrampack.cli.inspect import kubectl_reader
 from vrampack.cli.inspect.cluster import InspectedCluster, ListReader, inspect_cluster, select_nodes
@@ -20,9 +21,7 @@ from vrampack.cli.inspect.errors import ReadError
 from vrampack.cli.inspect.schema import format_json, format_yaml
 from vrampack.cli.inspect.table_views import format_details, format_summary, format_wide
 from vrampack.cli.inspect.text_columns import color_problems
-
-INTERRUPTED_EXIT_CODE = 130
-"""What shells make of Ctrl-C."""
+from vrampack.cli.output import run_command, write_output
 
 USAGE = "%(prog)s [-d | -o json|yaml|wide] [options] [node ...]"
 DESCRIPTION = "Shows the GPU cards of every node and who holds how much of them. Only reads nodes and pods."
@@ -45,8 +44,18 @@ KUBECTL_SOURCE = ClusterSource(
 )
 
 
+def run_as_plugin(version: str) -> int:
+    """The command as kubectl starts it, under the name of the file it is started by."""
+    called = Path(sys.argv[0]).name
+    prog = called.replace("-", " ") if called.startswith("kubectl-") else called
+    return run_command(lambda: run(sys.argv[1:], prog=prog, version=version), prog=prog)
+
+
 def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSource = KUBECTL_SOURCE) -> int:
-    """Do what the arguments say; returns the exit code. Misuse and --help raise `SystemExit`, as argparse does."""
+    """Do what the arguments say; returns the exit code. Misuse and --help raise `SystemExit`, as argparse does.
+
+    Raises `OutputError`.
+    """
     options = build_parser(prog, version, source).parse_intermixed_args(arguments)
     try:
         with source.open_reader(options) as reader:
@@ -54,12 +63,10 @@ def run(arguments: Sequence[str], *, prog: str, version: str, source: ClusterSou
     except ReadError as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 1
-    except KeyboardInterrupt:
-        return INTERRUPTED_EXIT_CODE
     missing = _describe_missing_nodes(cluster, options.nodes)
     shown = select_nodes(cluster, options.nodes) if options.nodes else cluster
     if shown.nodes or not missing or options.output in ("json", "yaml"):
-        _write_output(_format_output(shown, options))
+        write_output(_format_output(shown, options))
     for text in missing:
         sys.stderr.write(f"{prog}: {text}\n")
     return 1 if missing else 0
@@ -119,13 +126,3 @@ def _format_output(cluster: InspectedCluster, options: argparse.Namespace) -> st
     text = forms.get(options.output, format_details if options.details else format_summary)(cluster)
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return color_problems(text) if is_coloured else text
-
-
-def _write_output(text: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Who reads has seen enough (`| head`). The interpreter would complain once more when it flushes at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

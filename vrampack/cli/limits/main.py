@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -18,6 +17,7 @@ from vrampack.agent.limits.kmod.proc_client import NOT_LOADED, KmodClient
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.cli.errors import report_error
 from vrampack.cli.limits.table import describe_open_files, format_table
+from vrampack.cli.output import write_output
 from vrampack.config.addresses import parse_address
 
 CALL_SECONDS = 10.0
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     except (NoStatusError, HTTPException, OSError, msgspec.DecodeError) as error:
         hint = "is it the health address of an agent of this version?"
         return report_error(f"no answer from an agent at {options.address}: {error}; {hint}", 1)
-    sys.stdout.write(_format_json(status) if options.output == "json" else format_table(status))
+    write_output(_format_json(status) if options.output == "json" else format_table(status))
     return 0
 
 
@@ -62,7 +62,7 @@ def command_module(action: str, proc_client: KmodClient) -> int:
         return report_error(
             f"detached, but the driver cannot be unloaded yet: {describe_open_files(state.files, instances)}", 1
         )
-    sys.stdout.write(f"{action}ed\n")
+    write_output(f"{action}ed\n")
     return 0
 
 

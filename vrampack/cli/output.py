@@ -1,0 +1,48 @@
+"""Writing results to stdout, and how a command ends when it cannot write, is interrupted, or nobody reads on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+INTERRUPTED_EXIT_CODE = 130
+"""What shells make of Ctrl-C: 128 and the number of SIGINT."""
+
+
+class OutputError(Exception):
+    """Stdout takes no more text; the message says why."""
+
+
+class ReaderGoneError(OutputError):
+    """Whoever read stdout has seen enough, as `head` has."""
+
+
+def write_output(text: str) -> None:
+    """Write to stdout at once. Raises `OutputError`; from then on stdout is thrown away."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in the buffer would be complained about once more when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGoneError("nobody reads the output") from error
+        raise OutputError(f"cannot write the output: {error.strerror}") from error
+
+
+def run_command(command: Callable[[], int], *, prog: str) -> int:
+    """Run a command to its exit code: 1 with one line when its output cannot be written, 130 after Ctrl-C."""
+    try:
+        try:
+            return command()
+        finally:
+            write_output("")  # a help text may lie in the buffer still
+    except ReaderGoneError:
+        return 0
+    except OutputError as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
