@@ -84,6 +84,17 @@ def test_misuse_exits_2_and_prints_nothing(arguments: tuple[str, ...], capsys: S
     assert "vrampack" in said.err
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [("app-late", "pod app-late"), ("ml/train-0", "pod ml/train-0"), ("pod/app-late", "pod app-late")],
+)
+def test_a_name_without_its_kind_is_told_the_whole_command(given: str, hint: str, capsys: Said) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([given])
+    assert left.value.code == 2
+    assert f"only pods can be explained; write: vrampack explain {hint}\n" in capsys.readouterr().err
+
+
 async def behind(folder: Path, *, fault: Callable[[FaultProxy], object]) -> int:
     async with ApiServer() as api, FaultProxy(int(api.url.rpartition(":")[2])) as proxy:
         for each in CLUSTER:

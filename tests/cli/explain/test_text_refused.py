@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,21 @@ gpu-2     1        5/15        -  smaller than asked
 
 0/2 nodes fit: 2 larger than any card.
 Next: ask at most 15 units on a card, the largest there is, or take the memory from several: label aliyun.com/gpu-count: "2".
+""",
+    ),
+    # 4 x 2^30; the card has 15
+    "bytes where units are counted": (
+        (*S1, a_waiting_pod(units="4Gi")),
+        """\
+Pod default/w is pending and its request cannot be served.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        -  smaller than asked
+
+0/1 nodes fit: 1 larger than any card.
+4Gi means 4294967296 units of 1 GiB: aliyun.com/gpu-mem counts units, not bytes. For 4 GiB ask 4.
+Next: correct the pod and create it anew: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '4Gi' is 4294967296 units, \
+more than 1048576; give units of the resource, e.g. "10" for 10 GiB.
 """,
     ),
     "larger than any card and nothing to divide": (
@@ -328,3 +344,20 @@ async def test_a_refused_pod_is_told_what_is_missing_and_what_to_do(
 ) -> None:
     assert await run_explain(tmp_path, cluster) == 0
     assert capsys.readouterr().out == text
+
+
+def test_what_is_said_of_a_card_is_documented() -> None:
+    """Each cell of the column WHY above; what names a model or a number is compared without it."""
+    page = (Path(__file__).parents[3] / "docs/explain.md").read_text()
+    tables = [
+        line for _, text in REFUSED.values() for line in text.splitlines() if re.match(r"\S+ +\d+ +\d+/\d+ ", line)
+    ]
+    said = {word for line in tables for word in re.split(r" {2,}", line)[-1].split("; ")}
+    assert len(said) > 5
+    table = page.partition("| `WHY` | means |")[2].partition("\n\n")[0]
+    starts = tuple(
+        re.split(r" [NM]\b", text)[0]
+        for row in table.splitlines()
+        for text in re.findall("`([^`]+)`", row.rpartition(" | ")[0])
+    )
+    assert [word for word in said if not word.startswith(starts)] == []

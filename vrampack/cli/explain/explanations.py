@@ -13,6 +13,7 @@ from extender.settings import ExtenderConfiguration
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
+from vrampack.cards.units import MAX_UNITS
 from vrampack.cli.explain.cluster import ExplainedCluster
 from vrampack.cli.explain.evaluation import ClusterEvaluation, evaluate_cluster
 from vrampack.cli.explain.next_step import format_cards, format_units, suggest_for_refused
@@ -26,6 +27,8 @@ from vrampack.cli.explain.views import (
     build_pod_view,
     build_request_view,
 )
+
+QUANTITY_SUFFIXES = (("Gi", 2**30), ("Mi", 2**20), ("G", 10**9), ("M", 10**6))
 
 
 def explain_without_cluster(subject: ExplainedPod, settings: ExtenderConfiguration) -> Explanation:
@@ -72,6 +75,7 @@ def explain_pending_pod(
         f"Pod {subject.pod} is {_describe_pending(subject)} and {describe_request(pod_request, settings.unit_mib)}.",
         findings=(
             *_describe_verdict(evaluation, pod_request, reasons, policy),
+            *_describe_bytes_asked(pod_request, settings),
             *_quote_scheduler(subject.scheduling_fields),
             *cluster.unread_objects,
         ),
@@ -166,6 +170,18 @@ def _describe_verdict(
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")
+
+
+def _describe_bytes_asked(pod_request: PodRequest, settings: ExtenderConfiguration) -> tuple[str, ...]:
+    """What was meant by a number of units that no card has: `4Gi` is four billion of them."""
+    asked = max((each.units for each in pod_request.containers), default=0)
+    if asked <= MAX_UNITS:
+        return ()
+    suffix, size = next((pair for pair in QUANTITY_SUFFIXES if asked % pair[1] == 0), ("", 1))
+    quantity, memory = f"{asked // size}{suffix}", f"{asked // size} {suffix}B"
+    units, unit = -(-asked // (settings.unit_mib << 20)), _format_memory(1, settings.unit_mib)
+    meaning = f"{quantity} means {asked} units of {unit}: {settings.resources.memory} counts units, not bytes."
+    return (f"{meaning} For {memory} ask {units}.",)
 
 
 def _describe_together(pod_request: PodRequest) -> str:

@@ -26,6 +26,8 @@ from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
 
 CALL_SECONDS = 30.0
+POD_KINDS = ("pod", "pods", "po")
+"""As kubectl takes them."""
 FORBIDDEN_STATUSES = (401, 403)
 
 
@@ -64,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Say why a pod is pending: node by node and card by card what is missing, and what to do next.",
         epilog="Exit 0: explained; 1: no such pod, or the cluster cannot be read; 2: misuse.",
     )
-    parser.add_argument("kind", choices=("pod",), metavar="pod", help="what is explained")
+    parser.add_argument("kind", type=_parse_kind, metavar="pod", help="what is explained")
     parser.add_argument("pod", metavar="[NAMESPACE/]NAME")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="of the pod; `default` without it")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
@@ -123,6 +125,13 @@ async def _read_pod(api: Api, settings: ExtenderConfiguration, namespace: str, n
     return ExplainedPod(
         to_pod(pod, resource=settings.resources.memory), scheduling_fields, pod.metadata.annotations or {}
     )
+
+
+def _parse_kind(text: str) -> str:
+    if text not in POD_KINDS:
+        name = text.removeprefix("pod/").removeprefix("pods/")
+        raise argparse.ArgumentTypeError(f"only pods can be explained; write: vrampack explain pod {name}")
+    return text
 
 
 def _parse_pod_name(text: str, namespace: str | None) -> tuple[str, str]:
