@@ -256,6 +256,24 @@ async def test_what_is_not_served_is_refused(
     assert api.list_nodes() == [node]
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/api/v1/namespaces/a/pods/p/log", "no container runs in the embedded cluster"),
+        ("/apis/apps/v1/namespaces/a/replicasets", "the embedded cluster has no ReplicaSets"),
+        ("/apis/apps/v1/replicasets/r", "the embedded cluster has no ReplicaSets"),
+        ("/api/v1/namespaces/a/services", "the server could not find the requested resource"),
+    ],
+)
+async def test_what_people_ask_for_first_is_refused_with_a_reason(
+    api: ApiServer, client: aiohttp.ClientSession, path: str, text: str
+) -> None:
+    async with client.get(api.url + path) as response:
+        status = await response.json()
+    assert (status["code"], status["reason"]) == (404, "NotFound")
+    assert status["message"].startswith(text)
+
+
 async def test_a_table_alone_is_no_answer_to_an_unknown_version_of_it(
     api: ApiServer, client: aiohttp.ClientSession
 ) -> None:

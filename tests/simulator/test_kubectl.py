@@ -362,7 +362,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a JSON patch": (("patch", "pod", "single", "--type=json", "-p", "[]"), "415"),
     "a generated deployment": (("create", "deployment", "x", "--image=x"), "unknown format"),
     "a replacement": (("replace", "-f", "-"), "does not allow this method"),
-    "logs": (("logs", "single"), "could not find the requested resource"),
+    "logs": (("logs", "single"), "(NotFound): no container runs in the embedded cluster"),
+    "replica sets": (("get", "rs"), ": the embedded cluster has no ReplicaSets"),
     "a kind that is not kept": (("get", "services"), "doesn't have a resource type"),
     "an unknown field": (("get", "pods", "--field-selector=spec.color=red"), "field label not supported: spec.color"),
 }

@@ -15,6 +15,15 @@ APPS_GROUP = {
     "versions": [{"groupVersion": "apps/v1", "version": "v1"}],
     "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"},
 }
+REPLICA_SETS: Object = {
+    "name": "replicasets",
+    "singularName": "replicaset",
+    "namespaced": True,
+    "kind": "ReplicaSet",
+    "verbs": [],
+    "shortNames": ["rs"],
+}
+"""Named so that kubectl asks, and is told why there are none; it can do nothing with a kind without verbs."""
 VERBS = ("create", "delete", "get", "list", "patch", "watch")
 WRITE_OPTIONS = ("dryRun", "fieldManager", "fieldValidation")
 """Query parameters of writes that kubectl looks for in the schema before it sends them."""
@@ -37,11 +46,12 @@ def build_api_resource_list(path_prefix: str) -> Object:
     kinds = sorted(
         (kind for kind in KINDS_BY_PLURAL.values() if kind.path_prefix == path_prefix), key=lambda kind: kind.plural
     )
+    entries = [entry for kind in kinds for entry in (_build_resource(kind), *_build_subresources(kind))]
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": kinds[0].group_version,
-        "resources": [entry for kind in kinds for entry in (_build_resource(kind), *_build_subresources(kind))],
+        "resources": [*entries, REPLICA_SETS] if kinds[0].group == "apps" else entries,
     }
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -43,6 +44,24 @@ SERVER_ENDPOINTS = (
     ApiEndpoint("GET", "/openapi/v3/api/v1", "schema"),
     ApiEndpoint("GET", "/openapi/v3/apis/apps/v1", "schema"),
 )
+
+
+ABSENCES = (
+    (
+        re.compile(r"/api/v1/namespaces/[^/]+/pods/[^/]+/(log|exec|attach|portforward)"),
+        "no container runs in the embedded cluster, so no pod has logs and none can be entered",
+    ),
+    (
+        re.compile(r"/apis/apps/v1/(namespaces/[^/]+/)?replicasets(/.*)?"),
+        "the embedded cluster has no ReplicaSets, a Deployment makes its pods itself: kubectl get deployments,pods",
+    ),
+)
+"""What a real server has at these paths and this one has not, and why: people with kubectl ask for it first."""
+
+
+def explain_absence(path: str) -> str:
+    """Why there is nothing at a path of the real API; empty where nothing is to be said."""
+    return next((reason for paths, reason in ABSENCES if paths.fullmatch(path)), "")
 
 
 def list_endpoints() -> tuple[ApiEndpoint, ...]:

@@ -47,8 +47,9 @@ def not_found(kind: ResourceKind, name: str) -> StatusError:
     return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_build_details(kind, name, kind.plural))
 
 
-def no_such_resource() -> StatusError:
-    message = "the server could not find the requested resource"
+def no_such_resource(reason: str = "") -> StatusError:
+    """`reason` is why the embedded server has not got what a real one would have."""
+    message = reason or "the server could not find the requested resource"
     return StatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
 

@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 
 from vrampack.simulator import discovery, errors, request_decoding, workload_strategy
 from vrampack.simulator.content_negotiation import Representation, negotiate_representation, wants_table
-from vrampack.simulator.endpoints import list_endpoints
+from vrampack.simulator.endpoints import explain_absence, list_endpoints
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.pagination import ContinueToken, ObjectPage
@@ -228,7 +228,7 @@ async def _convert_errors(request: web.Request, handler: RequestHandler) -> web.
     except web.HTTPNotFound:
         if not request.path.startswith(KNOWN_ROOTS):
             return web.Response(text="404 page not found\n", status=HTTPStatus.NOT_FOUND)
-        return _build_failure_response(errors.no_such_resource())
+        return _build_failure_response(errors.no_such_resource(explain_absence(request.path)))
     except web.HTTPMethodNotAllowed:
         return _build_failure_response(errors.method_not_allowed())
     except web.HTTPRequestEntityTooLarge:
