@@ -25,8 +25,8 @@ setup: $(VENV)/.ready ## A virtual environment with exactly the pinned packages
 demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, no root
 	$(BIN)/vrampack demo
 
-test: setup ## Everything that needs no cluster and no Go
-	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation and not shim" tests
+test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
+	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation and not shim" $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -106,6 +106,15 @@ def test_every_command_is_documented() -> None:
     assert [name for name in (*COMMANDS, "version") if f"`vrampack {name}`" not in table] == []
 
 
+def test_no_page_advises_to_ignore_the_variable_that_hands_out_cards() -> None:
+    """With `false` the runtime drops it from unprivileged containers: those of pods that ask, and the agent's."""
+    setting = "accept-nvidia-visible-devices-envvar-when-unprivileged"
+    pages = {page.name: re.sub(r"\s+", " ", page.read_text()) for page in DOCS.glob("*.md")}
+    assert re.findall(f"`{setting}` stays `(\\w+)`", pages["install.md"]) == ["true"]
+    assert f"What does not: `{setting} = false`." in pages["admission.md"]
+    assert {name for name, text in pages.items() if setting in text} == {"install.md", "admission.md"}
+
+
 def test_the_version_is_said_once() -> None:
     assert f'\nversion = "{VERSION}"\n' in (ROOT / "pyproject.toml").read_text()
 
