@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,3 +127,11 @@ async def assert_fence_agrees(world: AgentHarness) -> None:
 def count_refusals(world: AgentHarness, reason: str) -> float:
     """How often a start was refused for this reason."""
     return world.read_metric("vrampack_agent_starts_total", result=reason)
+
+
+def change_limit(world: AgentHarness, pod: KubeletPod, mib: int, /, **more: object) -> None:
+    """As somebody does who may: the record, and the annotation that the environment is made of."""
+    record = json.loads(pod.annotations["vrampack.dev/allocation"])
+    record["containers"]["main"][0] |= {"mib": mib, **more}
+    changed = {"vrampack.dev/allocation": json.dumps(record), "limit-mib.vrampack.dev/main": str(mib)}
+    world.api.patch("pods", pod.name, {"metadata": {"annotations": changed}})

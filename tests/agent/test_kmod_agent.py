@@ -8,8 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
-from tests.agent.pod_lifecycle import put_bound_pod, remove_pod, report_status, start_container, start_refused
-from tests.agent.test_preload_agent import change_limit
+from tests.agent.pod_lifecycle import (
+    change_limit,
+    put_bound_pod,
+    remove_pod,
+    report_status,
+    start_container,
+    start_refused,
+)
 from tests.fakes.kubelet.pods import KubeletPod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.support.simulated_kmod import MIB

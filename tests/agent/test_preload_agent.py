@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.agent.agent_harness import NODE, AgentHarness, agent_harness
 from tests.agent.pod_lifecycle import (
+    change_limit,
     put_bound_pod,
     remove_pod,
     report_status,
@@ -56,14 +56,6 @@ async def running(world: AgentHarness) -> KubeletPod:
     await start_container(world, pod)
     report_status(world, pod)
     return pod
-
-
-def change_limit(world: AgentHarness, pod: KubeletPod, mib: int, /, **more: object) -> None:
-    """As somebody does who may: the record, and the annotation that the environment is made of."""
-    record = json.loads(pod.annotations["vrampack.dev/allocation"])
-    record["containers"]["main"][0] |= {"mib": mib, **more}
-    changed = {"vrampack.dev/allocation": json.dumps(record), "limit-mib.vrampack.dev/main": str(mib)}
-    world.api.patch("pods", pod.name, {"metadata": {"annotations": changed}})
 
 
 async def test_every_container_is_shown_the_same_folder_and_loader_s_file() -> None:

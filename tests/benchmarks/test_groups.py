@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from benchmarks import agent, rebuild, repeated_rejection, verbs
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
+from tests.benchmarks.documented_rows import DOCS, documented_line
 
 GROUPS = {
     "verbs": verbs.measure_rows,
@@ -20,21 +20,13 @@ GROUPS = {
 }
 
 
-DOCS = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
-
-
-def documented_as(row: BenchmarkRow) -> str:
-    goal, floor = ("-" if bound is None else f"{bound:g}" for bound in (row.goal, row.floor))
-    return f"\n| `{row.key}` | {goal} | {floor} | {row.unit} |\n"
-
-
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_yields_its_rows(group: str) -> None:
     measure: Callable[[BenchmarkOptions], Iterator[BenchmarkRow]] = GROUPS[group]
     found = list(measure(BenchmarkOptions(shrink=100)))
     assert [row.key for row in found] == list(EXPECTED_KEYS[group])
     assert all(row.figure is not None and row.figure > 0 for row in found)
-    assert [line for row in found if (line := documented_as(row)) not in DOCS] == []
+    assert [line for row in found if (line := documented_line(row)) not in DOCS] == []
 
 
 def test_one_size_alone() -> None:

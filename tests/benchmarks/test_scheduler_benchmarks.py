@@ -12,7 +12,7 @@ from benchmarks.live_cluster import run_control_plane
 from benchmarks.options import BenchmarkOptions
 from benchmarks.scheduler_rate import NOT_SERVED
 from benchmarks.table import EXPECTED_KEYS
-from tests.benchmarks.test_groups import DOCS, documented_as
+from tests.benchmarks.documented_rows import DOCS, documented_line
 from tests.support.control_plane.cluster import ControlPlane
 
 pytestmark = pytest.mark.e2e
@@ -39,4 +39,4 @@ def test_a_group_yields_its_rows(cluster: ControlPlane, group: str) -> None:
     measured = [row for row in found if row.note != NOT_SERVED]
     assert [row.key for row in found] == list(EXPECTED_KEYS[group])
     assert [row.key for row in measured if not row.figure] == []
-    assert [line for row in found if (line := documented_as(row)) not in DOCS] == []
+    assert [line for row in found if (line := documented_line(row)) not in DOCS] == []

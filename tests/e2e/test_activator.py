@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.activations import ACTIVATION, count_filter_calls, create_pod, wait_until_bound, wait_until_refused
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.cluster import ControlPlane
-from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
+from tests.support.manifest_builders import PODS, cards_annotation, published_card
 from tests.support.processes import LOOPBACK
 
 ROUNDS = int(os.environ.get("VRAMPACK_KICK_ROUNDS", "10"))
@@ -29,9 +30,7 @@ GOAL_SECONDS = 0.3
 is asserted must hold on a busy one too."""
 LONGEST_SECONDS = 4.0
 """Far from the flush, and less than it takes until a kick counts as in vain."""
-KICK = r"^/api/v1/namespaces/default/pods/[^/]+/status$"
 BINDING = r"/binding$"
-FILTER = r"/filter$"
 
 Start = Callable[..., Any]
 
@@ -54,14 +53,14 @@ def test_freed_room_is_used_as_soon_as_a_late_watch_shows_it(
 ) -> None:
     chance = random.Random(4)
     took: list[float] = []
-    held = bound(cluster, created(cluster, "p0"))
+    held = wait_until_bound(cluster, create_pod(cluster, "p0"))
     for number in range(1, ROUNDS + 1):
-        waiting = refused(cluster, created(cluster, f"p{number}"))
+        waiting = wait_until_refused(cluster, create_pod(cluster, f"p{number}"))
         took.append(seconds_to_follow(cluster, ours, api_proxy, held, waiting, chance.uniform(0, LATEST_SECONDS)))
         held = waiting
 
     took.sort()
-    kicked = api_proxy.count("PATCH", KICK)
+    kicked = api_proxy.count("PATCH", ACTIVATION)
     p99 = took[min(len(took) - 1, int(len(took) * 0.99))]
     sys.stdout.write(
         f"kicks rounds={ROUNDS} p50={took[len(took) // 2] * 1000:.0f}ms p99={p99 * 1000:.0f}ms kicks={kicked}\n"
@@ -77,15 +76,15 @@ def test_a_bind_that_came_to_nothing_lets_the_next_in(
 ) -> None:
     """The Binding is lost, so its place is held; that a pod without a node is gone makes no room for the scheduler."""
     lost = api_proxy.when("POST", BINDING).cut()
-    created(cluster, "first")
+    create_pod(cluster, "first")
     cluster.wait_until(
         lambda: read_ledger_states(ours) == {"first on gpu-0/0": "unconfirmed, 15"}, what="the place is held"
     )
-    waiting = refused(cluster, created(cluster, "second"))
+    waiting = wait_until_refused(cluster, create_pod(cluster, "second"))
     lost.stop()
     delete(cluster, "first")
-    bound(cluster, waiting)
-    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+    wait_until_bound(cluster, waiting)
+    assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
     assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
@@ -93,14 +92,14 @@ def test_a_healed_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api
     """The node's annotation wakes the pod; it is asked about while our watch still shows the sick card."""
     publish(cluster, published_card(0, healthy=False))
     cluster.wait_until(lambda: read_metric(ours, 'vrampack_pending_pods{reason="fits"}') == 0)
-    waiting = refused(cluster, created(cluster, "a"))
+    waiting = wait_until_refused(cluster, create_pod(cluster, "a"))
     api_proxy.freeze_watches()
-    before = asked(ours)
+    before = count_filter_calls(ours)
     publish(cluster, published_card(0))
-    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
     api_proxy.thaw_watches()
-    bound(cluster, waiting)
-    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+    wait_until_bound(cluster, waiting)
+    assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
     assert read_metric(ours, "vrampack_bound_after_flush_total") == 0
 
 
@@ -115,19 +114,15 @@ def seconds_to_follow(
     """`held` is deleted while the watch says nothing; how long after it speaks `waiting` is bound."""
     cluster.wait_until(lambda: f"{held} on gpu-0/0" in read_ledger_states(ours), what="the watch is on time again")
     api_proxy.freeze_watches()
-    before = asked(ours)
+    before = count_filter_calls(ours)
     delete(cluster, held)
-    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
     due = time.monotonic() + late_seconds
     cluster.wait_until(lambda: time.monotonic() > due, what="the watch is as late as it shall be")
     api_proxy.thaw_watches()
     started = time.monotonic()
-    bound(cluster, waiting)
+    wait_until_bound(cluster, waiting)
     return time.monotonic() - started
-
-
-def created(cluster: ControlPlane, name: str, units: int = 15) -> str:
-    return str(cluster.request_ok("POST", PODS, pod_manifest(name, units))["metadata"]["name"])
 
 
 def delete(cluster: ControlPlane, name: str) -> None:
@@ -137,28 +132,3 @@ def delete(cluster: ControlPlane, name: str) -> None:
 def publish(cluster: ControlPlane, card: dict[str, object]) -> None:
     patch = {"metadata": {"annotations": {"vrampack.dev/cards": cards_annotation(card)}}}
     cluster.request_ok("PATCH", "/api/v1/nodes/gpu-0", patch, content_type="application/merge-patch+json")
-
-
-def bound(cluster: ControlPlane, name: str) -> str:
-    cluster.wait_until(
-        lambda: "nodeName" in cluster.request_ok("GET", f"{PODS}/{name}")["spec"], what=f"{name} is bound"
-    )
-    return name
-
-
-def refused(cluster: ControlPlane, name: str) -> str:
-    """The scheduler has said of it that it fits nowhere."""
-
-    def is_refused() -> bool:
-        conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
-        return any(each.get("reason") == "Unschedulable" for each in conditions)
-
-    cluster.wait_until(is_refused, what=f"{name} is refused")
-    return name
-
-
-def asked(ours: ExtenderProgram) -> int:
-    """How often filter was called."""
-    if ours.front is None:
-        raise ValueError("nobody counts the calls of an extender without a front")
-    return ours.front.count("POST", FILTER)

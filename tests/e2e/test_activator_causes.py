@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.activations import ACTIVATION, count_filter_calls, create_pod, wait_until_bound, wait_until_refused
 from tests.e2e.in_cluster import ExtenderProgram, installed_configuration
-from tests.e2e.test_activator import KICK, asked, bound, created, refused
 from tests.e2e.verb_calls import get_inspect, post_bind, read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.cluster import ControlPlane
@@ -59,11 +59,11 @@ def test_the_place_of_a_refused_bind_is_used(
         cluster.wait_until(
             lambda: read_ledger_states(ours) == {"gated on gpu-0/0": "reserved, 15"}, what="the place is reserved"
         )
-        waiting = refused(cluster, created(cluster, "waiting"))
+        waiting = wait_until_refused(cluster, create_pod(cluster, "waiting"))
         held.release()
         assert answer.result().endswith("nothing was bound")
-    bound(cluster, waiting)
-    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+    wait_until_bound(cluster, waiting)
+    assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
 def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread) -> None:
@@ -72,32 +72,32 @@ def test_an_uncordoned_card_is_used(cluster: ControlPlane, ours: ExtenderProgram
     cluster.wait_until(
         lambda: get_inspect(ours)["nodes"][0]["devs"][0]["cordoned"], what="the extender knows of the cordon"
     )
-    waiting = refused(cluster, created(cluster, "waiting"))
+    waiting = wait_until_refused(cluster, create_pod(cluster, "waiting"))
     api_proxy.freeze_watches()
-    before = asked(ours)
+    before = count_filter_calls(ours)
     cordon(cluster, None)
-    cluster.wait_until(lambda: asked(ours) > before, what="the scheduler asked before our watch knew")
+    cluster.wait_until(lambda: count_filter_calls(ours) > before, what="the scheduler asked before our watch knew")
     api_proxy.thaw_watches()
-    bound(cluster, waiting)
-    assert api_proxy.count("PATCH", KICK) <= 1  # none where the scheduler had a reason of its own to ask again
+    wait_until_bound(cluster, waiting)
+    assert api_proxy.count("PATCH", ACTIVATION) <= 1  # none where the scheduler had a reason of its own to ask again
 
 
 def test_another_policy_is_in_force_at_once_and_wakes_nobody_without_need(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
     """3 of 15 units are held: binpack goes on on card 1 (5 of 8 left), spread to the emptier card 0."""
-    large = refused(cluster, created(cluster, "large", units=16))
-    first = bound(cluster, created(cluster, "first", units=3))
+    large = wait_until_refused(cluster, create_pod(cluster, "large", units=16))
+    first = wait_until_bound(cluster, create_pod(cluster, "first", units=3))
     assert card_of(cluster, first) == 1
 
     file = ours.process.log_path.parent / "config.yaml"
     file.write_text(installed_configuration(cluster, "vrampack-extender") + "\npolicy: {default: spread}\n")
     cluster.wait_until(lambda: read_metric(ours, "vrampack_config_generation") == 2, what="the new policy is in force")
 
-    second = bound(cluster, created(cluster, "second", units=3))
+    second = wait_until_bound(cluster, create_pod(cluster, "second", units=3))
     assert card_of(cluster, second) == 0
     assert "nodeName" not in cluster.request_ok("GET", f"{PODS}/{large}")["spec"]
-    assert api_proxy.count("PATCH", KICK) == 0
+    assert api_proxy.count("PATCH", ACTIVATION) == 0
 
 
 def cordon(cluster: ControlPlane, uuid: str | None) -> None:

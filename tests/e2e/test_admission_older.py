@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import test_admission_requests, webhook
-from tests.e2e.test_admission_environment import HOSTILE
+from tests.e2e import webhook
+from tests.support.admission import refused_requests
 from tests.support.admission.bench import AdmissionBench, open_admission_bench
+from tests.support.admission.environment_cases import HOSTILE
 from tests.support.admission.pods import (
     admission_container,
     admission_pod,
@@ -63,5 +64,5 @@ def test_a_pod_gets_its_environment_and_scheduler(bench: AdmissionBench) -> None
 
 
 def test_what_can_never_fit_is_refused_with_field_and_cure(bench: AdmissionBench) -> None:
-    for pod, field, cure in test_admission_requests.REFUSED.values():
-        test_admission_requests.test_it_is_refused_with_field_and_cure(bench, pod, field, cure)
+    for pod, field, cure in refused_requests.REFUSED.values():
+        refused_requests.check_refusal(bench, pod, field, cure)

@@ -7,11 +7,11 @@ from http import HTTPStatus
 
 import pytest
 
+from tests.support.admission import refused_requests
 from tests.support.admission.bench import AdmissionBench, open_admission_bench
 from tests.support.admission.pods import admission_container, admission_pod
+from tests.support.admission.refused_requests import CORES
 from tests.support.control_plane.cluster import ControlPlane, Json
-
-MEMORY, CORES = "aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"
 
 
 @pytest.fixture
@@ -20,57 +20,9 @@ def bench(cluster: ControlPlane) -> Iterator[AdmissionBench]:
         yield made
 
 
-REFUSED = {
-    "bytes": (
-        admission_pod(admission_container(units="10G")),
-        f"spec.containers[0].resources.limits[{MEMORY}]: 10G",
-        "write 10",
-    ),
-    "binary bytes": (
-        admission_pod(admission_container(units="4Gi")),
-        f"spec.containers[0].resources.limits[{MEMORY}]: 4Gi",
-        "units",
-    ),
-    "one too many": (admission_pod(admission_container(units=1048577)), "1048577 is more than 1048576 units", "units"),
-    "more than 64 bits": (
-        admission_pod(admission_container(units="9E")),
-        f"spec.containers[0].resources.limits[{MEMORY}]: 9E",
-        "units",
-    ),
-    "the second container": (
-        admission_pod(admission_container(units=1), admission_container("other", units="2G")),
-        f"spec.containers[1].resources.limits[{MEMORY}]: 2G",
-        "units",
-    ),
-    "an init container": (
-        admission_pod(admission_container(units=1), init=[admission_container("init", units="2G")]),
-        f"spec.initContainers[0].resources.limits[{MEMORY}]: 2G",
-        "units",
-    ),
-    "cores": (
-        admission_pod({**admission_container(), "resources": {"limits": {MEMORY: "1", CORES: "30"}}}),
-        f"spec.containers[0].resources.limits[{CORES}]",
-        "remove it",
-    ),
-    "cores alone": (
-        admission_pod({**admission_container(), "resources": {"limits": {CORES: "30"}}}),
-        f"spec.containers[0].resources.limits[{CORES}]",
-        "remove it",
-    ),
-    "cores of an init container": (
-        admission_pod(init=[{**admission_container("init"), "resources": {"limits": {CORES: "100"}}}]),
-        f"spec.initContainers[0].resources.limits[{CORES}]",
-        "remove it",
-    ),
-}
-
-
-@pytest.mark.parametrize(("pod", "field", "cure"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("pod", "field", "cure"), refused_requests.REFUSED.values(), ids=refused_requests.REFUSED)
 def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, pod: Json, field: str, cure: str) -> None:
-    status, answer = bench.post_pod(pod)
-    assert status == HTTPStatus.UNPROCESSABLE_ENTITY
-    assert field in answer["message"]
-    assert cure in answer["message"]
+    refused_requests.check_refusal(bench, pod, field, cure)
 
 
 ACCEPTED = {

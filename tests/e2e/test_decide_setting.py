@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.in_cluster import SCHEDULER, installed_configuration
-from tests.e2e.test_placements import bound
+from tests.e2e.pod_placements import wait_until_bound
 from tests.e2e.transcripts import VerbCallLine, read_verb_calls
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest, published_card
@@ -78,7 +78,7 @@ def test_a_plain_pod_costs_one_filter_call(
     scheduler()
     cluster.request_ok("POST", PODS, pod_manifest("plain", 4))
 
-    assert bound(cluster, "plain")["spec"]["nodeName"] == BEST
+    assert wait_until_bound(cluster, "plain")["spec"]["nodeName"] == BEST
     made = called(cluster, transcript, "plain")
     assert verbs(made) == ["filter", "bind"]
     assert sorted(made[0].request["NodeNames"]) == [BEST, SECOND, SPLIT]
@@ -99,10 +99,10 @@ def test_a_pod_that_prefers_nodes_is_scored(
     extender(configuration=AUTO)
     scheduler()
     cluster.request_ok("POST", PODS, pod_manifest("first", 4, labels=APP))
-    assert bound(cluster, "first")["spec"]["nodeName"] == BEST
+    assert wait_until_bound(cluster, "first")["spec"]["nodeName"] == BEST
     cluster.request_ok("POST", PODS, preferring("prefers", much=much))
 
-    assert bound(cluster, "prefers")["spec"]["nodeName"] == node
+    assert wait_until_bound(cluster, "prefers")["spec"]["nodeName"] == node
     made = called(cluster, transcript, "prefers")
     assert verbs(made) == ["filter", "prioritize", "bind"]
     assert sorted(made[0].answer["NodeNames"]) == [BEST, SECOND]
@@ -118,7 +118,7 @@ def test_a_preference_decides_where_the_operator_lets_it(
     scheduler(configuration=installed_configuration(cluster, SCHEDULER).replace("weight: 10\n", "weight: 1\n"))
     cluster.request_ok("POST", PODS, preferring("prefers", much=False))
 
-    assert bound(cluster, "prefers")["spec"]["nodeName"] == SECOND
+    assert wait_until_bound(cluster, "prefers")["spec"]["nodeName"] == SECOND
 
 
 @pytest.mark.usefixtures("nodes")
@@ -132,7 +132,7 @@ def test_a_nominated_node_is_answered_yes_or_no(
     extender(configuration=AUTO)
     scheduler()
 
-    assert [bound(cluster, name)["spec"]["nodeName"] for name in ("yes", "no")] == [SECOND, BEST]
+    assert [wait_until_bound(cluster, name)["spec"]["nodeName"] for name in ("yes", "no")] == [SECOND, BEST]
     asked = read_verb_calls(transcript)
     assert [filtered(call) for call in asked["yes"] if call.verb == "filter"] == [([SECOND], [SECOND])]
     everywhere = ([BEST, SECOND, SPLIT], [BEST])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.pod_placements import Start, list_places, read_refusal, run_pods, wait_until_bound
 from tests.e2e.verb_calls import post_bind, read_ledger_states
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import (
@@ -16,30 +16,6 @@ from tests.support.manifest_builders import (
     published_card,
     read_allocation_record,
 )
-
-Start = Callable[..., Any]
-
-
-def run(cluster: ControlPlane, *pods: dict[str, Any]) -> list[Any]:
-    """Create the pods one after another and wait until each is bound."""
-    return [bound(cluster, cluster.request_ok("POST", PODS, pod)["metadata"]["name"]) for pod in pods]
-
-
-def bound(cluster: ControlPlane, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
-    def look() -> Any:  # noqa: ANN401 - as above
-        pod = cluster.request_ok("GET", f"{PODS}/{name}")
-        return pod if "nodeName" in pod["spec"] else None
-
-    return cluster.wait_until(look, what=lambda: f"{name} bound: {refusal(cluster, name)}")
-
-
-def refusal(cluster: ControlPlane, name: str) -> str:
-    conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
-    return next((str(each.get("message", "")) for each in conditions if each["type"] == "PodScheduled"), "")
-
-
-def places(pods: list[Any]) -> list[tuple[str, list[int]]]:
-    return [(pod["spec"]["nodeName"], [card["index"] for card in read_allocation_record(pod)["cards"]]) for pod in pods]
 
 
 def test_pods_pack_onto_one_card_although_other_nodes_are_empty(
@@ -53,10 +29,10 @@ def test_pods_pack_onto_one_card_although_other_nodes_are_empty(
     extender()
     scheduler()
 
-    pods = run(cluster, *(pod_manifest(f"p{number}", 4) for number in range(4)))
+    pods = run_pods(cluster, *(pod_manifest(f"p{number}", 4) for number in range(4)))
 
     # 15 units hold three pods of 4; the fourth opens the next card, of the node whose name comes first
-    assert places(pods) == [("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [1])]
+    assert list_places(pods) == [("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [1])]
 
 
 def test_a_small_pod_takes_the_tightest_card_of_a_mixed_cluster(
@@ -70,9 +46,9 @@ def test_a_small_pod_takes_the_tightest_card_of_a_mixed_cluster(
     extender()
     scheduler()
 
-    pods = run(cluster, pod_manifest("small", 10), pod_manifest("middle", 20), pod_manifest("large", 40))
+    pods = run_pods(cluster, pod_manifest("small", 10), pod_manifest("middle", 20), pod_manifest("large", 40))
 
-    assert places(pods) == [("b-small", [1]), ("b-small", [0]), ("a-large", [0])]
+    assert list_places(pods) == [("b-small", [1]), ("b-small", [0]), ("a-large", [0])]
 
 
 def test_spread_is_the_operators_choice(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
@@ -81,7 +57,10 @@ def test_spread_is_the_operators_choice(cluster: ControlPlane, extender: Start, 
     extender(configuration="apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: spread}\n")
     scheduler()
 
-    assert places(run(cluster, pod_manifest("a", 4), pod_manifest("b", 4))) == [("gpu-0", [0]), ("gpu-1", [0])]
+    assert list_places(run_pods(cluster, pod_manifest("a", 4), pod_manifest("b", 4))) == [
+        ("gpu-0", [0]),
+        ("gpu-1", [0]),
+    ]
 
 
 def test_several_cards_and_whole_cards(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
@@ -91,10 +70,10 @@ def test_several_cards_and_whole_cards(cluster: ControlPlane, extender: Start, s
     two = pod_manifest("two", 8, labels={"aliyun.com/gpu-count": "2"})
     whole = pod_manifest("whole", 4, labels={"ack.gpushare.placement": "require-whole-device"})
 
-    pods = run(cluster, pod_manifest("one", 5), two, whole)
+    pods = run_pods(cluster, pod_manifest("one", 5), two, whole)
 
     # `two` takes 4 units on the card in use and on one more; the whole card must be empty
-    assert places(pods) == [("gpu-0", [0]), ("gpu-0", [0, 1]), ("gpu-0", [2])]
+    assert list_places(pods) == [("gpu-0", [0]), ("gpu-0", [0, 1]), ("gpu-0", [2])]
     assert [card["units"] for card in read_allocation_record(pods[1])["cards"]] == [4, 4]
     assert read_allocation_record(pods[2])["cards"] == [{"uuid": "GPU-2", "index": 2, "units": 15, "whole": True}]
     assert read_allocation_record(pods[2])["containers"] == {"main": [{"uuid": "GPU-2", "units": 4, "mib": 16130}]}
@@ -113,7 +92,7 @@ def test_init_containers_and_sidecars_count_as_the_scheduler_counts_them(
         an_init_container("warm-up", 7),
     ]
 
-    (found,) = run(cluster, pod)
+    (found,) = run_pods(cluster, pod)
 
     annotations = found["metadata"]["annotations"]
     assert read_allocation_record(found)["cards"][0]["units"] == 9
@@ -140,7 +119,7 @@ def test_a_node_with_an_old_plugin_is_served_in_its_own_words(
     extender()
     scheduler()
 
-    (pod,) = run(cluster, pod_manifest("pod", 4))
+    (pod,) = run_pods(cluster, pod_manifest("pod", 4))
 
     annotations = pod["metadata"]["annotations"]
     assert read_allocation_record(pod) == {
@@ -160,13 +139,13 @@ def test_a_pod_that_no_single_card_can_hold_waits_and_says_why(
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0), published_card(1)))
     extender()
     scheduler()
-    first, _ = run(cluster, pod_manifest("a", 8), pod_manifest("b", 8))
+    first, _ = run_pods(cluster, pod_manifest("a", 8), pod_manifest("b", 8))
     cluster.request_ok("POST", PODS, pod_manifest("waits", 8))
 
-    cluster.wait_until(lambda: "1 no card with enough free memory" in refusal(cluster, "waits"))
+    cluster.wait_until(lambda: "1 no card with enough free memory" in read_refusal(cluster, "waits"))
 
     cluster.request_ok("DELETE", f"{PODS}/{first['metadata']['name']}")
-    assert places([bound(cluster, "waits")]) == [("gpu-0", [0])]
+    assert list_places([wait_until_bound(cluster, "waits")]) == [("gpu-0", [0])]
 
 
 def test_a_cordoned_or_sick_card_gets_no_pod(cluster: ControlPlane, extender: Start, scheduler: Start) -> None:
@@ -175,7 +154,7 @@ def test_a_cordoned_or_sick_card_gets_no_pod(cluster: ControlPlane, extender: St
     extender()
     scheduler()
 
-    assert places(run(cluster, pod_manifest("a", 4))) == [("gpu-0", [2])]
+    assert list_places(run_pods(cluster, pod_manifest("a", 4))) == [("gpu-0", [2])]
 
 
 def test_a_killed_extender_comes_back_with_the_same_ledger(cluster: ControlPlane, extender: Start) -> None:
@@ -197,7 +176,7 @@ def test_every_bind_is_told_on_the_pod(cluster: ControlPlane, extender: Start, s
     cluster.add_node("gpu-0", cards=cards_annotation(published_card(0)))
     extender()
     scheduler()
-    run(cluster, pod_manifest("a", 4))
+    run_pods(cluster, pod_manifest("a", 4))
 
     def told() -> list[str]:
         events = cluster.request_ok("GET", "/api/v1/namespaces/default/events")["items"]

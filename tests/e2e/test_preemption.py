@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.metrics import PREEMPT_RESULTS
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.test_placements import bound, places, refusal, run
+from tests.e2e.pod_placements import list_places, read_refusal, run_pods, wait_until_bound
 from tests.e2e.verb_calls import read_metric
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import (
@@ -63,7 +63,7 @@ def preempted(cluster: ControlPlane, urgent: dict[str, Any]) -> Any:  # noqa: AN
     """Create it and wait until it is bound to the node that it was nominated to."""
     name = urgent["metadata"]["name"]
     since = cluster.request_ok("POST", PODS, urgent)["metadata"]["resourceVersion"]
-    pod = bound(cluster, name)
+    pod = wait_until_bound(cluster, name)
     assert nominations(cluster, name, since) == {pod["spec"]["nodeName"]}
     return pod
 
@@ -75,11 +75,11 @@ def test_a_pod_of_high_priority_takes_the_card_of_lower_ones(
     priority_classes(cluster)
     running = extender()
     scheduler()
-    run(cluster, ranked("small", 4, "low"), ranked("large", 11, "middle"))
+    run_pods(cluster, ranked("small", 4, "low"), ranked("large", 11, "middle"))
 
     urgent = preempted(cluster, ranked("urgent", 12, "high"))
 
-    assert places([urgent]) == [("gpu-0", [0])]
+    assert list_places([urgent]) == [("gpu-0", [0])]
     assert read_allocation_record(urgent)["cards"][0]["units"] == 12
     assert names(cluster) == ["urgent"]  # 15 - 12 leave 3: neither 4 nor 11 could stay
     assert answers(running) == {"ok": 1}
@@ -94,8 +94,8 @@ def test_victims_that_lie_on_two_cards_are_completed_to_free_one(
     running = extender()
     scheduler()
     filling = [("a", 8, "middle"), ("b", 7, "low"), ("c", 8, "middle"), ("d", 7, "low")]
-    made = run(cluster, *(ranked(*each) for each in filling))
-    assert places(made) == [("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [1]), ("gpu-0", [1])]
+    made = run_pods(cluster, *(ranked(*each) for each in filling))
+    assert list_places(made) == [("gpu-0", [0]), ("gpu-0", [0]), ("gpu-0", [1]), ("gpu-0", [1])]
 
     urgent = preempted(cluster, ranked("urgent", 14, "high"))
 
@@ -113,12 +113,12 @@ def test_a_pod_that_only_cards_refuse_evicts_nobody(cluster: ControlPlane, exten
     priority_classes(cluster)
     running = extender()
     scheduler()
-    run(cluster, ranked("a", 11, "low"), ranked("b", 11, "low"))
+    run_pods(cluster, ranked("a", 11, "low"), ranked("b", 11, "low"))
     cluster.request_ok("POST", PODS, ranked("urgent", 8, "high"))
 
-    cluster.wait_until(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
+    cluster.wait_until(lambda: "preemption" in read_refusal(cluster, "urgent"), what="a preemption was tried")
 
-    assert "no card with enough free memory" in refusal(cluster, "urgent")
+    assert "no card with enough free memory" in read_refusal(cluster, "urgent")
     assert names(cluster) == ["a", "b", "urgent"]
     assert not _is_nominated(cluster.request_ok("GET", f"{PODS}/urgent"))
     assert answers(running) == {}
@@ -132,10 +132,10 @@ def test_a_node_whose_cards_are_too_small_loses_nobody(
     priority_classes(cluster)
     running = extender()
     scheduler()
-    run(cluster, ranked("a", 15, "low"), ranked("b", 15, "low"))
+    run_pods(cluster, ranked("a", 15, "low"), ranked("b", 15, "low"))
     cluster.request_ok("POST", PODS, ranked("urgent", 16, "high"))
 
-    cluster.wait_until(lambda: "preemption" in refusal(cluster, "urgent"), what="a preemption was tried")
+    cluster.wait_until(lambda: "preemption" in read_refusal(cluster, "urgent"), what="a preemption was tried")
 
     assert names(cluster) == ["a", "b", "urgent"]
     assert not _is_nominated(cluster.request_ok("GET", f"{PODS}/urgent"))
@@ -149,12 +149,12 @@ def test_equal_priorities_and_pods_that_may_not_preempt_evict_nobody(
     priority_classes(cluster)
     extender()
     scheduler()
-    run(cluster, ranked("a", 15, "middle"))
+    run_pods(cluster, ranked("a", 15, "middle"))
     for pod in (ranked("equal", 8, "middle"), ranked("never", 8, "patient")):
         cluster.request_ok("POST", PODS, pod)
 
     def are_refused() -> bool:
-        return all(f"Insufficient {RESOURCE}" in refusal(cluster, name) for name in ("equal", "never"))
+        return all(f"Insufficient {RESOURCE}" in read_refusal(cluster, name) for name in ("equal", "never"))
 
     cluster.wait_until(are_refused, what="both are refused")
     assert names(cluster) == ["a", "equal", "never"]

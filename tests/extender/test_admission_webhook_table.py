@@ -1,4 +1,4 @@
-"""The table of `tests/e2e/test_admission_environment.py` without an API server: what the webhook makes of each pod by itself.
+"""The cases of `tests/support/admission/environment_cases.py` without an API server: what the webhook makes of each pod by itself.
 
 There the guard stands behind, here nobody does; so attacks on ephemeral containers that the guard answers are left out.
 """
@@ -14,25 +14,25 @@ from http import HTTPStatus
 import pytest
 
 from extender.http.admission_webhook import review_admission
-from tests.e2e import test_admission_environment as table
+from tests.support.admission import environment_cases
 from tests.support.admission.attacks import Attack
 from tests.support.admission.bench import AdmissionBench
 from tests.support.control_plane.cluster import ControlPlane, Json
 from vrampack.cards.env_injection import InjectionNames
 
 LEFT_TO_THE_GUARD = (
-    *(what for what in table.HOSTILE if "ephemeral container" in what and "image" not in what),
+    *(what for what in environment_cases.HOSTILE if "ephemeral container" in what and "image" not in what),
     "a sidecar that sees everything",
 )
-ATTACKS = {what: attack for what, attack in table.HOSTILE.items() if what not in LEFT_TO_THE_GUARD}
-TESTS = (
-    table.test_a_container_that_asks_reads_its_card_from_the_annotations,
-    table.test_hostile_values_are_replaced_and_the_rest_keeps_its_order,
-    table.test_every_kind_of_container_gets_its_own,
-    table.test_pods_that_ask_for_nothing_are_never_touched,
-    table.test_an_ephemeral_container_keeps_its_own_entries_behind_ours,
-    table.test_an_update_without_a_new_ephemeral_container_passes,
-    table.test_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair,
+ATTACKS = {what: attack for what, attack in environment_cases.HOSTILE.items() if what not in LEFT_TO_THE_GUARD}
+CHECKS = (
+    environment_cases.check_a_container_that_asks_reads_its_card_from_the_annotations,
+    environment_cases.check_hostile_values_are_replaced_and_the_rest_keeps_its_order,
+    environment_cases.check_every_kind_of_container_gets_its_own,
+    environment_cases.check_pods_that_ask_for_nothing_are_never_touched,
+    environment_cases.check_an_ephemeral_container_keeps_its_own_entries_behind_ours,
+    environment_cases.check_an_update_without_a_new_ephemeral_container_passes,
+    environment_cases.check_an_ephemeral_container_of_a_pod_without_gpu_memory_is_its_own_affair,
 )
 
 
@@ -70,9 +70,6 @@ class ClusterInMemory(ControlPlane):
             return HTTPStatus.CREATED, {}
         return HTTPStatus.OK, self._pods.get(name, {"metadata": {"name": "of-a-config-map"}})
 
-    def must(self, method: str, path: str, body: Json = None, *, content_type: str = "application/json") -> Json:  # noqa: ARG002 - the real one's shape
-        return self.request(method, path, body)[1]
-
 
 def _admitted(operation: str, sub_resource: str, pod: Json, before: Json) -> Json:
     asked = {"uid": "u", "operation": operation, "subResource": sub_resource, "object": pod, "oldObject": before}
@@ -95,11 +92,11 @@ def test_no_hostile_environment_gets_through(bench: AdmissionBench, attack: Atta
     assert not attack(bench)
 
 
-@pytest.mark.parametrize("test", TESTS, ids=lambda test: test.__name__.removeprefix("test_"))
-def test_the_same_is_made_of_a_pod(bench: AdmissionBench, test: Callable[[AdmissionBench], None]) -> None:
-    test(bench)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_the_same_is_made_of_a_pod(bench: AdmissionBench, check: Callable[[AdmissionBench], None]) -> None:
+    check(bench)
 
 
 @pytest.mark.parametrize(("written", "units"), [("4", 4), ("2k", 2000), ("1Ki", 1024), ("1048576", 1048576)])
 def test_units_are_written_out(bench: AdmissionBench, written: str, units: int) -> None:
-    table.test_units_are_written_out(bench, written, units)
+    environment_cases.check_units_are_written_out(bench, written, units)

@@ -12,7 +12,7 @@ import yaml
 
 from extender.checks.scheduler_config import Finding, check_scheduler_config
 from extender.settings import ExtenderConfiguration
-from tests.manifests.test_scheduler_configuration import SCHEDULERS, configuration
+from tests.support.manifests import SHAPES, load_scheduler_configuration
 from vrampack.config.errors import SettingsError
 
 SETTINGS = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration")
@@ -32,7 +32,7 @@ def check(folder: Path, document: object, *, decides_in_filter: bool = False) ->
 
 
 def shipped(change: Change) -> Configuration:
-    made: Configuration = copy.deepcopy(configuration("second-scheduler"))
+    made: Configuration = copy.deepcopy(load_scheduler_configuration("second-scheduler"))
     change(made)
     return made
 
@@ -189,9 +189,9 @@ def test_nothing_is_found_where_nothing_is_amiss(tmp_path: Path, change: Change)
 
 
 @pytest.mark.parametrize("decides_in_filter", [False, True])
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_nothing_is_found_in_what_ships(tmp_path: Path, name: str, *, decides_in_filter: bool) -> None:
-    assert check(tmp_path, configuration(name), decides_in_filter=decides_in_filter) == []
+    assert check(tmp_path, load_scheduler_configuration(name), decides_in_filter=decides_in_filter) == []
 
 
 def test_a_decision_in_filter_must_be_the_last(tmp_path: Path) -> None:

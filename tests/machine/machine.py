@@ -29,8 +29,8 @@ from tests.machine.kernels import Kernel
 from tests.machine.line import ClosedError, SerialLine
 from tests.machine.log import find_kernel_complaints
 from tests.machine.program import SPAWN, GuestOutput, GuestProgram, GuestStart
-from tests.shim.preload.container import TIMEOUT_SECONDS, ProgramResult
 from tests.support.polling import wait_until
+from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
 
 READY, OFF = "R", "Q"
 CALL = "/bin/call"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.machine.line import MOST_BYTES, SerialFrame
-from tests.shim.preload.container import TIMEOUT_SECONDS, ProgramResult
+from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
 
 SPAWN, INPUT, SIGNAL = "S", "I", "K"
 STARTED, OUT, ERR, ENDED, CLOSED = "P", "O", "E", "X", "C"

@@ -10,27 +10,20 @@ import pytest
 import yaml
 
 from extender.settings import ExtenderConfiguration
-from tests.support.manifests import MANIFESTS, Json, load_documents, load_rendered
-
-ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
-SCHEDULERS = ("second-scheduler", "kubeadm")
-
-
-def configuration(name: str) -> Json:
-    if name == "kubeadm":
-        (found,) = load_documents(ON_THE_HOST / "scheduler.yaml")
-        return found
-    (text,) = [
-        item["data"]["scheduler.yaml"] for item in load_rendered(name) if "scheduler.yaml" in item.get("data", {})
-    ]
-    return yaml.safe_load(text)
+from tests.support.manifests import (
+    ON_THE_HOST,
+    SHAPES,
+    load_documents,
+    load_rendered,
+    load_scheduler_configuration,
+)
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_it_says_what_the_extender_relies_on(name: str) -> None:
-    (extender,) = configuration(name)["extenders"]
-    assert configuration(name)["apiVersion"] == "kubescheduler.config.k8s.io/v1"
-    assert configuration(name)["enableProfiling"] is False
+    (extender,) = load_scheduler_configuration(name)["extenders"]
+    assert load_scheduler_configuration(name)["apiVersion"] == "kubescheduler.config.k8s.io/v1"
+    assert load_scheduler_configuration(name)["enableProfiling"] is False
     assert extender == {
         "urlPrefix": "http://127.0.0.1:12345/gpushare-scheduler",
         "filterVerb": "filter",
@@ -45,9 +38,9 @@ def test_it_says_what_the_extender_relies_on(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_extender_gives_up_before_the_scheduler_does(name: str) -> None:
-    (extender,) = configuration(name)["extenders"]
+    (extender,) = load_scheduler_configuration(name)["extenders"]
     (text,) = [item["data"]["extender.yaml"] for item in load_rendered(name) if "extender.yaml" in item.get("data", {})]
     settings = ExtenderConfiguration.model_validate(yaml.safe_load(text))
     assert settings.deadlines.bind_seconds < float(extender["httpTimeout"].removesuffix("s"))
@@ -55,7 +48,7 @@ def test_the_extender_gives_up_before_the_scheduler_does(name: str) -> None:
 
 
 def test_the_second_scheduler_has_its_own_name_and_lease() -> None:
-    found = configuration("second-scheduler")
+    found = load_scheduler_configuration("second-scheduler")
     (profile,) = found["profiles"]
     assert found["leaderElection"] == {
         "leaderElect": True,
@@ -80,7 +73,7 @@ def test_the_second_scheduler_has_its_own_name_and_lease() -> None:
 
 
 def test_the_clusters_own_scheduler_stays_as_it_is_but_for_the_extender() -> None:
-    found = configuration("kubeadm")
+    found = load_scheduler_configuration("kubeadm")
     assert found["clientConnection"] == {"kubeconfig": "/etc/kubernetes/scheduler.conf"}
     assert found["leaderElection"] == {"leaderElect": True}
     assert "profiles" not in found

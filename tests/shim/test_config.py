@@ -10,18 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.shim.conftest import SOURCES
+from tests.shim.oci_configs import CONTAINERD, runtime_config
 from tests.shim.probing import run_probe
 from vrampack.agent.host.environment import VARIABLES
 
 pytestmark = pytest.mark.shim
 
-CONTAINERD = {
-    "io.kubernetes.cri.container-type": "container",
-    "io.kubernetes.cri.sandbox-namespace": "ml",
-    "io.kubernetes.cri.sandbox-name": "app-0",
-    "io.kubernetes.cri.sandbox-uid": "u-1",
-    "io.kubernetes.cri.container-name": "main",
-}
 CRIO = {
     "io.kubernetes.pod.namespace": "ml",
     "io.kubernetes.pod.name": "app-0",
@@ -39,68 +33,70 @@ NAMED = 'limited "ml" "app-0" "u-1" "main"'
 UNNAMED = "free - - - -"
 
 
-def a_config(*env: object, annotations: object = None, **more: object) -> str:
-    return json.dumps({"process": {"env": list(env)}, "annotations": annotations, **more})
-
-
 CASES = {
-    "ours, containerd": (a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD), NAMED),
-    "ours, CRI-O": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO), NAMED),
+    "ours, containerd": (runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD), NAMED),
+    "ours, CRI-O": (runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO), NAMED),
     "ours, nobody's": (
-        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"),
+        runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=4"),
         'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=4"',
     ),
     "all that counts without Kubernetes, and nothing else": (
-        a_config("PATH=/bin", *STANDALONE, "ALIYUN_COM_GPU_MEM_IDX=1", root={"path": "rootfs"}),
+        runtime_config("PATH=/bin", *STANDALONE, "ALIYUN_COM_GPU_MEM_IDX=1", root={"path": "rootfs"}),
         " ".join(["limited - - - -", *map(json.dumps, STANDALONE), "root rootfs"]),
     ),
     "in Kubernetes nothing of the environment goes on": (
-        a_config(*STANDALONE, annotations=CRIO, root={"path": "rootfs"}),
+        runtime_config(*STANDALONE, annotations=CRIO, root={"path": "rootfs"}),
         NAMED,
     ),
     "one word of a pod is enough for that": (
-        a_config(*STANDALONE, annotations={"io.kubernetes.pod.uid": "u-1"}),
+        runtime_config(*STANDALONE, annotations={"io.kubernetes.pod.uid": "u-1"}),
         'limited - - "u-1" -',
     ),
     "an empty variable is none": (
-        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", "CGPU_DISABLE="),
+        runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=4", "CGPU_DISABLE="),
         'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=4"',
     ),
     "a hostile value goes on as it is": (
-        a_config('ALIYUN_COM_GPU_MEM_CONTAINER="],"ok\n'),
+        runtime_config('ALIYUN_COM_GPU_MEM_CONTAINER="],"ok\n'),
         'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=\\"],\\"ok\\n"',
     ),
     "the longest value": (
-        a_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 31)),
+        runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 31)),
         'limited - - - - "ALIYUN_COM_GPU_MEM_CONTAINER=' + "9" * (2048 - 31) + '"',
     ),
-    "a value that is too long": (a_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 30)), "bad"),
-    "a variable twice": (a_config(*STANDALONE, "CGPU_DISABLE=1"), "bad"),
-    "twice in Kubernetes is nobody's business": (a_config(*STANDALONE, "CGPU_DISABLE=1", annotations=CRIO), NAMED),
-    "a root that is no path": (a_config(*STANDALONE, root={"path": 1}), "bad"),
-    "root twice": ('{"process":{"env":["ALIYUN_COM_GPU_MEM_CONTAINER=4"]},"root":{},"root":{}}', "bad"),
-    "one of the two is empty": (
-        a_config("NVIDIA_GPU_MEMORY_LIMIT=", "ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO),
+    "a value that is too long": (runtime_config("ALIYUN_COM_GPU_MEM_CONTAINER=" + "9" * (2048 - 30)), "bad"),
+    "a variable twice": (runtime_config(*STANDALONE, "CGPU_DISABLE=1"), "bad"),
+    "twice in Kubernetes is nobody's business": (
+        runtime_config(*STANDALONE, "CGPU_DISABLE=1", annotations=CRIO),
         NAMED,
     ),
-    "set, then emptied": (a_config("NVIDIA_GPU_MEMORY_LIMIT=1", "NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO), NAMED),
-    "empty is unset": (a_config("NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO), UNNAMED),
-    "without a value": (a_config("NVIDIA_GPU_MEMORY_LIMIT"), UNNAMED),
-    "another name that starts so": (a_config("NVIDIA_GPU_MEMORY_LIMITS=1"), UNNAMED),
-    "another name that ends so": (a_config("X_NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
-    "the name as a value": (a_config("A=NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
-    "the variable elsewhere": (a_config(hooks={"env": ["NVIDIA_GPU_MEMORY_LIMIT=1"]}), UNNAMED),
+    "a root that is no path": (runtime_config(*STANDALONE, root={"path": 1}), "bad"),
+    "root twice": ('{"process":{"env":["ALIYUN_COM_GPU_MEM_CONTAINER=4"]},"root":{},"root":{}}', "bad"),
+    "one of the two is empty": (
+        runtime_config("NVIDIA_GPU_MEMORY_LIMIT=", "ALIYUN_COM_GPU_MEM_CONTAINER=4", annotations=CRIO),
+        NAMED,
+    ),
+    "set, then emptied": (
+        runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", "NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO),
+        NAMED,
+    ),
+    "empty is unset": (runtime_config("NVIDIA_GPU_MEMORY_LIMIT=", annotations=CRIO), UNNAMED),
+    "without a value": (runtime_config("NVIDIA_GPU_MEMORY_LIMIT"), UNNAMED),
+    "another name that starts so": (runtime_config("NVIDIA_GPU_MEMORY_LIMITS=1"), UNNAMED),
+    "another name that ends so": (runtime_config("X_NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
+    "the name as a value": (runtime_config("A=NVIDIA_GPU_MEMORY_LIMIT=1"), UNNAMED),
+    "the variable elsewhere": (runtime_config(hooks={"env": ["NVIDIA_GPU_MEMORY_LIMIT=1"]}), UNNAMED),
     "a name of escapes": (
         '{"pro\\u0063ess":{"\\u0065nv":["\\u004eVIDIA_GPU_MEMORY_LIMIT=\\u0031","CGPU_DIS\\u0041BLE=1"]}}',
         'limited - - - - "CGPU_DIS\\u0041BLE=1"',
     ),
-    "entries that are no strings": (a_config(1, None, ["NVIDIA_GPU_MEMORY_LIMIT=1"], {}), UNNAMED),
+    "entries that are no strings": (runtime_config(1, None, ["NVIDIA_GPU_MEMORY_LIMIT=1"], {}), UNNAMED),
     "no environment": ('{"process":{}}', UNNAMED),
     "no process": ("{}", UNNAMED),
     "not an object": ("[]", UNNAMED),
     "env is no list": ('{"process":{"env":"NVIDIA_GPU_MEMORY_LIMIT=1"}}', UNNAMED),
     "hostile strings go on as they are": (
-        a_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CRIO, "io.kubernetes.pod.name": '","ok":true}\n{"'}),
+        runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CRIO, "io.kubernetes.pod.name": '","ok":true}\n{"'}),
         'limited "ml" "\\",\\"ok\\":true}\\n{\\"" "u-1" "main"',
     ),
     "process twice": ('{"process":{},"process":{"env":["NVIDIA_GPU_MEMORY_LIMIT=1"]}}', "bad"),
@@ -110,7 +106,7 @@ CASES = {
         "bad",
     ),
     "an annotation that is no string": (
-        a_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={"io.kubernetes.pod.uid": 1}),
+        runtime_config("NVIDIA_GPU_MEMORY_LIMIT=1", annotations={"io.kubernetes.pod.uid": 1}),
         "bad",
     ),
     "not JSON": ("{", "bad"),
@@ -130,7 +126,7 @@ def test_what_is_sent_is_what_the_agent_reads() -> None:
 def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
     """20,000 seeded damages: what is answered does not matter, the sanitizers do."""
     dice = random.Random(4)
-    whole = a_config("A=1", *STANDALONE, root={"path": "rootfs"}).encode()
+    whole = runtime_config("A=1", *STANDALONE, root={"path": "rootfs"}).encode()
     texts = []
     for _ in range(20_000):
         at = dice.randrange(len(whole))
@@ -139,7 +135,7 @@ def test_damaged_environments_never_read_past_the_end(built: Path) -> None:
 
 
 def test_every_cut_config_is_refused(built: Path) -> None:
-    text = a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD).encode()
+    text = runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD).encode()
     cuts = [text[:at] for at in range(len(text))]
     assert run_probe(built, "config", cuts) == ["bad"] * len(cuts)
 

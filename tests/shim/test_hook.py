@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shim.test_config import CONTAINERD, a_config
+from tests.shim.oci_configs import CONTAINERD, runtime_config
 from tests.support.cgroup_folders import CgroupFolder
 
 pytestmark = pytest.mark.shim
@@ -54,7 +54,7 @@ class HookContainer:
 
 @pytest.fixture
 def container(built: Path, tmp_path: Path, cgroup: CgroupFolder) -> HookContainer:
-    limited = a_config("NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD)
+    limited = runtime_config("NVIDIA_GPU_MEMORY_LIMIT=4301", annotations=CONTAINERD)
     program = built / "vrampack-hook-sanitized"
     return HookContainer(program, tmp_path / "hook.sock", tmp_path / "bundle", cgroup.start()).configured(limited)
 
@@ -101,7 +101,7 @@ async def test_the_agent_hears_who_the_container_is(container: HookContainer, cg
 
 async def test_a_container_without_a_limit_starts_without_asking(container: HookContainer) -> None:
     """No agent listens, and the process is gone: neither is looked at."""
-    free = replace(container, pid=2**22).configured(a_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
+    free = replace(container, pid=2**22).configured(runtime_config("A=1", "NVIDIA_GPU_MEMORY_LIMIT="))
     assert await free.start() == (0, "")
 
 
@@ -174,7 +174,7 @@ REFUSED_BUNDLES = {
     "not JSON": ("{", "config.json is not JSON"),
     "larger than 16 MiB": (" " * (16 << 20) + "{}", "File too large"),
     "more to say than fits": (
-        a_config(
+        runtime_config(
             "NVIDIA_GPU_MEMORY_LIMIT=1", annotations={**CONTAINERD, "io.kubernetes.cri.sandbox-name": "a" * 20_000}
         ),
         "does not fit",
@@ -191,7 +191,7 @@ async def test_a_bundle_that_cannot_be_read_is_a_no(container: HookContainer, te
 
 
 async def test_a_bundle_of_15_mib_is_read(container: HookContainer) -> None:
-    large = a_config("A=" + "a" * (15 << 20), "NVIDIA_GPU_MEMORY_LIMIT=1", annotations=CONTAINERD)
+    large = runtime_config("A=" + "a" * (15 << 20), "NVIDIA_GPU_MEMORY_LIMIT=1", annotations=CONTAINERD)
     async with an_agent(container.socket, saying(b'{"ok":true}\n')):
         assert await container.configured(large).start() == (0, "")
 

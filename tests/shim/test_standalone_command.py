@@ -15,8 +15,8 @@ import pytest
 
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
-from tests.support.extender_process import free_ports
 from tests.support.nvml_stub import stub_folder
+from tests.support.processes import choose_free_ports
 
 pytestmark = pytest.mark.shim
 
@@ -32,7 +32,7 @@ exec "$@"
 async def a_command(folder: Path, *, text: str = "", library: str = "yes") -> AsyncIterator[tuple[Process, str]]:
     """The process and where its pages are."""
     machine = FakeNvmlMachine(folder / "nvml", gpus=PROFILES["t4"], driver=OLD_DRIVER)
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     config = folder / "agent.yaml"
     head = "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
     config.write_text(f"{head}listen: {{health: '127.0.0.1:{port}'}}\n{text}")

@@ -11,21 +11,12 @@ import pytest
 
 from tests.simulation import bugs
 from tests.simulation.run import SimulationCase, run_case
+from tests.simulation.step_sequences import ON_ITS_WAY, ONE_POD, answer, hears
 from tests.simulation.steps import Step
 from tests.simulation.world import SimulationSettings, draw_settings
 
-DONE, ON_ITS_WAY = 0, 70
-"""What `how` of an answer means: see `steps._answer`."""
 LONG, SHORT = 5, 1
 """What `pick` of a wait means: 3.1 s, after which a reservation is looked up, and 0.3 s, after which a list begins."""
-
-
-def answer(call: str, how: int = DONE) -> Step:
-    return Step("answer", 0, how, f"e0 {call}")
-
-
-def hears() -> Step:
-    return Step("deliver", 0, 0, "e0 pods")
 
 
 def list_begins() -> Sequence[Step]:
@@ -36,9 +27,6 @@ def filtered_and_bound(pod: str, node: str) -> Sequence[Step]:
     return (Step("filter", 0, 0, pod), Step("bind", 0, 0, f"e0 {pod} {node}"))
 
 
-READY = (answer("list pods"), answer("watch pods"), answer("list nodes"), answer("watch nodes"))
-ONE_POD = (*READY, Step("create", 0, 3, "p1"), hears())
-"""One pod of 15 units, which is all that n0 has; the extender has heard of it."""
 BOUND_UNHEARD = (*filtered_and_bound("p1", "n0"), answer("bind p1 to n0"), Step("wait", LONG))
 """Its Binding is written, the watch has not said so, and a look-up of it is under way."""
 ANOTHER = (Step("create", 0, 3, "p2"), *filtered_and_bound("p2", "n0"), answer("get p2"), answer("bind p2 to n0"))

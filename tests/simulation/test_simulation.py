@@ -11,8 +11,8 @@ import os
 import pytest
 
 from tests.simulation.run import SimulationCase, a_case, report_failure, run_case, shrink_case
+from tests.simulation.step_sequences import ONE_POD
 from tests.simulation.steps import STEPS, Step
-from tests.simulation.test_regressions import ONE_POD
 from tests.simulation.world import SimulationSettings, draw_settings
 
 PARTS = 8

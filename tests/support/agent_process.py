@@ -17,8 +17,8 @@ from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.scripted_plugin import MEMORY
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import StubGpu
-from tests.support.extender_process import free_ports
 from tests.support.nvml_stub import stub_folder
+from tests.support.processes import choose_free_ports
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
@@ -85,7 +85,7 @@ async def run_agent(
         machine = FakeNvmlMachine(folder / "nvml" / "state", gpus=gpus)
         if hangs:
             machine.hang("*")
-        (port,) = free_ports(1)
+        (port,) = choose_free_ports(1)
         config = folder / "agent.yaml"
         config.write_text(
             "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"

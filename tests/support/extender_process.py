@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
@@ -13,19 +12,11 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.support.processes import choose_free_ports
 from vrampack.simulator.kubeconfig import write_kubeconfig
 
 WITHIN_SECONDS = 20
 """Longer than a Python process takes to start on a busy machine."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class ExtenderProcess:
@@ -86,7 +77,7 @@ async def run_embedded_extender(file: Path) -> AsyncIterator[ExtenderProcess]:
 
 @asynccontextmanager
 async def _started(*arguments: str) -> AsyncIterator[ExtenderProcess]:
-    verbs, health = free_ports(2)
+    verbs, health = choose_free_ports(2)
     listen = ["--listen", f"127.0.0.1:{verbs}", "--health-listen", f"127.0.0.1:{health}"]
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
     process = await asyncio.create_subprocess_exec(

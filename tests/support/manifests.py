@@ -20,6 +20,7 @@ Json: TypeAlias = Any
 """Any kind of object: a test reads single fields of many, each asserted where it is read."""
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 SHAPES = ("second-scheduler", "kubeadm")
 FILE = "kustomization.yaml"
 
@@ -127,3 +128,13 @@ def _point_to_hashed_names(made: list[Json]) -> None:
             source = volume.get("configMap", {})
             if source.get("name") in hashed:
                 source["name"] = hashed[source["name"]]
+
+
+def load_scheduler_configuration(name: str) -> Json:
+    if name == "kubeadm":
+        (found,) = load_documents(ON_THE_HOST / "scheduler.yaml")
+        return found
+    (text,) = [
+        item["data"]["scheduler.yaml"] for item in load_rendered(name) if "scheduler.yaml" in item.get("data", {})
+    ]
+    return yaml.safe_load(text)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.wire.oracle_asks import Object
+from vrampack.simulator.resource_kinds import Object
 
 MODELS = ("T4", "T4", "A10")
 QUANTITIES = (

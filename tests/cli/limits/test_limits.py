@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.support.extender_process import free_ports
+from tests.support.processes import choose_free_ports
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.status.http import serve_status
 from vrampack.agent.status.schema import LimitedContainer, LimitedProcess, LimitsStatus
@@ -59,7 +59,7 @@ TABLES = {
 
 
 async def asked(status: LimitsStatus, *arguments: str) -> int:
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     async with serve_status(f"127.0.0.1:{port}", AgentMetrics("test", node="n"), lambda: "", lambda: status):
         return await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}", *arguments])
 
@@ -79,7 +79,7 @@ async def test_as_json_with_the_same_values(capsys: Said) -> None:
 
 
 async def test_nobody_answers(capsys: Said) -> None:
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     assert await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}"]) == 1
     assert f"vrampack: no answer from an agent at 127.0.0.1:{port}: " in capsys.readouterr().err
 
@@ -93,7 +93,7 @@ async def test_somebody_else_answers(status: int, body: str, capsys: Said) -> No
     app.router.add_get("/limits", answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    (port,) = free_ports(1)
+    (port,) = choose_free_ports(1)
     await web.TCPSite(runner, "127.0.0.1", port).start()
     try:
         assert await asyncio.to_thread(main, ["status", "--address", f"127.0.0.1:{port}"]) == 1

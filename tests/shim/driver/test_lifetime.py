@@ -15,6 +15,7 @@ from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
+from tests.shim.driver.holding_program import hold_memory
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
@@ -22,17 +23,6 @@ pytestmark = pytest.mark.shim
 
 def used(driver: FakeDriver) -> int:
     return driver.state().cards[0].used
-
-
-def holding(app: Path, driver: FakeDriver, *words: str) -> subprocess.Popen[str]:
-    """The program, once it holds what it was told to."""
-    command = [str(app), "--control", str(driver.control), "--hold", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line == "holding\n":
-            return process
-    raise RuntimeError(f"{app} ended with {process.wait()}")
 
 
 ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
@@ -46,7 +36,7 @@ ENDS: dict[str, Callable[[subprocess.Popen[str]], None]] = {
 def test_a_process_that_ends_gives_back(
     driver: FakeDriver, programs: FakeDriverPrograms, end: Callable[[subprocess.Popen[str]], None]
 ) -> None:
-    with holding(programs.app, driver, "3193") as process:
+    with hold_memory(programs.app, driver, "3193") as process:
         card = driver.state().cards[0]
         assert card.used == 3193 * MIB
         assert card.by_process == {process.pid: 3193 * MIB}
@@ -166,7 +156,7 @@ def test_another_process_gets_what_was_shared(driver: FakeDriver, programs: Fake
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as giver:
         assert giver.stdout is not None
         _, shared, _ = [giver.stdout.readline() for _ in range(3)]
-        with holding(programs.app, driver, "--take", shared.removeprefix("shared ").strip()) as taker:
+        with hold_memory(programs.app, driver, "--take", shared.removeprefix("shared ").strip()) as taker:
             assert driver.state().cards[0].by_process == {giver.pid: 100 * MIB}
             giver.kill()
             giver.wait()

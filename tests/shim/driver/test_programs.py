@@ -11,7 +11,7 @@ from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.fakes.nvml.machine import FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
-from tests.shim.driver.test_lifetime import holding
+from tests.shim.driver.holding_program import hold_memory
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.shim
@@ -26,8 +26,8 @@ def run(program: Path, driver: FakeDriver, *words: str) -> subprocess.CompletedP
 
 def test_two_pods_of_the_founding_scenario(driver: FakeDriver, programs: FakeDriverPrograms) -> None:
     """3193 MiB each: the card shows 6386, of 16130 with 256 that nobody gets."""
-    with holding(programs.app, driver, "--minor", "1", "3193") as one:
-        with holding(programs.static_app, driver, "--minor", "1", "3193") as two:
+    with hold_memory(programs.app, driver, "--minor", "1", "3193") as one:
+        with hold_memory(programs.static_app, driver, "--minor", "1", "3193") as two:
             assert driver.state().cards[0].by_process == {one.pid: 3193 * MIB, two.pid: 3193 * MIB}
             for smi in (programs.smi, programs.static_smi):
                 assert run(smi, driver, *QUERY).stdout == "16130, 6386, 9488\n"
@@ -83,7 +83,7 @@ def test_short_lives_leave_nothing(driver: FakeDriver, programs: FakeDriverProgr
 def test_nvml_sees_the_processes(driver: FakeDriver, programs: FakeDriverPrograms, tmp_path: Path) -> None:
     """The stub's state file names who holds what, by the driver's own figures."""
     machine = FakeNvmlMachine(tmp_path / "nvml.state", gpus=next(iter(PROFILES.values())))
-    with holding(programs.app, driver, "--minor", "1", "100") as process:
+    with hold_memory(programs.app, driver, "--minor", "1", "100") as process:
         driver.show_to(machine)
         assert f"process {driver.cards[0].uuid} {process.pid} {100 * MIB}\n" in machine.state.read_text()
         process.kill()

@@ -26,9 +26,9 @@ from tests.machine.program import GuestProgram, GuestStart
 from tests.machine.python import ENVIRONMENT, LIBRARIES, PYTHON, python_files
 from tests.shim.kmod.conftest import BUILT, ModulesOfTests
 from tests.shim.kmod.world import KmodWorld
-from tests.shim.preload.container import ProgramResult
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
+from tests.support.program_result import ProgramResult
 
 pytestmark = pytest.mark.shim
 

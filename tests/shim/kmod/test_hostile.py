@@ -11,8 +11,7 @@ from tests.machine import stock
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import scale_races_for_kernel
-from tests.shim.kmod.test_proc_file import fails
-from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld
+from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
@@ -40,7 +39,7 @@ def test_nobody_waits_for_a_call_that_never_ends(empty: KmodWorld) -> None:
         empty.command("attach")
         assert place.run("app", "4302").lines == [REFUSED]
         empty.command("detach")
-        with fails(errno.EAGAIN):
+        with fails_with(errno.EAGAIN):
             empty.machine.rmmod("vrampack")
         hostile.goes_on()
         assert hostile.ends().lines[-1] == "through"
@@ -85,7 +84,7 @@ def test_a_thread_of_the_kernel_opens_it_for_nobody(world: KmodWorld, modules: M
     """Before 5.12 those of io_uring had no cgroup of the process's. A second module, which looks for the driver by one, is shown the door."""
     second = modules.shim.read_bytes().replace(b"vrampack", b"vrampacl")
     assert world.machine.run("call", "write", SECOND, stdin=second).code == 0
-    with fails(errno.ENODEV):
+    with fails_with(errno.ENODEV):
         world.machine.insmod(SECOND)
     assert "vrampacl: /dev/nvidiactl: cannot be opened (-1)" in world.machine.log()
 
@@ -111,7 +110,7 @@ def test_a_uvm_that_cannot_be_guarded_does_not_come_where_somebody_is_limited(em
     empty.load_driver()
     empty.load_shim()
     place = empty.limited("a", LIMIT)
-    with fails(errno.EIO):
+    with fails_with(errno.EIO):
         empty.machine.insmod("/lib/strange/nvidia-uvm.ko")
     assert empty.state()["uvm"] == "absent"
     assert place.run("app", "1").lines == ["allocated 1 MiB"]

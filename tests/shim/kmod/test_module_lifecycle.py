@@ -11,8 +11,7 @@ from tests.machine.kernels import Kernel
 from tests.machine.machine import VirtualMachine
 from tests.shim.kmod.conftest import ModulesOfTests
 from tests.shim.kmod.shares import scale_for_kernel
-from tests.shim.kmod.test_proc_file import fails
-from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld
+from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
@@ -101,7 +100,7 @@ def test_what_is_open_outlives_the_detaching(empty: KmodWorld) -> None:
                 empty.machine.rmmod(name)
             assert failed.value.errno in {errno.EAGAIN, errno.EBUSY}
         assert place.run("app", "5000").lines == ["allocated 5000 MiB"]
-        with fails(errno.ENODEV):
+        with fails_with(errno.ENODEV):
             empty.limited("b", {0: 1})
         empty.command("attach")
         assert place.run("app", "302").lines == [REFUSED]
@@ -121,7 +120,7 @@ def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) 
         empty.machine.rmmod("nvidia")
     empty.command("detach")
     empty.machine.rmmod("nvidia")
-    with fails(errno.ENODEV):
+    with fails_with(errno.ENODEV):
         empty.command("attach")
     empty.load_driver(NEW)
     empty.command("attach")
@@ -132,7 +131,7 @@ def test_the_driver_is_exchanged_without_unloading_the_module(empty: KmodWorld) 
 def test_an_unknown_driver_is_not_taken_on(empty: KmodWorld) -> None:
     """Closed, not open: the module is not there, so the node's agent offers nothing."""
     empty.load_driver(UNKNOWN)
-    with fails(errno.EOPNOTSUPP):
+    with fails_with(errno.EOPNOTSUPP):
         empty.load_shim()
     assert "470.1" in empty.machine.log()
     assert "cgpu_km" not in empty.machine.names("/proc")
@@ -147,7 +146,7 @@ def test_without_a_driver_it_does_not_load(empty: KmodWorld) -> None:
 def test_it_is_loaded_once(empty: KmodWorld) -> None:
     empty.load_driver()
     empty.load_shim()
-    with fails(errno.EEXIST):
+    with fails_with(errno.EEXIST):
         empty.load_shim()
 
 
@@ -156,7 +155,7 @@ def test_it_does_not_load_beside_another_interposer(empty: KmodWorld) -> None:
     empty.load_driver()
     empty.machine.insmod("/lib/interposer.ko")
     try:
-        with fails(errno.EBUSY):
+        with fails_with(errno.EBUSY):
             empty.load_shim()
     finally:
         empty.machine.rmmod("interposer")
@@ -183,7 +182,7 @@ def test_a_uvm_that_cannot_be_guarded_closes_the_door(empty: KmodWorld) -> None:
     empty.load_shim()
     empty.machine.insmod("/lib/strange/nvidia-uvm.ko")
     assert empty.state()["uvm"] == "unguarded"
-    with fails(errno.EIO):
+    with fails_with(errno.EIO):
         empty.limited("a", LIMIT)
     empty.machine.rmmod("nvidia_uvm")
     empty.load_uvm()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.fakes.driver.driver import MIB
 from tests.machine.program import GuestStart
-from tests.shim.kmod.world import CGROUPS, CONTROL, NODES, KmodWorld
+from tests.shim.kmod.world import CGROUPS, CONTROL, NODES, KmodWorld, fails_with
 
 pytestmark = pytest.mark.shim
 
@@ -24,14 +23,6 @@ NODE = f"{NODES}/0/a"
 def ends_empty(world: KmodWorld) -> Iterator[None]:
     yield
     world.forget()
-
-
-@contextmanager
-def fails(number: int) -> Iterator[None]:
-    with pytest.raises(OSError) as failed:  # noqa: PT011 - the number says it
-        yield
-    seen = failed.value.errno or 0
-    assert seen == number, f"{errno.errorcode.get(seen, seen)} instead of {errno.errorcode[number]}"
 
 
 def test_what_stands_there(world: KmodWorld) -> None:
@@ -71,13 +62,13 @@ def test_ids_are_not_used_again(world: KmodWorld) -> None:
 def test_a_default_size_stands_in_for_bytes(world: KmodWorld) -> None:
     world.unlimited("a")
     identity = world.machine.inode(f"{CGROUPS}/a")
-    with fails(errno.EINVAL):
+    with fails_with(errno.EINVAL):
         world.command(f"add a cgroup={identity} 0")
     world.machine.write(f"{NODES}/default_memsize", f"{7 * MIB}\n")
     world.command(f"add a cgroup={identity} 0")
     assert world.node("0/a/memsize") == f"{7 * MIB}\n"
     for wrong in ("0", "-1", "x", "", "18446744073709551616"):
-        with fails(errno.EINVAL):
+        with fails_with(errno.EINVAL):
             world.machine.write(f"{NODES}/default_memsize", f"{wrong}\n")
     assert world.node("default_memsize") == f"{7 * MIB}\n"
 
@@ -87,12 +78,12 @@ def test_no_more_instances_than_a_card_may_have(world: KmodWorld) -> None:
     world.machine.write(f"{NODES}/1/max_inst", "2\n")
     for name in ("a", "b"):
         world.limited(name, {1: 10})
-    with fails(errno.ENOSPC):
+    with fails_with(errno.ENOSPC):
         world.limited("c", {1: 10})
     world.command("remove a")
     world.limited("c", {1: 10})
     for wrong in ("0", "26", "x"):
-        with fails(errno.EINVAL):
+        with fails_with(errno.EINVAL):
             world.machine.write(f"{NODES}/1/max_inst", f"{wrong}\n")
     world.machine.write(f"{NODES}/1/max_inst", "16\n")
 
@@ -100,10 +91,10 @@ def test_no_more_instances_than_a_card_may_have(world: KmodWorld) -> None:
 def test_a_policy_that_would_share_compute_is_not_supported(world: KmodWorld) -> None:
     world.command("cards 0")
     for policy in range(5):
-        with fails(errno.EOPNOTSUPP):
+        with fails_with(errno.EOPNOTSUPP):
             world.machine.write(f"{NODES}/0/policy", f"{policy}\n")
     for wrong in ("6", "-1", "x"):
-        with fails(errno.EINVAL):
+        with fails_with(errno.EINVAL):
             world.machine.write(f"{NODES}/0/policy", f"{wrong}\n")
     world.machine.write(f"{NODES}/0/policy", "5\n")
 
@@ -151,21 +142,21 @@ def test_a_policy_that_would_share_compute_is_not_supported(world: KmodWorld) ->
 def test_what_is_malformed_is_refused_and_changes_nothing(world: KmodWorld, text: str) -> None:
     world.unlimited("a")
     before = world.instances()
-    with fails(errno.EINVAL):
+    with fails_with(errno.EINVAL):
         world.machine.write(CONTROL, text.replace("ID", str(world.machine.inode(f"{CGROUPS}/a"))))
     assert world.instances() == before
 
 
 def test_other_refusals(world: KmodWorld) -> None:
-    with fails(errno.ENOENT):
+    with fails_with(errno.ENOENT):
         world.command("remove nobody")
-    with fails(errno.ESRCH):
+    with fails_with(errno.ESRCH):
         world.command("add a pidns=99999 0=1048576")
     world.limited("a", {0: 100})
-    with fails(errno.EEXIST):
+    with fails_with(errno.EEXIST):
         world.command(f"add b cgroup={world.machine.inode(f'{CGROUPS}/a')} 0=1048576")
     for wrong in ("-1", "x", "", "1.5", "18446744073709551616"):
-        with fails(errno.EINVAL):
+        with fails_with(errno.EINVAL):
             world.machine.write(f"{NODE}/memsize", f"{wrong}\n")
     assert world.node("0/a/memsize") == f"{100 * MIB}\n"
 

@@ -7,14 +7,17 @@ A `Place` has the face of `tests/shim/preload/container.py`: what a program says
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+import pytest
+
 from tests.fakes.driver.driver import MIB, FakeDriverState, parse_state
 from tests.machine.machine import VirtualMachine
 from tests.machine.program import GuestProgram, GuestStart
-from tests.shim.preload.container import ProgramResult
+from tests.support.program_result import ProgramResult
 
 NODES = "/proc/cgpu_km"
 CONTROL = f"{NODES}/inst_ctl"
@@ -198,3 +201,11 @@ class KmodWorld:
 
 def name_of(cgroup: str) -> str:
     return cgroup.replace("/", ".")
+
+
+@contextmanager
+def fails_with(number: int) -> Iterator[None]:
+    with pytest.raises(OSError) as failed:  # noqa: PT011 - the number says it
+        yield
+    seen = failed.value.errno or 0
+    assert seen == number, f"{errno.errorcode.get(seen, seen)} instead of {errno.errorcode[number]}"

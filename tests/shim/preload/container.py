@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.program_result import TIMEOUT_SECONDS, ProgramResult
+
 FOLDER = Path("/var/lib/vrampack/preload")
 LIBRARY = "libvrampack.so"
 SOCKET = "agent.sock"
@@ -26,18 +28,6 @@ for file in "$files"/nvidia*; do : >/var/lib/dev/${file##*/}; mount --bind "$fil
 mount --rbind /var/lib/dev /dev
 exec env "$@"
 """
-TIMEOUT_SECONDS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
 
 
 @dataclass(frozen=True, slots=True)
