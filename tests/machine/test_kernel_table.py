@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.machine.kernels import NAMES
-
-pytestmark = pytest.mark.shim
 
 REPOSITORY = Path(__file__).parents[2]
 TESTS = """
@@ -29,7 +25,19 @@ def test_one_of_them_is_not(kernel):
 
 def said_by_pytest(*arguments: str) -> tuple[int, list[str]]:
     """Its exit code, and what it says of kernels."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.shim.plugin",
+        *arguments,
+    ]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
 
@@ -37,7 +45,7 @@ def said_by_pytest(*arguments: str) -> tuple[int, list[str]]:
 def test_a_kernel_passes_by_its_own_tests(tmp_path: Path) -> None:
     tests = tmp_path / "test_kernels.py"
     tests.write_text(TESTS)
-    code, lines = said_by_pytest("-p", "tests.conftest", str(tests))
+    code, lines = said_by_pytest(str(tests))
     assert (code, lines) == (1, ["RESULT FAIL kernel=5.10 checks=2 failed=1", "RESULT PASS kernel=6.1 checks=3"])
 
 

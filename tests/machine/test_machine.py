@@ -12,8 +12,6 @@ from tests.machine.kernels import prepare_kernel
 from tests.machine.machine import CALL, MachineError, VirtualMachine
 from tests.machine.program import GuestStart
 
-pytestmark = pytest.mark.shim
-
 CAP_SYS_ADMIN = 1 << 21
 
 

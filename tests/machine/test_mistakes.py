@@ -18,8 +18,6 @@ from tests.machine.kernels import Kernel, prepare_kernel
 from tests.machine.machine import MachineError, VirtualMachine
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 FORGETFUL = """
 import sys
 from tests.machine.kernels import prepare_kernel

@@ -26,7 +26,7 @@ JUNIT = re.compile(r"--junitxml=(\S+)")
 def main(options: Sequence[str]) -> int:
     """The exit code: 0 where all passed."""
     given = os.environ.get("PYTEST_ADDOPTS", "")
-    command = [sys.executable, "-m", "pytest", "-m", "shim", "--timeout", "400", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.shim.plugin", "-m", "shim", "--timeout", "400", *options]
 
     def reporting(report: Path) -> Mapping[str, str]:
         return {**os.environ, "PYTEST_ADDOPTS": JUNIT.sub(f"--junitxml={report}", given)}

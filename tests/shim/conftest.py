@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tests.shim.preload.long_wait import LongWait, start_long_wait
 from tests.support.cgroup_folders import CgroupFolder, list_hierarchies
 
+HERE = Path(__file__).parent
 SOURCES = Path(__file__).parents[2] / "shim" / "hook"
 
 
@@ -22,23 +23,27 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who waits two minutes is looked at last, in whatever order the others come."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Marks what lies in this folder, before `-m` looks at marks; and the test of the long wait is the last one, in any order."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.shim)
+    yield
     items.sort(key=_is_long)
 
 
 def _is_long(item: pytest.Item) -> bool:
-    return item.path.name == "test_two_minutes.py"
+    return item.path.name == "test_long_wait.py"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def two_minutes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongWait | None]:
+def long_wait(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongWait | None]:
     """Begun with the first test of all, where the test that looks at it is among them."""
     if not any(map(_is_long, request.session.items)):
         yield None
         return
-    with start_long_wait(tmp_path_factory.mktemp("two-minutes")) as begun:
+    with start_long_wait(tmp_path_factory.mktemp("long-wait")) as begun:
         yield begun
 
 

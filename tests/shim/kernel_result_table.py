@@ -38,7 +38,6 @@ class KernelScenarioResult:
 
 class KernelResultTable:
     def __init__(self, config: pytest.Config) -> None:
-        config.stash[RELEASES] = {}
         self._config = config
         self._kernels: dict[str, str] = {}
         self._scenarios: defaultdict[str, dict[str, KernelScenarioResult]] = defaultdict(dict)
@@ -78,7 +77,7 @@ class KernelResultTable:
             yield f"{name[:WIDTH]:<{WIDTH}}  {checks:>6}  {scenario.seconds:>7.1f}  {scenario.result}"
 
     def judgement(self, kernel: str) -> str:
-        release = self._config.stash[RELEASES].get(kernel, kernel)
+        release = self._config.stash.setdefault(RELEASES, {}).get(kernel, kernel)
         full_name = release if release.startswith(kernel) else f"{kernel}-{release}"
         outcomes = self._outcomes(kernel)
         word = "PASS" if self._is_passed(kernel) else "FAIL"

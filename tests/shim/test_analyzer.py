@@ -8,8 +8,6 @@ import pytest
 
 from tests.shim.analyzer import ANALYZER, run_analyzer
 
-pytestmark = pytest.mark.shim
-
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "shim/core",

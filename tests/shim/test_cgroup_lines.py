@@ -9,8 +9,6 @@ import pytest
 
 from tests.shim.probing import run_probe
 
-pytestmark = pytest.mark.shim
-
 POD = "/kubepods/burstable/pod1d3a9a10-0000-4000-8000-000000000001/4f1e"
 MIXED = "/system.slice/a.service/kubepods-pod1.slice:cri-containerd:4f1e"
 SCOPE = "/kubepods.slice/kubepods-pod1.slice/cri-containerd-4f1e.scope"

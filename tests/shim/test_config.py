@@ -14,8 +14,6 @@ from tests.shim.oci_configs import CONTAINERD, runtime_config
 from tests.shim.probing import run_probe
 from vrampack.agent.host.environment import VARIABLES
 
-pytestmark = pytest.mark.shim
-
 CRIO = {
     "io.kubernetes.pod.namespace": "ml",
     "io.kubernetes.pod.name": "app-0",

@@ -14,8 +14,6 @@ import pytest
 from tests.shim.oci_configs import CONTAINERD, runtime_config
 from tests.support.cgroup_folders import CgroupFolder
 
-pytestmark = pytest.mark.shim
-
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

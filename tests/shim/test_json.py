@@ -14,8 +14,6 @@ import pytest
 
 from tests.shim.probing import run_probe
 
-pytestmark = pytest.mark.shim
-
 DEEPEST = 64
 PIECES = [
     "",

@@ -22,8 +22,6 @@ from vrampack.agent.limits.native.backend import NativeByHook
 from vrampack.agent.limits.pod_limits import PodLimits
 from vrampack.agent.limits.usage_meter import MeasuredCard, UsageMeter
 
-pytestmark = pytest.mark.shim
-
 LIMITED = ["NVIDIA_GPU_MEMORY_LIMIT=999999", "ALIYUN_COM_GPU_MEM_CONTAINER=4"]
 """What the container says of itself is far more than the agent knows it may use."""
 

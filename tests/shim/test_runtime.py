@@ -12,8 +12,6 @@ import pytest
 
 from tests.shim.probing import run_probe
 
-pytestmark = pytest.mark.shim
-
 HOOK = {"path": "/hook", "args": ["vrampack-hook"]}
 OTHER = {"path": "/other"}
 DOCKERS = {"prestart": [OTHER]}

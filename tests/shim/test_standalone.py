@@ -37,8 +37,6 @@ from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import Gpu, GpuInventory
 from vrampack.agent.settings import AgentConfiguration, AgentListen
 
-pytestmark = pytest.mark.shim
-
 MIB = 1 << 20
 TENANT = Path(__file__).parent / "tenant.c"
 SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration", listen=AgentListen(health=""))

@@ -11,14 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.fakes.nvml.machine import OLD_DRIVER, FakeNvmlMachine
 from tests.fakes.nvml.profiles import PROFILES
 from tests.support.nvml_stub import stub_folder
 from tests.support.processes import choose_free_ports
-
-pytestmark = pytest.mark.shim
 
 EMPTY = """
 set -e

@@ -38,8 +38,6 @@ from tests.shim.core.wire import (
     encode_request,
 )
 
-pytestmark = pytest.mark.shim
-
 
 def test_refuses_what_does_not_fit_before_the_driver_is_asked(script: CoreScript, runner: Path) -> None:
     hold_memory(script, 4000 * MIB, 1)

@@ -10,8 +10,6 @@ from tests.shim.core.script import ONLY_CARD, CoreScript
 from tests.shim.core.steps import CARD, LIMIT, ROOT, run_script
 from tests.shim.core.wire import MEMORY, MIB, NOT_SUPPORTED
 
-pytestmark = pytest.mark.shim
-
 
 def test_other_doors_to_memory_are_closed(script: CoreScript, runner: Path) -> None:
     wire = script.wire

@@ -12,8 +12,6 @@ import pytest
 from tests.shim.core.building import CORE
 from tests.shim.file_calls import circle
 
-pytestmark = pytest.mark.shim
-
 KERNEL = [
     "-std=gnu11",
     "-O2",

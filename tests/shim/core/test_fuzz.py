@@ -6,10 +6,6 @@ import subprocess
 from pathlib import Path
 from random import Random
 
-import pytest
-
-pytestmark = pytest.mark.shim
-
 CALLS = 100_000
 
 

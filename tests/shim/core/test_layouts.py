@@ -17,8 +17,6 @@ from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import CoreTrace
 from tests.shim.core.wire import BRANCHES, CoreWire
 
-pytestmark = pytest.mark.shim
-
 FIELDS = re.findall(r"uint16_t (\w+);", (CORE / "layouts.h").read_text())
 
 

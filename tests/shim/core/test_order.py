@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.shim.core.script import ONLY_CARD, CoreScript
 from tests.shim.core.steps import (
     CARD,
@@ -16,8 +14,6 @@ from tests.shim.core.steps import (
 from tests.shim.core.wire import (
     MIB,
 )
-
-pytestmark = pytest.mark.shim
 
 
 def test_a_handle_that_comes_back_replaces_what_stood_there(script: CoreScript, runner: Path) -> None:

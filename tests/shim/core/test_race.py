@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-pytestmark = pytest.mark.shim
-
 ROUNDS = 40_000
 """Of each of four threads: some 40,000 pieces made, a fifth as many refused."""
 

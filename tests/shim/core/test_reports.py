@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import pytest
-
 from tests.shim.core.script import AT, LIST, NESTED, ONLY_CARD, CoreScript
 from tests.shim.core.steps import (
     BAD_STATE,
@@ -18,9 +16,6 @@ from tests.shim.core.steps import (
 from tests.shim.core.wire import (
     MIB,
 )
-
-pytestmark = pytest.mark.shim
-
 
 Entries = list[tuple[int, int]]
 TOTALS, FREES, RESERVED = (0x07, 0x08, 0x09, 0x0A, 0x20, 0x33), (0x16, 0x12, 0x34), 0x15

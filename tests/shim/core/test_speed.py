@@ -6,10 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.shim
-
 MOST_NANOSECONDS = 200
 """Of a passed control; measured below 15 on an idle core. Not a benchmark: it finds a lock or a walk on that path."""
 

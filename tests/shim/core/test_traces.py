@@ -11,8 +11,6 @@ from tests.shim.core.script import NotSoError
 from tests.shim.core.traces import CoreTrace
 from tests.shim.core.wire import BRANCHES, CoreWire
 
-pytestmark = pytest.mark.shim
-
 
 @pytest.mark.parametrize("branch", BRANCHES)
 @pytest.mark.parametrize("knows_cards", [False, True], ids=["only card", "cards"])

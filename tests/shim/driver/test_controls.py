@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from ctypes import addressof, c_uint32
 
-import pytest
-
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
 from tests.shim.driver.conftest import TWO_CARDS
-
-pytestmark = pytest.mark.shim
 
 BINARY = 2
 KIB_IN_MIB = 1024

@@ -14,8 +14,6 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
-pytestmark = pytest.mark.shim
-
 NOWHERE = 4096  # never mapped
 SIZES = {
     "RM_ALLOC": (nv.ALLOC, (32, 48)),

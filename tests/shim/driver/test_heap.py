@@ -10,8 +10,6 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
 
-pytestmark = pytest.mark.shim
-
 SURFACE, FREE, REPORT, TILED = 1, 3, 5, 6
 ALLOC_EGM = 1 << 24
 

@@ -17,7 +17,7 @@ from tests.machine.kernels import prepare_kernel
 from tests.machine.machine import VirtualMachine
 from tests.machine.program import GuestStart
 
-pytestmark = [pytest.mark.shim, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 
 BUILT = Path(__file__).parents[3] / "build"
 VERSIONS = (VERSION, ONE_DEVICE_VERSION)

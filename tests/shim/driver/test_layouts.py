@@ -13,8 +13,6 @@ from tests.fakes.driver.driver import MIB, FakeCard, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
-pytestmark = pytest.mark.shim
-
 VERSIONS = (
     "515.43.04", "520.61.05", "525.60.13", "530.41.03", "535.54.03", "545.29.06", "550.54.14", "555.58", "560.35.03", "565.57.01",
     "570.86.15", "575.57.08", "580.65.06", "590.48.01", "595.45.04",

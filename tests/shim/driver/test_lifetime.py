@@ -18,8 +18,6 @@ from tests.shim.driver.caller import DriverCaller
 from tests.shim.driver.holding_program import hold_memory
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 
 def used(driver: FakeDriver) -> int:
     return driver.state().cards[0].used

@@ -11,8 +11,6 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller, call_ioctl, ioctl_number
 
-pytestmark = pytest.mark.shim
-
 ESCAPES = (
     nv.ALLOC,
     nv.FREE,

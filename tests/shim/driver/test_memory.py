@@ -9,8 +9,6 @@ from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
 from tests.shim.driver.conftest import TWO_CARDS
 
-pytestmark = pytest.mark.shim
-
 KIB = 1024
 SMALL_CARD = 1  # its place among the driver's cards
 

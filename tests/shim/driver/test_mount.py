@@ -9,15 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.fakes.driver.driver import FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller
 from tests.support.polling import wait_until
-
-pytestmark = pytest.mark.shim
 
 NAMES = {"nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "version", "state", "refuse"}
 

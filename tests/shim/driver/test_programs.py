@@ -14,8 +14,6 @@ from tests.fakes.nvml.profiles import PROFILES
 from tests.shim.driver.holding_program import hold_memory
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 
 

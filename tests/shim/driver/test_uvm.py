@@ -14,8 +14,6 @@ from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.driver import parameters as nv
 from tests.shim.driver.caller import DriverCaller, call_ioctl
 
-pytestmark = pytest.mark.shim
-
 BASE = 0x7000_0000_0000
 
 

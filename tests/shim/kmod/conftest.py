@@ -54,7 +54,7 @@ class ModulesOfTests:
 @pytest.fixture(scope="session", params=kernels.NAMES)
 def kernel(request: pytest.FixtureRequest) -> Kernel:
     found = kernels.prepare_kernel(str(request.param))
-    request.config.stash[RELEASES][found.name] = found.release
+    request.config.stash.setdefault(RELEASES, {})[found.name] = found.release
     return found
 
 

@@ -30,8 +30,6 @@ from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 from tests.support.program_result import ProgramResult
 
-pytestmark = pytest.mark.shim
-
 ENTRIES = (
     "vrampack.cli.__main__",
     "vrampack.cli.agent",

@@ -9,13 +9,9 @@ from __future__ import annotations
 import sys
 from statistics import median
 
-import pytest
-
 from tests.machine.kernels import Kernel
 from tests.shim.kmod.shares import scale_for_kernel
 from tests.shim.kmod.world import BudgetPlace, KmodWorld
-
-pytestmark = pytest.mark.shim
 
 ROUNDS, BATCHES, CALLS = 5, 10, 300
 KINDS = ("unwatched", "control", "report", "allocation")

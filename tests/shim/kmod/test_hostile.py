@@ -15,8 +15,6 @@ from tests.shim.kmod.world import CARDS, CONTROL, NODES, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 LIMIT = {0: 4301}
 MOST_PROCESSES = 4096
 ROUNDS = 30

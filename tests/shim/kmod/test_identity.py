@@ -12,8 +12,6 @@ from tests.shim.kmod.world import CGROUPS, KmodWorld
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 LIMIT = {0: 4301}
 EVERYTHING = (1 << 41) - 1
 """A mask of all capabilities there are."""

@@ -15,8 +15,6 @@ from tests.shim.kmod.world import NEW, OLD, UNKNOWN, KmodWorld, fails_with
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 LIMIT = {0: 4301}
 CYCLES = 15
 OTHERS = 2000

@@ -11,8 +11,6 @@ from tests.fakes.driver.driver import MIB
 from tests.machine.program import GuestStart
 from tests.shim.kmod.world import CGROUPS, CONTROL, NODES, KmodWorld, fails_with
 
-pytestmark = pytest.mark.shim
-
 LIMIT_BYTES = 4301 * MIB
 ADMIN = 1 << 21
 EVERYTHING = (1 << 41) - 1

@@ -14,8 +14,6 @@ from tests.shim.kmod.shares import scale_for_kernel, scale_races_for_kernel
 from tests.shim.kmod.world import BudgetPlace, KmodWorld
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 LIMIT_MIB = 4301
 SESSIONS = int(os.environ.get("VRAMPACK_KMOD_SESSIONS", "30000"))
 CALLS = int(os.environ.get("VRAMPACK_KMOD_CALLS", "100000"))

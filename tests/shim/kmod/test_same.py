@@ -7,8 +7,6 @@ import pytest
 from tests.shim.kmod.world import KmodWorld
 from tests.support.limit_cases import CASES, LimitCase
 
-pytestmark = pytest.mark.shim
-
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_in_a_kernel(world: KmodWorld, case: LimitCase) -> None:

@@ -12,8 +12,6 @@ from tests.shim.kmod.world import KmodWorld
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 LIMIT = {0: 4301}
 LIMIT_BYTES = 4509925376
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")

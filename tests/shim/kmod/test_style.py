@@ -18,8 +18,6 @@ from tests.machine.kernels import Kernel
 from tests.shim.analyzer import ANALYZER, run_analyzer
 from tests.shim.file_calls import circle
 
-pytestmark = pytest.mark.shim
-
 ROOT = Path(__file__).parents[3]
 ROOMS = ("core", "kmod")
 TIMEOUT_SECONDS = 110

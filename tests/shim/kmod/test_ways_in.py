@@ -11,8 +11,6 @@ from tests.machine.program import GuestStart
 from tests.shim.kmod.world import KmodWorld
 from tests.support.limit_cases import REFUSED
 
-pytestmark = pytest.mark.shim
-
 LIMIT_MIB = 4301
 THREADS = {"now": "ring", "worker": "iou-wrk-", "worker2": "iou-wrk-", "poller": "iou-sqp-"}
 """How io_uring opens, and the beginning of the name of the thread that does: the program's own, or one of the kernel's."""

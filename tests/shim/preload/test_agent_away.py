@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fakes.driver.driver import MIB
 from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.container import PreloadedContainer
@@ -11,8 +9,6 @@ from tests.shim.preload.packets import PacketKind
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
-
-pytestmark = pytest.mark.shim
 
 
 def test_a_program_that_starts_before_the_agent_waits_for_it(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fakes.driver.driver import MIB, FakeDriver
 from tests.shim.preload.building import PreloadTestPrograms, build_script
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
-
-pytestmark = pytest.mark.shim
 
 
 def steps(container: PreloadedContainer, extra: PreloadTestPrograms, text: str) -> list[str]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fakes.driver.build import FakeDriverPrograms
 from tests.shim.preload.building import PreloadTestPrograms
 from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import REFUSED
-
-pytestmark = pytest.mark.shim
 
 TOO_MUCH = "6000"
 """MiB, of 4301."""

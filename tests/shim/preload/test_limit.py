@@ -13,8 +13,6 @@ from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 QUERY = ("--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
 
 

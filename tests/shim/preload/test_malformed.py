@@ -12,8 +12,6 @@ from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 CALLS = int(os.environ.get("VRAMPACK_PRELOAD_CALLS", "25000"))
 SEEDS = 4
 STOPS = 10

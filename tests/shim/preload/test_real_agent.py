@@ -20,8 +20,6 @@ from tests.support.limit_cases import REFUSED
 from tests.support.polling import wait_until
 from vrampack.agent.limits.preload.files import install_files
 
-pytestmark = pytest.mark.shim
-
 SESSIONS = os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "5000")
 
 

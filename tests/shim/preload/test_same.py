@@ -11,8 +11,6 @@ from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.limit_cases import CASES, SURFACE_VERSIONS, SURFACES, LimitCase
 
-pytestmark = pytest.mark.shim
-
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_in_a_container(

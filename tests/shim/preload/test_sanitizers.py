@@ -12,8 +12,6 @@ from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 SHIM = Path(__file__).parents[3] / "shim"
 WRAPPED = "-Wl," + ",".join(f"--wrap={name}" for name in ("ioctl", "close", "mmap", "mmap64"))
 GUARDS = {

@@ -14,8 +14,6 @@ from tests.shim.preload.container import PreloadedContainer
 from tests.shim.preload.scripted_agent import ScriptedAgent
 from tests.support.polling import wait_until
 
-pytestmark = pytest.mark.shim
-
 SESSIONS = int(os.environ.get("VRAMPACK_PRELOAD_SESSIONS", "30000"))
 WORKERS = 6
 

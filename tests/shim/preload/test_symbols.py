@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.shim
-
 EXPORTED = {"close", "ioctl", "mmap", "mmap64"}
 WANTED = {("dlsym", "w"), ("__errno_location", "w")}
 """Weak: a program that has them not is served by plain system calls."""

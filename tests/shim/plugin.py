@@ -1,0 +1,45 @@
+"""For `python -m tests.shim`: kernels are there before the first test needs one, and the results stand in tables.
+
+A plugin and not a conftest: it has to see the items of tests/machine, which are collected before this folder is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.machine import kernels
+from tests.machine.debug import BuildError
+from tests.machine.packages import NoPackagesError
+from tests.shim.kernel_result_table import KernelResultTable
+from tests.shim.result_table import ShimResultTable
+
+TESTS = Path(__file__).parents[1]
+BOOTING = tuple(TESTS / each for each in ("machine", "shim/kmod", "shim/driver/test_kernel.py"))
+"""Tests that boot a kernel in a virtual machine."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ShimResultTable(config.rootpath))
+    config.pluginmanager.register(KernelResultTable(config))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetching a kernel, or building one, takes minutes, and a test has two."""
+    if session.config.option.collectonly:
+        return
+    if any(item.get_closest_marker("shim") and _boots_kernel(item.path) for item in session.items):
+        _fetch_kernels()
+
+
+def _fetch_kernels() -> None:
+    try:
+        for name in kernels.NAMES:
+            kernels.prepare_kernel(name)
+    except (NoPackagesError, BuildError) as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _boots_kernel(test: Path) -> bool:
+    return any(test.is_relative_to(each) for each in BOOTING)
