@@ -2,6 +2,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py soak_silence.py)
+# Each core runs a part of the tests, and takes over from the others what they have not begun.
+ALL_CORES := -n logical --dist worksteal
+# Of these folders every test has a mark, and a target, of its own.
+OTHER_SUITES := $(addprefix --ignore=tests/,e2e node shim machine)
+
+# pytest rewrites 400 modules at each start unless it may keep what it made of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format mutations e2e e2e-node shim-test soak bench plugin hook preload kmod render image clean
@@ -26,7 +33,7 @@ demo: setup ## The main job on a cluster in one process: no Kubernetes, no GPU, 
 	$(BIN)/vrampack demo
 
 test: setup ## Everything that needs no cluster and no Go; ARGS=... is for pytest: files, -k, -x
-	$(BIN)/python -m pytest -m "not e2e and not node and not image and not mutation and not shim" $(or $(ARGS),tests)
+	$(BIN)/python -m pytest $(ALL_CORES) -m "not e2e and not node and not image and not mutation and not shim" $(OTHER_SUITES) $(or $(ARGS),tests)
 
 check: setup ## Format, lint, types, import rules
 	$(BIN)/ruff format --check .
@@ -39,7 +46,7 @@ format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .
 
 mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
-	$(BIN)/python -m pytest -m mutation tests/mutations
+	$(BIN)/python -m pytest $(ALL_CORES) -m mutation tests/mutations
 
 shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root
 	$(BIN)/python -m tests.shim

@@ -25,6 +25,8 @@ REPOSITORY = Path(__file__).parents[2]
 LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 """Below Linux's ephemeral range (32768 and up): no outgoing connection takes a port between choice and use."""
+WORKER_SHARES = 16
+"""Of the ports, for pytest's workers: two of them never choose alike between choice and use, unless there are more."""
 DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
@@ -133,10 +135,16 @@ def choose_free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different."""
     found: set[int] = set()
     while len(found) < count:
-        port = secrets.choice(PORTS)  # not `random`: a test plugin seeds that, and two suites would choose alike
+        port = secrets.choice(_ports_of_worker())  # not `random`: a test plugin seeds that, and two suites would choose alike
         if _is_free(port):
             found.add(port)
     return list(found)
+
+
+def _ports_of_worker() -> range:
+    """This process' share of the ports; all of them where pytest has no workers. They are called gw0, gw1 .."""
+    name = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return PORTS[int(name.removeprefix("gw")) % WORKER_SHARES :: WORKER_SHARES] if name else PORTS
 
 
 def _plain_environment(directory: Path) -> dict[str, str]:
