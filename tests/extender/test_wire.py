@@ -73,18 +73,10 @@ def test_a_body_as_schedulers_spell_it() -> None:
 
 
 @pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
-@pytest.mark.parametrize("field", FIELDS)
-def test_one_key_in_another_letter_case(field: str, spell: Callable[[str], str]) -> None:
-    body = json.dumps(BODY).replace(f'"{field}":', f'"{spell(field)}":')
-    assert asked(body.encode()).card_request == WANTED
-
-
-@pytest.mark.parametrize("spell", [str.upper, str.lower, str.swapcase])
-def test_every_key_in_another_letter_case(spell: Callable[[str], str]) -> None:
-    body = json.dumps(BODY)
+def test_any_one_key_in_another_letter_case(spell: Callable[[str], str]) -> None:
     for field in FIELDS:
-        body = body.replace(f'"{field}":', f'"{spell(field)}":')
-    assert asked(body.encode()).card_request == WANTED
+        body = json.dumps(BODY).replace(f'"{field}":', f'"{spell(field)}":')
+        assert asked(body.encode()).card_request == WANTED, field
 
 
 def test_keys_of_maps_keep_their_letter_case() -> None:

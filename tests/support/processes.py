@@ -135,7 +135,9 @@ def choose_free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, all different."""
     found: set[int] = set()
     while len(found) < count:
-        port = secrets.choice(_ports_of_worker())  # not `random`: a test plugin seeds that, and two suites would choose alike
+        port = secrets.choice(
+            _ports_of_worker()
+        )  # not `random`: a test plugin seeds that, and two suites would choose alike
         if _is_free(port):
             found.add(port)
     return list(found)

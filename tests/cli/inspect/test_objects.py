@@ -113,10 +113,11 @@ def theirs(body: bytes, kind: str) -> object:
         return DAMAGED
 
 
-def assert_same(value: object) -> None:
+def assert_same(value: object, *, case: object = "") -> None:
+    """`case` says which of many it was."""
     body = json.dumps(value, separators=(",", ":")).encode()
     for kind in ("pod", "node"):
-        assert ours(body, kind) == theirs(body, kind)
+        assert ours(body, kind) == theirs(body, kind), f"{kind} of {case}"
 
 
 def test_a_full_object_is_read_in_full() -> None:
@@ -131,10 +132,10 @@ def test_a_full_object_is_read_in_full() -> None:
     assert_same(a_full_object())
 
 
-@pytest.mark.parametrize("junk", [None, 7, "x", True, [], {}, 1.5, [None]], ids=repr)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
-def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...], junk: object) -> None:
-    assert_same(damaged(a_full_object(), path, junk))
+def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...]) -> None:
+    for junk in (None, 7, "x", True, [], {}, 1.5, [None]):
+        assert_same(damaged(a_full_object(), path, junk), case=junk)
 
 
 @settings(deadline=None)
@@ -148,11 +149,11 @@ def test_several_damaged_fields_are_read_alike(spoils: list[tuple[tuple[str | in
     assert_same(value)
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_random_clusters_are_read_alike(seed: int) -> None:
-    cluster = random_cluster(seed)
-    for value in (*cluster.nodes, *cluster.pods, cluster.asking):
-        assert_same(value)
+def test_random_clusters_are_read_alike() -> None:
+    for seed in range(300):
+        cluster = random_cluster(seed)
+        for value in (*cluster.nodes, *cluster.pods, cluster.asking):
+            assert_same(value, case=seed)
 
 
 def test_golden_clusters_are_read_alike() -> None:

@@ -30,11 +30,11 @@ def test_golden_clusters_follow_the_schema(name: str) -> None:
     assert list(find_schema_faults(an_answer(name), SCHEMA, SCHEMA)) == []
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_random_clusters_follow_the_schema(seed: int) -> None:
-    objects = random_cluster(seed)
-    answer = json.loads(json.dumps(build_inspection_document(inspect_cluster(PagedLists(objects.nodes, objects.pods)))))
-    assert list(find_schema_faults(answer, SCHEMA, SCHEMA)) == []
+def test_random_clusters_follow_the_schema() -> None:
+    for seed in range(100):
+        objects = random_cluster(seed)
+        document = build_inspection_document(inspect_cluster(PagedLists(objects.nodes, objects.pods)))
+        assert list(find_schema_faults(json.loads(json.dumps(document)), SCHEMA, SCHEMA)) == [], seed
 
 
 def test_the_schema_knows_every_state() -> None:
