@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vrampack.agent.kubelet.device_ids import (
@@ -34,6 +34,7 @@ def a_card(name: str, units: int, *, index: int = 0, healthy: bool = True) -> Ca
     return CardFacts(index, units, units * 1024, name, healthy=healthy)
 
 
+@settings(deadline=None)
 @given(UUIDS, st.integers(1, 600))
 def test_ids_name_their_card_and_are_short(name: str, units: int) -> None:
     ids = make_device_ids(a_card(name, units))
@@ -43,6 +44,7 @@ def test_ids_name_their_card_and_are_short(name: str, units: int) -> None:
     assert count_units_by_card(ids) == count_readable_units(ids) == {name: units}
 
 
+@settings(deadline=None)
 @given(UUIDS)
 def test_ids_are_the_same_after_every_start(name: str) -> None:
     assert make_device_ids(a_card(name, 3)) == [f"{name}::0", f"{name}::1", f"{name}::2"]
@@ -126,6 +128,7 @@ def wishes(draw: st.DrawFn) -> tuple[list[str], list[str], int, dict[str, int] |
     return available, must, size, draw(st.none() | units)
 
 
+@settings(deadline=None)
 @given(wishes())
 def test_exactly_so_many_available_ids_are_preferred(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],
@@ -136,6 +139,7 @@ def test_exactly_so_many_available_ids_are_preferred(
     assert {*must} <= {*chosen} <= {*available}
 
 
+@settings(deadline=None)
 @given(wishes())
 def test_ids_of_the_cards_that_the_container_has_come_first(
     wish: tuple[list[str], list[str], int, dict[str, int] | None],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import snapshot_node
@@ -63,6 +63,7 @@ REQUESTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(before=NODES, after=NODES, request=REQUESTS)
 def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: Node, request: CardRequest) -> None:
     """What is never signalled is never kicked."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import container_specs, pod_request, snapshot_node
@@ -59,6 +59,7 @@ def test_the_limit_is_the_share_of_the_real_memory(memory_mib: int, units: int, 
     assert annotations[LIMIT] == str(wanted)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_the_limits_of_a_full_card_never_exceed_it(data: st.DataObject) -> None:
     units = data.draw(st.integers(1, 300))
@@ -116,6 +117,7 @@ def test_what_is_damaged_or_differs_is_named(annotations: Mapping[str, str], tex
         read_grant(annotations, "main")
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([ALLOCATION, VISIBLE, LIMIT]), st.text()))
 def test_no_text_makes_it_stumble(annotations: dict[str, str]) -> None:
     with pytest.raises(RecordError):

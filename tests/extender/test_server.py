@@ -22,6 +22,8 @@ from tests.support.verb_listener import Address, build_request, is_cut, open_con
 
 DEADLINE_SECONDS = 0.3
 FILTER = build_request(f"{PREFIX}/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json"))
+PATIENCE_SECONDS = 60
+"""Longer than any test."""
 SLOW_LORISES = 100
 
 
@@ -54,37 +56,41 @@ def test_an_unfinished_request_is_cut_at_the_deadline(address: Address, beginnin
         if beginning.startswith(FILTER):
             assert read_reply(client)[0] == 200
         assert is_cut(client)
-        assert DEADLINE_SECONDS * 0.9 < time.monotonic() - started < 10 * DEADLINE_SECONDS
+        assert time.monotonic() - started > DEADLINE_SECONDS * 0.9
 
 
 @pytest.mark.parametrize("head", [b"POST /x HTTP/1.1\r\nX: ", FILTER.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"])
 def test_a_trickle_does_not_extend_the_deadline(address: Address, head: bytes) -> None:
     with open_connection(address) as client:
         client.sendall(head)
-        started = time.monotonic()
         bytes_sent = 0
         while not select.select([client], [], [], 0.02)[0]:
             client.sendall(b" ")
             bytes_sent += 1
         assert is_cut(client)
-        assert time.monotonic() - started < 10 * DEADLINE_SECONDS
     assert bytes_sent > 3
 
 
-def test_trickling_clients_hold_nobody_up(address: Address) -> None:
+def test_trickling_clients_are_all_cut(address: Address) -> None:
     with ExitStack() as stack:
         slow = [stack.enter_context(open_connection(address)) for _ in range(SLOW_LORISES)]
         for client in slow:
             client.sendall(FILTER[:40])
-        times = []
-        with open_connection(address) as client:
+        assert all(is_cut(client) for client in slow)
+
+
+def test_trickling_clients_hold_nobody_up() -> None:
+    """Others are answered while the server still waits for the slow ones."""
+    extender = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods())
+    with run_listener(extender.app, receive_seconds=PATIENCE_SECONDS) as at, ExitStack() as stack:
+        slow = [stack.enter_context(open_connection(at)) for _ in range(SLOW_LORISES)]
+        for client in slow:
+            client.sendall(FILTER[:40])
+        with open_connection(at) as client:
             for _ in range(20):
-                started = time.monotonic()
                 client.sendall(FILTER)
                 assert read_reply(client)[0] == 200
-                times.append(time.monotonic() - started)
-        assert sorted(times)[10] < 0.05
-        assert all(is_cut(client) for client in slow)
+        assert select.select(slow, [], [], 0)[0] == [], "somebody was cut"
 
 
 def test_an_idle_connection_outlives_the_deadline(address: Address) -> None:
@@ -173,12 +179,14 @@ def test_what_is_not_http_is_refused(address: Address, rubbish: bytes) -> None:
 
 def test_a_reply_leaves_at_once(address: Address) -> None:
     """Nagle's delay would cost 40 ms a call. That the protocol writes once is tested beside it."""
+    times = []
     with open_connection(address) as client:
-        started = time.monotonic()
         for _ in range(50):
+            started = time.monotonic()
             client.sendall(FILTER)
             assert read_reply(client)[0] == 200
-        assert time.monotonic() - started < 1
+            times.append(time.monotonic() - started)
+    assert sorted(times)[25] < 0.04
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,11 +112,9 @@ def test_only_http_1_1_is_offered(address: Address, authority: CertificateAuthor
 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01"])
 def test_a_handshake_that_does_not_end_is_cut(address: Address, beginning: bytes) -> None:
-    started = time.monotonic()
     with open_connection(address) as client:
         client.sendall(beginning)
         assert is_cut(client)
-    assert time.monotonic() - started < 10 * DEADLINE_SECONDS
 
 
 def test_silence_after_the_handshake_is_cut(address: Address, authority: CertificateAuthority) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.evaluate import evaluate_node
@@ -74,6 +74,7 @@ def clusters(draw: st.DrawFn) -> list[Node]:
     return [draw(node_strategy(name=f"n{number}")) for number in range(draw(st.integers(1, 3)))]
 
 
+@settings(deadline=None)
 @given(cluster=clusters(), requests=st.lists(request_strategy(), max_size=8))
 def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRequest]) -> None:
     """Checked by counting units per card, not by asking the trial cluster."""
@@ -96,6 +97,7 @@ def test_what_is_placed_fits_together(cluster: list[Node], requests: list[CardRe
             assert used[name, index] <= units[name, index]
 
 
+@settings(deadline=None)
 @given(node=node_strategy(), request=request_strategy(), policy=st.sampled_from(("binpack", "spread", "node-binpack")))
 def test_a_node_that_is_not_filled_is_evaluated_as_everywhere(
     node: Node, request: CardRequest, policy: PolicyName

@@ -6,23 +6,25 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.fakes.scripted_extender import ScriptedExtender
+from tests.simulator.scheduler_clock import HandClock
 from tests.support.scheduler_recordings.player import ScenarioPlayer
 from tests.support.scheduler_recordings.recordings import read_recording_of, recorded_names, without_ports
 from tests.support.scheduler_recordings.scenarios import CONFIGURATION, SCENARIOS
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.scheduler import Scheduler, SchedulerSettings
 
-HASTE = 20
-"""How much faster the scheduler's clock runs: its back-off of 1 s takes 50 ms."""
+TICK_SECONDS, PAUSE_SECONDS = 0.1, 0.005
+"""The scheduler's clock goes on by a tick after each pause: its back-off of 1 s takes 50 ms.
+
+A tick is a turn of the event loop, however long that took: a machine that stands still for a second loses no second.
+"""
 
 
 class EmbeddedWorld:
@@ -51,20 +53,20 @@ class EmbeddedWorld:
 async def embedded() -> AsyncIterator[ScenarioPlayer]:
     async with ApiServer() as api, ScriptedExtender(api.url) as extender:
         settings = SchedulerSettings.from_yaml(CONFIGURATION.format(url=extender.url))
-        scheduler = Scheduler(api.store, settings, now=_hasty_now, sleep=_hasty_sleep)
-        task = asyncio.create_task(scheduler.run())
+        clock = HandClock()
+        scheduler = Scheduler(api.store, settings, now=clock.now, sleep=clock.sleep)
+        tasks = [asyncio.create_task(each) for each in (scheduler.run(), _turn(clock))]
         yield ScenarioPlayer(EmbeddedWorld(api), extender)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
 
 
-def _hasty_now() -> datetime:
-    return datetime.fromtimestamp(time.monotonic() * HASTE, tz=UTC)
-
-
-async def _hasty_sleep(seconds: float) -> None:
-    await asyncio.sleep(seconds / HASTE)
+async def _turn(clock: HandClock) -> None:
+    while True:
+        await asyncio.sleep(PAUSE_SECONDS)
+        clock.advance(TICK_SECONDS)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

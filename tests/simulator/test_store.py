@@ -6,7 +6,7 @@ import itertools
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vrampack.simulator import object_store as store_module
@@ -144,6 +144,7 @@ STEPS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(before=STEPS, after=STEPS)
 def test_a_list_and_the_changes_after_it_are_the_newest_state(
     before: list[tuple[str, str]], after: list[tuple[str, str]]

@@ -144,7 +144,7 @@ def choose_free_ports(count: int) -> list[int]:
 
 
 def _ports_of_worker() -> range:
-    """This process' share of the ports; all of them where pytest has no workers. They are called gw0, gw1 .."""
+    """The share of this process; all ports where pytest has no workers. They are called gw0, gw1 .."""
     name = os.environ.get("PYTEST_XDIST_WORKER", "")
     return PORTS[int(name.removeprefix("gw")) % WORKER_SHARES :: WORKER_SHARES] if name else PORTS
 

@@ -31,6 +31,7 @@ DAMAGED = "damaged"
 JUNK: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, False, 0, 7, -1, 1.5, 2.0, "", "x", "4", [], ["x"], {}, {"x": None}, [None], [{}], {"name": 5}]
 )
+JUNK_VALUES: tuple[object, ...] = (None, 7, "x", True, [], {}, 1.5, [None])
 PATHS: list[tuple[str | int, ...]] = [
     ("metadata",),
     *[
@@ -134,7 +135,7 @@ def test_a_full_object_is_read_in_full() -> None:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(map(str, path)))
 def test_one_damaged_field_is_read_alike(path: tuple[str | int, ...]) -> None:
-    for junk in (None, 7, "x", True, [], {}, 1.5, [None]):
+    for junk in JUNK_VALUES:
         assert_same(damaged(a_full_object(), path, junk), case=junk)
 
 

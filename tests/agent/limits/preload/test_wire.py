@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vrampack.agent.limits.preload import files, wire
@@ -35,11 +35,13 @@ others = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(hellos | others)
 def test_a_question_is_read_as_it_was_written(question: LibraryQuestion) -> None:
     assert wire.read_question(wire.write_question(question)) == question
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_any_bytes_are_a_question_or_an_error_of_ours(packet: bytes) -> None:
     try:
