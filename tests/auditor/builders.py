@@ -5,9 +5,11 @@ generations, a legacy node, pods that are pending, over, and bound by somebody e
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.auditor.terms import Violation
 
 Object = dict[str, Any]  # Any: raw API objects are what the auditor reads
 
@@ -173,6 +175,13 @@ def clean_scene() -> AuditScene:
     ]
     scene.add(a_pod("pending", {"main": 15}))
     return scene
+
+
+def assert_reported(found: Iterable[Violation], want: set[tuple[str, str]], says: str) -> None:
+    """These invariants are broken, by these objects, and no others; one of the texts says so."""
+    violations = list(found)
+    assert {(violation.invariant, violation.object) for violation in violations} == want
+    assert any(says in violation.text for violation in violations)
 
 
 def _container(name: str, units: int) -> Object:

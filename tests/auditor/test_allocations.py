@@ -3,7 +3,15 @@
 import pytest
 
 from tests.auditor.audit import audit_objects
-from tests.auditor.builders import V1, a_legacy_node, a_pod, a_pod_with_init, bound_elsewhere, clean_scene
+from tests.auditor.builders import (
+    V1,
+    a_legacy_node,
+    a_pod,
+    a_pod_with_init,
+    assert_reported,
+    bound_elsewhere,
+    clean_scene,
+)
 from tests.auditor.spoils import (
     Spoil,
     add_pod,
@@ -202,8 +210,7 @@ def test_a_wrong_allocation_is_reported(spoil: Spoil, want: set[tuple[str, str]]
     scene = clean_scene()
     spoil(scene)
     found = audit_objects(scene.pods.values(), scene.nodes.values(), scene.transcript, complete=True)
-    assert {(violation.invariant, violation.object) for violation in found} == want
-    assert any(says in violation.text for violation in found)
+    assert_reported(found, want, says)
 
 
 UNREADABLE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.auditor.audit import audit_objects
-from tests.auditor.builders import V1, AuditScene, a_bind, clean_scene
+from tests.auditor.builders import V1, AuditScene, a_bind, assert_reported, clean_scene
 from tests.auditor.spoils import (
     Spoil,
     add_pod,
@@ -109,9 +109,7 @@ SEEDED: dict[str, tuple[Spoil, set[tuple[str, str]], str]] = {
 def test_a_seeded_violation_is_reported(spoil: Spoil, want: set[tuple[str, str]], says: str) -> None:
     scene = clean_scene()
     spoil(scene)
-    found = judge(scene)
-    assert {(violation.invariant, violation.object) for violation in found} == want
-    assert any(says in violation.text for violation in found)
+    assert_reported(judge(scene), want, says)
 
 
 def test_a_clean_cluster_has_no_violation() -> None:

@@ -61,7 +61,7 @@ async def test_a_fault_in_its_file_is_exit_code_2_and_a_line() -> None:
         assert "agent.yaml: unit_mb: no such field" in await running.read_log()
 
 
-async def test_a_flag_wins_over_the_file() -> None:
+async def test_a_bad_flag_ends_with_exit_code_2() -> None:
     async with run_agent(V100, "--health-listen", "nowhere") as running:
         assert await running.process.wait() == 2
         assert "listen.health: 'nowhere' is not HOST:PORT" in await running.read_log()

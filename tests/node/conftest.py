@@ -82,10 +82,18 @@ def installed(bare_node: LiveNode) -> LiveNode:
 
 
 @pytest.fixture(scope="session")
-def node(installed: LiveNode) -> LiveNode:
-    """The same, with the agent at work."""
+def restarts_until_ready(installed: LiveNode) -> list[int]:
+    """Starts the agent; how often kubelet had to restart each of its containers until all were ready."""
+    agent = "app.kubernetes.io/name=vrampack-agent"
     installed.kubectl("label", "node", NODE_NAME, f"{GPU_LABEL}=true")
-    installed.wait_ready("app.kubernetes.io/name=vrampack-agent", namespace=NAMESPACE)
+    installed.wait_ready(agent, namespace=NAMESPACE)
+    pods = installed.list_objects("pods", "-n", NAMESPACE, "-l", agent)
+    return [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]
+
+
+@pytest.fixture(scope="session")
+def node(installed: LiveNode, restarts_until_ready: list[int]) -> LiveNode:
+    """The same, with the agent at work."""
     return installed
 
 

@@ -106,11 +106,6 @@ def test_a_process_that_ends_gives_everything_back(world: KmodWorld, number: sig
     assert place.run("app", "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_duplicate_keeps_the_charge_of_what_it_is_of(world: KmodWorld) -> None:
-    ended = world.limited("a", LIMIT).run("app", "--dup", "4000", "--then", "302", "--then", "300")
-    assert ended.lines == ["allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"]
-
-
 def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -> None:
     """Nobody would pay for it once the first has freed its own. Within one container it is as ever."""
     giver, taker = world.limited("a", LIMIT), world.limited("b", LIMIT)
@@ -127,16 +122,6 @@ def test_a_duplicate_of_another_containers_memory_is_refused(world: KmodWorld) -
             assert world.card("a").used == 4300 * MIB
             assert giver.run("app", "2").lines == [REFUSED]
     wait_until(lambda: world.card("a").used == 0, what="the end of the duplicate")
-
-
-def test_a_freed_device_gives_back_all_that_was_below_it(world: KmodWorld) -> None:
-    ended = world.limited("a", LIMIT).run("app", "--subtree", "4300")
-    assert ended.lines[-1] == "allocated 4300 MiB"
-
-
-def test_a_free_is_room_for_others_at_once(world: KmodWorld) -> None:
-    """Every piece is half of the limit and more: the second would not fit beside the first."""
-    assert world.limited("a", LIMIT).run("app", "--loop", "50", "2200", "2300").lines == ["100 given, 0 refused"]
 
 
 def test_managed_memory_is_refused_and_the_rest_of_uvm_is_not(world: KmodWorld) -> None:

@@ -69,28 +69,6 @@ def test_a_process_that_ends_gives_everything_back(
     assert container.run(programs.app, "4300").lines == ["allocated 4300 MiB"]
 
 
-def test_a_free_is_room_for_others_at_once(
-    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
-) -> None:
-    """Every piece is half of the limit and more: the second would not fit beside the first."""
-    ended = container.run(programs.app, "--loop", "50", "2200", "2300")
-    assert ended.lines == ["100 given, 0 refused"]
-
-
-def test_a_duplicate_keeps_the_charge_of_what_it_is_of(
-    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
-) -> None:
-    ended = container.run(programs.app, "--dup", "4000", "--then", "302", "--then", "300")
-    assert ended.lines == ["allocated 4000 MiB", "duplicated, and the first handle freed", REFUSED, "allocated 300 MiB"]
-
-
-def test_a_freed_device_gives_back_all_that_was_below_it(
-    container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
-) -> None:
-    ended = container.run(programs.app, "--subtree", "4300")
-    assert ended.lines[-1] == "allocated 4300 MiB"
-
-
 def test_managed_memory_is_refused(
     container: PreloadedContainer, programs: FakeDriverPrograms, agent: ScriptedAgent
 ) -> None:

@@ -1,4 +1,4 @@
-"""What explain prints of a pod that fits nowhere: each reason, and the next step."""
+"""What explain prints: of pods that fit nowhere, of those that wait although they would fit, and of all others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.explain.objects import (
+    UNSCHEDULABLE,
     Object,
     a_bound_pod,
     a_gpu_node,
@@ -15,7 +16,7 @@ from tests.cli.explain.objects import (
     a_waiting_pod,
     run_explain,
 )
-from tests.cli.explain.scenes import S1, SMALL, TWO, UNEVEN, WHOLE
+from tests.cli.explain.scenes import LIMITS, RECORDED, S1, SHRUNK, SMALL, TWO, UNEVEN, WHOLE
 from tests.support.manifest_builders import cards_annotation, published_card
 
 REFUSED: dict[str, tuple[tuple[Object, ...], str]] = {
@@ -94,7 +95,7 @@ gpu-1     0        7/15        -  smaller than asked
 
 0/1 nodes fit: 1 larger than any card.
 4Gi means 4294967296 units of 1 GiB: aliyun.com/gpu-mem counts units, not bytes. For 4 GiB ask 4.
-Next: correct the pod and create it anew: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '4Gi' is 4294967296 units, \
+Next: correct the pod and create it again: spec.containers[0].resources.limits["aliyun.com/gpu-mem"]: '4Gi' is 4294967296 units, \
 more than 1048576; give units of the resource, e.g. "10" for 10 GiB.
 """,
     ),
@@ -336,10 +337,316 @@ Next: ask at most 15 units on a card, the largest there is, or take the memory f
 """,
     ),
 }
+"""A pod that fits nowhere: each reason, and the next step."""
+
+FITTING: dict[str, tuple[tuple[Object, ...], str]] = {
+    "nobody has looked at it": (
+        (*S1, a_waiting_pod(units=7)),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+    "nobody has looked, and another name": (
+        (*S1, a_waiting_pod(units=7, spec={"schedulerName": "default-scheduler"})),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: no scheduler has looked at it yet: see that one named default-scheduler runs; its schedulerName is default-scheduler, the pods that the extender bound came through vrampack.
+""",
+    ),
+    "another scheduler than the one that calls": (
+        (*S1, *RECORDED, a_waiting_pod(units=4, spec={"schedulerName": "other"}, said=UNSCHEDULABLE)),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        6/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Scheduler other says: 0/9 nodes are available: 9 of the scheduler's own words.
+Next: the scheduler's own words above say what it lacks besides memory of a card; its schedulerName is other, the pods that the extender bound came through vrampack.
+""",
+    ),
+    "the scheduler's own reasons": (
+        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 Insufficient cpu.")),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
+Next: the scheduler's own words above say what it lacks besides memory of a card.
+""",
+    ),
+    "room has come since": (
+        (*S1, a_waiting_pod(units=7, said="0/1 nodes are available: 1 no card with enough free memory.")),
+        """\
+Pod default/w is pending and asks 7 units (7 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Scheduler vrampack says: 0/1 nodes are available: 1 no card with enough free memory.
+Next: wait: room has come since its last attempt, and the scheduler tries again within five minutes.
+""",
+    ),
+    "tainted, cordoned, not selected": (
+        (
+            a_gpu_node("gpu-1", taints=[{"key": "team", "effect": "NoExecute"}], unschedulable=True),
+            a_waiting_pod(units=4, spec={"nodeSelector": {"disk": "ssd"}}),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits; the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: the card of gpu-1 would do, but the node is cordoned; taint team:NoExecute is not tolerated; nodeSelector wants disk=ssd: change the node or the pod.
+""",
+    ),
+    # the device plugin is not registered
+    "kubelet offers less than the cards have": (
+        (
+            a_node("gpu-1", cards_annotation(published_card(0)), allocatable={"aliyun.com/gpu-mem": "0"}),
+            a_waiting_pod(units=4),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits; kubelet offers 0 of its 15 units (is the node's agent registered with it?)
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: the card of gpu-1 would do, but kubelet offers 0 of its 15 units (is the node's agent registered with it?): change the node or the pod.
+""",
+    ),
+    "held back by gates": (
+        (*S1, a_waiting_pod(units=4, spec={"schedulingGates": [{"name": "quota"}]})),
+        """\
+Pod default/w is held back by its scheduling gates and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: its scheduling gates hold it back: quota; they wait for whatever set them to remove them.
+""",
+    ),
+    # gpu-1 is the tighter one
+    "one of two nodes is tainted": (
+        (
+            a_gpu_node("gpu-1", taints=[{"key": "team", "effect": "NoSchedule"}]),
+            a_bound_pod("a", "gpu-1", {0: 8}),
+            a_gpu_node("gpu-2"),
+            a_waiting_pod(units=4),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-2     0       15/15        0  fits
+gpu-1     0        7/15        0  fits; taint team:NoSchedule is not tolerated
+
+2/2 nodes fit.
+Policy binpack would take gpu-2 GPU0.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+    "held back by gates, and no room": (
+        (*S1, a_waiting_pod(units=8, spec={"schedulingGates": [{"name": "quota"}]})),
+        """\
+Pod default/w is held back by its scheduling gates and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        1  not enough free memory
+
+0/1 nodes fit: 1 no card with enough free memory.
+Next: its scheduling gates hold it back: quota; they wait for whatever set them to remove them. Then: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
+""",
+    ),
+    # a record of 4 on a pod that asks 10: 15 - 10 = 5 by the scheduler's sum
+    "the cards have room, the scheduler's sum has not": (
+        (a_gpu_node("gpu-1"), SHRUNK, a_waiting_pod(units=8)),
+        """\
+Pod default/w is pending and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       11/15        0  fits; the scheduler, which adds up what pods ask, counts 5 units free
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: the card of gpu-1 would do, but the scheduler, which adds up what pods ask, counts 5 units free: change the node or the pod.
+""",
+    ),
+    "a preemption is under way": (
+        (*S1, a_waiting_pod(units=4, status={"nominatedNodeName": "gpu-1"})),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0.
+Next: wait: pods of lower priority are leaving gpu-1 for it.
+""",
+    ),
+    "two cards": (
+        (
+            a_gpu_node("gpu-1", published_card(0), published_card(1)),
+            a_waiting_pod(units=8, labels={"aliyun.com/gpu-count": "2"}),
+        ),
+        """\
+Pod default/w is pending and asks 4 units (4 GiB) on each of 2 cards.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0       15/15        0  fits
+gpu-1     1       15/15        0  fits
+
+1/1 nodes fit.
+Policy binpack would take gpu-1 GPU0 and GPU1.
+Next: no scheduler has looked at it yet: see that one named vrampack runs.
+""",
+    ),
+}
+"""A pod that waits although it would fit."""
+
+BY_THEMSELVES: dict[str, tuple[tuple[Object, ...], str]] = {
+    "bound": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, annotations=LIMITS)),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+
+CONTAINER  LIMIT(MiB)
+init             2150
+main             4301
+""",
+    ),
+    "bound with a limit that is no number": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, annotations={"limit-mib.vrampack.dev/main": "4301Mi"})),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "bound to two cards": (
+        (*TWO, a_bound_pod("w", "gpu-2", {0: 2, 1: 2})),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 2 cards of gpu-2.
+
+NODE   CARD  UNITS  UUID
+gpu-2     0      2  GPU-0
+gpu-2     1      2  GPU-1
+""",
+    ),
+    "bound by another plugin": (
+        (
+            a_gpu_node("gpu-1"),
+            a_bound_pod("w", "gpu-1", annotations={"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_POD": "4"}),
+        ),
+        """\
+Pod default/w is bound and holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "bound without a record": (
+        (*S1, a_bound_pod("w", "gpu-1")),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: it has no record and counts on every card of its node; delete it, or let its agent observe it.
+""",
+    ),
+    "bound with a damaged record": (
+        (*S1, a_bound_pod("w", "gpu-1", annotations={"vrampack.dev/allocation": "{"})),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: annotation "vrampack.dev/allocation": not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); the pod counts on every card of its node.
+""",
+    ),
+    "bound to a card that is gone": (
+        (*S1, a_bound_pod("w", "gpu-1", {3: 4})),
+        """\
+Pod default/w is bound to gpu-1.
+
+Its cards are not known: its record names a card the node does not have; the pod counts on every card of its node.
+""",
+    ),
+    "bound to a node that is gone": (
+        (*S1, a_bound_pod("w", "gone", {0: 4})),
+        """\
+Pod default/w is bound to gone.
+
+Its cards are not known: its node is not there any more.
+""",
+    ),
+    "bound and being deleted": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, deletionTimestamp="2026-01-01T00:00:00Z")),
+        """\
+Pod default/w is being deleted and, until it is gone, holds 4 units (4 GiB) on 1 card of gpu-1.
+
+NODE   CARD  UNITS  UUID
+gpu-1     0      4  GPU-0
+""",
+    ),
+    "pending and being deleted": (
+        (*S1, a_waiting_pod(deletionTimestamp="2026-01-01T00:00:00Z")),
+        """\
+Pod default/w is being deleted and was never bound: it will not be placed.
+""",
+    ),
+    "finished": (
+        (*S1, a_bound_pod("w", "gpu-1", {0: 4}, status={"phase": "Succeeded"})),
+        """\
+Pod default/w has finished (Succeeded) and holds nothing.
+""",
+    ),
+    "asks nothing of ours": (
+        (*S1, a_waiting_pod(units=0, said="0/1 nodes are available: 1 Insufficient cpu.")),
+        """\
+Pod default/w asks no aliyun.com/gpu-mem: the extender has no part in where it goes.
+
+Scheduler vrampack says: 0/1 nodes are available: 1 Insufficient cpu.
+""",
+    ),
+}
+"""Pods that wait for no card: bound, gated, deleted, finished, not ours."""
+
+TEXTS = REFUSED | FITTING | BY_THEMSELVES
 
 
-@pytest.mark.parametrize(("cluster", "text"), REFUSED.values(), ids=REFUSED)
-async def test_a_refused_pod_is_told_what_is_missing_and_what_to_do(
+@pytest.mark.parametrize(("cluster", "text"), TEXTS.values(), ids=TEXTS)
+async def test_a_pod_is_told_where_it_stands_and_what_to_do(
     cluster: tuple[Object, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await run_explain(tmp_path, cluster) == 0
@@ -361,3 +668,7 @@ def test_what_is_said_of_a_card_is_documented() -> None:
         for text in re.findall("`([^`]+)`", row.rpartition(" | ")[0])
     )
     assert [word for word in said if not word.startswith(starts)] == []
+
+
+def test_no_case_hides_another_of_its_name() -> None:
+    assert len(TEXTS) == len(REFUSED) + len(FITTING) + len(BY_THEMSELVES)
