@@ -45,7 +45,7 @@ format: setup ## Rewrite the code as `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; three to four minutes of CPU
+mutations: setup ## Lines of the product broken one at a time: each must make a named test fail; under two minutes of CPU
 	$(BIN)/python -m pytest $(ALL_CORES) -m mutation tests/mutations
 
 shim-test: needed-shim setup ## The C programs under sanitizers and a real runc, the kernel module in virtual machines; needs /dev/fuse, a Debian mirror and root

@@ -308,14 +308,14 @@ async def test_it_runs_until_it_is_cancelled() -> None:
 
 async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
     """Eight cards; one reports XID 79, one is lost, a ninth appears: three changes, each within a look or a report."""
-    with load_stub_machine(tmp_path, PROFILES["v100x8"]) as played:
+    with load_stub_machine(tmp_path, PROFILES["v100x8"]) as machine:
         library = NvmlDriver(call_timeout_seconds=10, pci_devices=tmp_path)
         discovery = Discovery(
             library, DiscoverySettings(check_seconds=0.05, recover_after_checks=1000), is_card_held=lambda _: False
         )
         changes: asyncio.Queue[None] = asyncio.Queue()
         running = asyncio.create_task(discovery.run(lambda: changes.put_nowait(None)))
-        uuids = [gpu.uuid for gpu in played.gpus]
+        uuids = [gpu.uuid for gpu in machine.gpus]
 
         async def changed(do: Callable[[], None]) -> tuple[int, set[str]]:
             do()
@@ -323,10 +323,10 @@ async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
             return len(discovery.cards), set(discovery.unhealthy_reasons)
 
         assert await changed(lambda: None) == (8, set())
-        assert await changed(lambda: played.xid(uuids[2], 79)) == (8, {uuids[2]})
-        assert await changed(lambda: played.lose(uuids[5])) == (8, {uuids[2], uuids[5]})
+        assert await changed(lambda: machine.xid(uuids[2], 79)) == (8, {uuids[2]})
+        assert await changed(lambda: machine.lose(uuids[5])) == (8, {uuids[2], uuids[5]})
         ninth = stub_gpus("NVIDIA L4", 23034, first=8)
-        assert await changed(lambda: played.set_gpus(played.gpus + ninth)) == (9, {uuids[2], uuids[5]})
+        assert await changed(lambda: machine.set_gpus(machine.gpus + ninth)) == (9, {uuids[2], uuids[5]})
         assert (discovery.driver_version, discovery.gpus[ninth[0].uuid].minor) == ("615.71.09", 8)
         running.cancel()
         await asyncio.wait([running])

@@ -1,4 +1,4 @@
-"""NVML through the real `nvidia-ml-py`, on a library that is really loaded: only the GPU behind it is played."""
+"""NVML through the real `nvidia-ml-py`, on a library that is really loaded: only the GPU behind it is simulated."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ A_CALL_SECONDS = 10.0
 SHORT_SECONDS = 0.2
 """Where a call is meant to hang."""
 
-Plays: TypeAlias = Callable[[str], FakeNvmlMachine]
+Simulate: TypeAlias = Callable[[str], FakeNvmlMachine]
 
 
 @pytest.fixture
-def plays(tmp_path: Path) -> Iterator[Plays]:
-    """Play the machine of that profile."""
+def simulate(tmp_path: Path) -> Iterator[Simulate]:
+    """Simulates the machine of that profile."""
     with load_stub_machine(tmp_path, ()) as made:
 
-        def play(profile: str) -> FakeNvmlMachine:
+        def simulate_profile(profile: str) -> FakeNvmlMachine:
             made.set_gpus(PROFILES[profile])
             return made
 
-        yield play
+        yield simulate_profile
 
 
 def a_library(tmp_path: Path, *, seconds: float = A_CALL_SECONDS) -> NvmlDriver:
@@ -75,19 +75,19 @@ def a_cgroup(folder: Path) -> Path:
         "none": [],
     }.items(),
 )
-async def test_every_gpu_is_a_card(tmp_path: Path, plays: Plays, profile: str, memory_mib: list[int]) -> None:
-    played = plays(profile)
+async def test_every_gpu_is_a_card(tmp_path: Path, simulate: Simulate, profile: str, memory_mib: list[int]) -> None:
+    machine = simulate(profile)
     inventory = await a_library(tmp_path).list_gpus()
     assert [card.memory_mib for card in inventory.gpus] == memory_mib
-    assert [card.uuid for card in inventory.gpus] == [gpu.uuid for gpu in played.gpus]
+    assert [card.uuid for card in inventory.gpus] == [gpu.uuid for gpu in machine.gpus]
     assert [card.index for card in inventory.gpus] == list(range(len(memory_mib)))
     assert inventory.driver_version == "615.71.09"
     assert not inventory.mig_gpus
 
 
-async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
+async def test_a_card_says_where_it_is(tmp_path: Path, simulate: Simulate) -> None:
     """NUMA is the CPUs' node of the PCI device, as the kernel has it; -1 there is none."""
-    plays("a10-l4")
+    simulate("a10-l4")
     for place, node in (("0000:01:00.0", "1\n"), ("0000:02:00.0", "-1\n")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "numa_node").write_text(node)
@@ -96,9 +96,9 @@ async def test_a_card_says_where_it_is(tmp_path: Path, plays: Plays) -> None:
     assert (l4.model, l4.minor, l4.pci_bus_id, l4.numa) == ("NVIDIA L4", 1, "00000000:02:00.0", None)
 
 
-async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, plays: Plays) -> None:
+async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, simulate: Simulate) -> None:
     """DP-11. An instance's index is (0 + 1) * 100 + its place on the GPU."""
-    gpu = plays("a100-mig").gpus[0]
+    gpu = simulate("a100-mig").gpus[0]
     inventory = await a_library(tmp_path).list_gpus()
     assert [card.uuid for card in inventory.gpus] == [part.uuid for part in gpu.instances]
     assert [card.index for card in inventory.gpus] == [100, 101, 102, 103]
@@ -109,9 +109,9 @@ async def test_mig_instances_are_cards_and_their_parent_is_none(tmp_path: Path, 
     assert inventory.mig_gpus == {gpu.uuid}
 
 
-async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
+async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, simulate: Simulate) -> None:
     """No restart: uncut, cut into nothing, into parts, into other parts."""
-    played = plays("none")
+    machine = simulate("none")
     (whole,) = stub_gpus("NVIDIA A100-SXM4-40GB", 40960)
     library = a_library(tmp_path)
     seen = []
@@ -121,47 +121,47 @@ async def test_a_gpu_is_cut_while_we_look(tmp_path: Path, plays: Plays) -> None:
         partition_gpu(whole, *A100_PARTS),
         partition_gpu(whole, ("7g.40gb", 40192)),
     ):
-        played.set_gpus((gpu,))
+        machine.set_gpus((gpu,))
         inventory = await library.list_gpus()
         seen.append([(card.index, card.memory_mib) for card in inventory.gpus])
         assert inventory.mig_gpus == ({whole.uuid} if gpu.is_cut else set())
     assert seen == [[(0, 40960)], [], [(100, 19968), (101, 9856), (102, 4864), (103, 4864)], [(100, 40192)]]
 
 
-async def test_a_lost_card_does_not_hide_the_others(tmp_path: Path, plays: Plays) -> None:
-    played = plays("v100x8")
-    lost = played.gpus[3].uuid
+async def test_a_lost_card_does_not_hide_the_others(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100x8")
+    lost = machine.gpus[3].uuid
     library = a_library(tmp_path)
     await library.list_gpus()
-    played.lose(lost)
+    machine.lose(lost)
     inventory = await library.list_gpus()
     assert [card.index for card in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
     assert [(card.index, card.uuid, str(card.error)) for card in inventory.unreadable] == [(3, lost, "GPU is lost")]
-    await library.check_gpu(played.gpus[4].uuid)
+    await library.check_gpu(machine.gpus[4].uuid)
     with pytest.raises(DriverError, match="GPU is lost") as refusal:
         await library.check_gpu(lost)
     assert refusal.value.code == GPU_IS_LOST
-    played.heal()
+    machine.heal()
     assert len((await library.list_gpus()).gpus) == 8
 
 
-async def test_a_card_vanishes_and_comes_back(tmp_path: Path, plays: Plays) -> None:
-    played = plays("v100x8")
-    everything, gone = played.gpus, played.gpus[0].uuid
+async def test_a_card_vanishes_and_comes_back(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100x8")
+    everything, gone = machine.gpus, machine.gpus[0].uuid
     library = a_library(tmp_path)
-    played.set_gpus(without_gpu(everything, gone))
+    machine.set_gpus(without_gpu(everything, gone))
     assert [card.uuid for card in (await library.list_gpus()).gpus] == [gpu.uuid for gpu in everything[1:]]
-    played.set_gpus(everything)
+    machine.set_gpus(everything)
     assert [card.index for card in (await library.list_gpus()).gpus] == list(range(8))
 
 
-async def test_a_hung_driver_stops_nobody(tmp_path: Path, plays: Plays) -> None:
+async def test_a_hung_driver_stops_nobody(tmp_path: Path, simulate: Simulate) -> None:
     """The loop goes on, the next call of the kind is refused at once, and one thread is all it costs."""
-    played = plays("v100x8")
+    machine = simulate("v100x8")
     library = a_library(tmp_path, seconds=SHORT_SECONDS)
     await library.list_gpus()
-    hung, fine = played.gpus[0].uuid, played.gpus[1].uuid
-    played.hang("nvmlDeviceGetMemoryInfo", hung)
+    hung, fine = machine.gpus[0].uuid, machine.gpus[1].uuid
+    machine.hang("nvmlDeviceGetMemoryInfo", hung)
     with pytest.raises(DriverHungError, match=r"no answer from the driver in 0\.2 s"):
         await library.check_gpu(hung)
     for _ in range(3):
@@ -169,32 +169,32 @@ async def test_a_hung_driver_stops_nobody(tmp_path: Path, plays: Plays) -> None:
             await asyncio.wait_for(library.check_gpu(hung), SHORT_SECONDS / 2)
     await library.check_gpu(fine)
     assert library.hung_call_count == 1
-    played.heal()
+    machine.heal()
     await asyncio.to_thread(wait_until, lambda: not library.hung_call_count)
     await library.check_gpu(hung)
 
 
-async def test_an_error_keeps_its_number(tmp_path: Path, plays: Plays) -> None:
-    played = plays("v100")
-    played.fail("nvmlDeviceGetCount_v2", UNKNOWN)
+async def test_an_error_keeps_its_number(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100")
+    machine.fail("nvmlDeviceGetCount_v2", UNKNOWN)
     with pytest.raises(DriverError, match="the list of cards: Unknown Error") as refusal:
         await a_library(tmp_path).list_gpus()
     assert refusal.value.code == UNKNOWN
 
 
-async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, plays: Plays) -> None:
-    played = plays("v100")
-    played.fail("nvmlInit", DRIVER_NOT_LOADED)
+async def test_a_driver_that_is_not_loaded_may_be_later(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100")
+    machine.fail("nvmlInit", DRIVER_NOT_LOADED)
     library = a_library(tmp_path)
     with pytest.raises(NoDriverError, match="Driver Not Loaded"):
         await library.list_gpus()
-    played.heal()
+    machine.heal()
     assert len((await library.list_gpus()).gpus) == 1
 
 
-async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, plays: Plays) -> None:
+async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, simulate: Simulate) -> None:
     """One call fails, the next one works: nobody restarts an agent for it."""
-    plays("v100")
+    simulate("v100")
     library = a_library(tmp_path)
     await library.list_gpus()
     with contextlib.suppress(pynvml.NVMLError):
@@ -205,13 +205,13 @@ async def test_a_driver_that_was_closed_is_opened_anew(tmp_path: Path, plays: Pl
     assert len((await library.list_gpus()).gpus) == 1
 
 
-async def test_events_are_told_once(tmp_path: Path, plays: Plays) -> None:
-    gpu = (played := plays("a100-mig")).gpus[0]
+async def test_events_are_told_once(tmp_path: Path, simulate: Simulate) -> None:
+    gpu = (machine := simulate("a100-mig")).gpus[0]
     library = a_library(tmp_path)
     await library.list_gpus()
-    played.xid(gpu.uuid, 79)
-    played.xid(gpu.uuid, 94, gpu_instance=2, compute_instance=0)
-    played.xid(None, 62)
+    machine.xid(gpu.uuid, 79)
+    machine.xid(gpu.uuid, 94, gpu_instance=2, compute_instance=0)
+    machine.xid(None, 62)
     assert await library.wait_for_xids(0.0) == (
         Xid(79, gpu.uuid),
         Xid(94, gpu.uuid, gpu_instance=2, compute_instance=0),
@@ -220,33 +220,33 @@ async def test_events_are_told_once(tmp_path: Path, plays: Plays) -> None:
     assert await library.wait_for_xids(0.0) == ()
 
 
-async def test_an_event_ends_the_wait(tmp_path: Path, plays: Plays) -> None:
-    played = plays("v100")
+async def test_an_event_ends_the_wait(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("v100")
     library = a_library(tmp_path)
     await library.list_gpus()
     waiting = asyncio.create_task(library.wait_for_xids(A_CALL_SECONDS))
-    played.xid(played.gpus[0].uuid, 48)
-    assert await asyncio.wait_for(waiting, A_CALL_SECONDS) == (Xid(48, played.gpus[0].uuid),)
+    machine.xid(machine.gpus[0].uuid, 48)
+    assert await asyncio.wait_for(waiting, A_CALL_SECONDS) == (Xid(48, machine.gpus[0].uuid),)
 
 
-async def test_usage_is_counted_per_process(tmp_path: Path, plays: Plays) -> None:
-    played = plays("a10-l4")
-    a10, l4 = (gpu.uuid for gpu in played.gpus)
-    played.add_process(a10, 4711, 100)
-    played.add_process(a10, 4712, 50)
+async def test_usage_is_counted_per_process(tmp_path: Path, simulate: Simulate) -> None:
+    machine = simulate("a10-l4")
+    a10, l4 = (gpu.uuid for gpu in machine.gpus)
+    machine.add_process(a10, 4711, 100)
+    machine.add_process(a10, 4712, 50)
     library = a_library(tmp_path)
     await library.list_gpus()
     assert await library.read_usage() == (
         GpuUsage(a10, 150 * MIB, 23028 * MIB, (GpuProcess(4711, 100 * MIB), GpuProcess(4712, 50 * MIB))),
         GpuUsage(l4, 0, 23034 * MIB),
     )
-    played.lose(a10)
+    machine.lose(a10)
     assert await library.read_usage() == (GpuUsage(l4, 0, 23034 * MIB),)
 
 
-async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Plays) -> None:
+async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, simulate: Simulate) -> None:
     """4301 MiB: 4000 fit, 302 more do not, 301 do; a cgroup made anew at that place has no limit."""
-    uuid = plays("v100").gpus[0].uuid
+    uuid = simulate("v100").gpus[0].uuid
     library = a_library(tmp_path)
     cgroup = a_cgroup(tmp_path / "leaf")
     await library.set_limit(str(cgroup), uuid, 4301)
@@ -261,8 +261,8 @@ async def test_a_limit_holds_until_its_cgroup_is_gone(tmp_path: Path, plays: Pla
     assert allocate_in_process(stub_folder(), cgroup, uuid, 9999) == 0
 
 
-async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
-    uuid = plays("v100").gpus[0].uuid
+async def test_a_limit_is_lifted(tmp_path: Path, simulate: Simulate) -> None:
+    uuid = simulate("v100").gpus[0].uuid
     library = a_library(tmp_path)
     cgroup = a_cgroup(tmp_path / "leaf")
     await library.set_limit(str(cgroup), uuid, 1)
@@ -270,18 +270,18 @@ async def test_a_limit_is_lifted(tmp_path: Path, plays: Plays) -> None:
     assert await library.read_limit(str(cgroup), uuid) == CgroupLimit(None, 0)
 
 
-async def test_limits_that_cannot_be(tmp_path: Path, plays: Plays) -> None:
+async def test_limits_that_cannot_be(tmp_path: Path, simulate: Simulate) -> None:
     """A folder that is no cgroup, an instance, and a driver that does not know limits."""
-    played = plays("v100")
-    whole, part = played.gpus[0], partition_gpu(stub_gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
-    played.set_gpus((whole, replace(part, minor=1)))
+    machine = simulate("v100")
+    whole, part = machine.gpus[0], partition_gpu(stub_gpus("NVIDIA A100-SXM4-40GB", 40960)[0], *A100_PARTS)
+    machine.set_gpus((whole, replace(part, minor=1)))
     library = a_library(tmp_path)
     cgroup = str(a_cgroup(tmp_path / "leaf"))
     with pytest.raises(DriverError, match="Invalid Argument"):
         await library.set_limit(str(tmp_path), whole.uuid, 1)
     with pytest.raises(DriverError, match="Not Supported"):
         await library.set_limit(cgroup, part.instances[0].uuid, 1)
-    played.set_driver(OLD_DRIVER)
+    machine.set_driver(OLD_DRIVER)
     with pytest.raises(DriverError, match="Function Not Found"):
         await library.set_limit(cgroup, whole.uuid, 1)
 

@@ -72,7 +72,7 @@ MOMENTS = st.lists(st.tuples(st.sampled_from(["init", "sidecar"]), st.integers(0
 @PATIENT
 @given(MOMENTS, st.lists(st.integers(0, 9), max_size=4))
 def test_units_held_are_the_peak_of_the_pods_life(init: list[tuple[str, int]], main: list[int]) -> None:
-    """Play it: at every moment, add up who is alive."""
+    """Simulates it: at every moment, add up who is alive."""
     moments = []
     for at, (_, units) in enumerate(init):
         alive = sum(own for kind, own in init[:at] if kind == "sidecar")

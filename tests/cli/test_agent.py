@@ -1,4 +1,4 @@
-"""`vrampack agent`: the real process on a kubelet, an API server and NVIDIA's library played in C."""
+"""`vrampack agent`: the real process on a kubelet, an API server and NVIDIA's library simulated in C."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The webhook form on the oldest API server that ours can play: 1.33, which has no policies that change pods.
+"""The webhook form on the oldest API server that ours can emulate: 1.33, which has no policies that change pods.
 
-What it plays are the kinds that it serves and the words of CEL that it takes; the code is the pinned version's.
+What it emulates are the kinds that it serves and the words of CEL that it takes; the code is the pinned version's.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ def test_a_template_with_a_record_makes_no_pod_and_says_why(bench: AdmissionBenc
 
 
 def test_a_named_legacy_plugin_reports_a_start_and_nothing_else(bench: AdmissionBench) -> None:
-    """The tenant's account plays the plugin; it may write two annotations, on a pod that is there."""
+    """The tenant's account acts as the plugin; it may write two annotations, on a pod that is there."""
     account = f"system:serviceaccount:{bench.namespace}:tenant"
     named = with_variable("legacyPlugin", f"'{account}'")
     start = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true", "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000009"}

@@ -121,7 +121,7 @@ class GpuMachine:
 
     @asynccontextmanager
     async def app(self, *arguments: str) -> AsyncIterator[str]:
-        """The program of the played driver, holding on; what it said. It is killed at the end."""
+        """The program of the simulated driver, holding on; what it said. It is killed at the end."""
         branch = self.card.driver.partition(".")[0]
         process = await self._start([self._app, "--driver", branch, "--hold", *arguments], is_limited=False)
         assert process.stdout is not None

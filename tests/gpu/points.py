@@ -1,7 +1,7 @@
 """The points that only a GPU decides, named by the rows of docs/gpu-verification.md: each runs, and says what it saw.
 
-Those of programs run under the library, on a limit; those of the driver's own calls without it, as our played driver is
-tried: they show whether it plays right.
+Those of programs run under the library, on a limit; those of the driver's own calls without it, as our simulated driver is
+tried: they show whether it is right.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ async def gives_back(machine: GpuMachine) -> ObservedRow:
 
 
 def calls(*options: str, mib: int = 64, costs_mib: int | None = None) -> Point:
-    """The program that our played driver is tried with, on the real one: it is answered, and the card has less free."""
+    """The program that our simulated driver is tried with, on the real one: it is answered, and the card has less free."""
 
     async def point(machine: GpuMachine) -> ObservedRow:
         before = await _card_used_mib(machine)
@@ -206,7 +206,7 @@ POINTS: dict[str, Point] = {
 }
 BY_HAND = ("D7", "D10", "D14", "D16", "D20", "D22", "D23", "D24", "D25", "D26", "D27", "D28")
 """Rows that no program of the suite tries: by a trace of a CUDA program's calls, D7 by a thousand small allocations, D22 to D26
-by looking at the driver's modules, D27 and D28 by a program of the played driver's."""
+by looking at the driver's modules, D27 and D28 by a program of the simulated driver's."""
 
 
 async def _card_used_mib(machine: GpuMachine) -> int:

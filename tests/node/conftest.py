@@ -1,4 +1,4 @@
-"""One node for the whole suite, with the product on it. The driver is played: a library, and a file that says what it sees."""
+"""One node for the whole suite, with the product on it. The driver is simulated: a library, and a file that says what it sees."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def cards(around: NodeSite) -> FakeNvmlMachine:
 def driver(around: NodeSite) -> Iterator[FakeDriver]:
     """The driver's own files, for programs that take memory: the card of the founding story."""
     (gpu,) = PROFILES["v100"]
-    played = [FakeCard(gpu.uuid, gpu.memory_mib, gpu.minor)]
+    fakes = [FakeCard(gpu.uuid, gpu.memory_mib, gpu.minor)]
     server = driver_programs.build_fake_driver(around.site).server
-    with FakeDriver(server, around.site / "driver", cards=played, version=OLD_DRIVER) as serving:
+    with FakeDriver(server, around.site / "driver", cards=fakes, version=OLD_DRIVER) as serving:
         yield serving
 
 

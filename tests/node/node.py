@@ -205,7 +205,7 @@ class LiveNode:
                 os.kill(pid, SIGCONT)
 
     def reboot(self) -> None:
-        """Played: every container and both programs die, sockets go, what is on the disk stays. Then they start."""
+        """Simulated: every container and both programs die, sockets go, what is on the disk stays. Then they start."""
         self.kubelet.kill()
         self.containerd.kill()
         containers.end_all(self._around.cgroup)

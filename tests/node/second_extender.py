@@ -1,4 +1,4 @@
-"""Another extender, played: it binds with the shipped one's account and perfect records, and knows of no other pod."""
+"""Another extender, simulated: it binds with the shipped one's account and perfect records, and knows of no other pod."""
 
 from __future__ import annotations
 

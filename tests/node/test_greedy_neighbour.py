@@ -1,4 +1,4 @@
-"""A greedy neighbour harms only itself: programs that take memory, held by the library, on a driver that is played.
+"""A greedy neighbour harms only itself: programs that take memory, held by the library, on a simulated driver.
 
 Containers, kubelet, agent and library are real. What the driver counts is the judge: nobody of ours wrote it.
 """

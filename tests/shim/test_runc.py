@@ -1,6 +1,6 @@
 """The hook, the agent's socket and the `native` back end under a real runc.
 
-Played is only the driver. What is shown: the limit is set on the container's very cgroup, with its process in it and
+Only the driver is simulated. What is shown: the limit is set on the container's very cgroup, with its process in it and
 before its program runs, and a container whose limit is refused does not run at all.
 """
 

@@ -1,4 +1,4 @@
-"""Hosts without Kubernetes: the standalone agent, the hook and its mounts under a real runc. Played is the driver.
+"""Hosts without Kubernetes: the standalone agent, the hook and its mounts under a real runc. The driver is simulated.
 
 The containers are as Docker and containerd make them: cgroups of those shapes, no annotation, a read-only root. Their first
 process asks the agent for memory as the library would, so what is seen is what the limit is to it.

@@ -1,6 +1,6 @@
 """The extender's own code under every order of answers, events, crashes and time that a seed says.
 
-A seed is a list of steps made beforehand (`steps.py`); `run.py` plays it on a `World` and checks `invariants.py` after
+A seed is a list of steps made beforehand (`steps.py`); `run.py` runs it on a `World` and checks `invariants.py` after
 every step. Nothing here has a network, a thread or a clock: the same steps give the same run, so that a failure can be
-played again and shortened. Read `world.py` first, then `steps.py`.
+run again and shortened. Read `world.py` first, then `steps.py`.
 """

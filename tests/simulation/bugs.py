@@ -245,4 +245,4 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
     )
 }
 """Found by seeds, each in a second. The others of this file need an order of events that seeds meet too rarely:
-`test_regressions.py` plays it."""
+`test_regressions.py` runs it."""

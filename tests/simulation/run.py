@@ -1,4 +1,4 @@
-"""Plays steps, lets everything settle, and makes a failing run short."""
+"""Runs steps, lets everything settle, and makes a failing run short."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ def a_case(seed: int, *, count: int = STEPS_PER_SEED) -> SimulationCase:
 
 
 def run_case(case: SimulationCase, around: SimulationSettings) -> SimulationResult:
-    played = SimulationResult()
+    result = SimulationResult()
     with simulation_world(case.mode, around, is_shuffled=case.is_shuffled) as world:
         judge = InvariantChecker(world)
         try:
             for step in case.steps:
                 world.chosen = ""
                 if (did := step.take(world)) is not None:
-                    played.taken.append(resolved(step, world.chosen))
-                    played.trace.append(f"{world.seconds:7.2f}  {did}")
+                    result.taken.append(resolved(step, world.chosen))
+                    result.trace.append(f"{world.seconds:7.2f}  {did}")
                     world.run_ready()
                     judge.check_step()
             settle_world(world, judge)
             judge.check_settled()
         except BrokenPromiseError as failure:
-            played.failure = failure
-    return played
+            result.failure = failure
+    return result
 
 
 def settle_world(world: SimulationWorld, judge: InvariantChecker) -> None:
@@ -134,7 +134,7 @@ def report_failure(seed: int, case: SimulationCase, around: SimulationSettings) 
     if first.failure is None:
         return f"seed {seed} passes"
     small = shrink_case(SimulationCase(case.mode, first.taken, case.is_shuffled), first.failure, around)
-    played = run_case(small, around)
+    result = run_case(small, around)
     steps = "\n".join(f"    Step({step.name!r}, {step.pick}, {step.how}, {step.target!r})," for step in small.steps)
-    head = f"seed {seed} ({case.mode}{', shuffled' if case.is_shuffled else ''}): {played.failure}"
-    return "\n".join((head, "", *played.trace, "", "keep it as a test with these steps:", steps))
+    head = f"seed {seed} ({case.mode}{', shuffled' if case.is_shuffled else ''}): {result.failure}"
+    return "\n".join((head, "", *result.trace, "", "keep it as a test with these steps:", steps))

@@ -1,6 +1,6 @@
 """A hundred thousand steps, and the same failure again for who has to repair it.
 
-`VRAMPACK_SIMULATION_SEEDS=10000` plays more seeds; `VRAMPACK_SIMULATION_FIRST=381` begins at another one. A seed that
+`VRAMPACK_SIMULATION_SEEDS=10000` runs more seeds; `VRAMPACK_SIMULATION_FIRST=381` begins at another one. A seed that
 fails prints the shortest run that fails in the same way; keep its steps in `test_regressions.py`.
 """
 
@@ -34,9 +34,9 @@ def test_no_order_of_events_breaks_a_promise(around: SimulationSettings, part: i
     taken = 0
     for seed in seeds:
         case = a_case(seed)
-        played = run_case(case, around)
-        taken += len(played.taken)
-        assert played.failure is None, report_failure(seed, case, around)
+        result = run_case(case, around)
+        taken += len(result.taken)
+        assert result.failure is None, report_failure(seed, case, around)
     assert taken >= STEPS_TAKEN * len(seeds)
 
 

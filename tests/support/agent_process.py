@@ -1,4 +1,4 @@
-"""`vrampack agent` as a process of its own, on a kubelet and an API server of this one and NVIDIA's library played in C."""
+"""`vrampack agent` as a process of its own, on a kubelet and an API server of this one and NVIDIA's library simulated in C."""
 
 from __future__ import annotations
 

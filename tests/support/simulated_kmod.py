@@ -1,4 +1,4 @@
-"""A kernel module that is played: the files of /proc/cgpu_km in memory, with the refusals that `docs/kmod.md` promises.
+"""A simulated kernel module: the files of /proc/cgpu_km in memory, with the refusals that `docs/kmod.md` promises.
 
 What it holds is what a test says with `uses`: no driver is beneath it.
 """

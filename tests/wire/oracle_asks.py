@@ -82,7 +82,7 @@ def _container_units(pod: Object) -> tuple[list[tuple[str, int]], bool]:
 
 
 def _for_life(own: list[tuple[str, int]]) -> int:
-    """Play the pod's start: sidecars stay, init containers come and go one by one, then all main ones run."""
+    """Simulates the pod's start: sidecars stay, init containers come and go one by one, then all main ones run."""
     staying = peak = 0
     for kind, units in own:
         if kind == "init":

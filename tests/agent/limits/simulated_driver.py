@@ -1,4 +1,4 @@
-"""A driver that is played: it holds limits by cgroup and card, counts processes, and fails when told to."""
+"""A simulated driver: it holds limits by cgroup and card, counts processes, and fails when told to."""
 
 from __future__ import annotations
 

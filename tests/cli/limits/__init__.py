@@ -1,1 +1,1 @@
-"""`vrampack limits` before an agent that is played."""
+"""`vrampack limits` before a simulated agent."""

@@ -7,7 +7,7 @@
         started = await kubelet.start(pod, "main")
         started.env["NVIDIA_VISIBLE_DEVICES"]
 
-`restart` and `reboot` play a kubelet that was killed; `doors` hold or refuse what comes in from the plugin. What has a
+`restart` and `reboot` simulate a kubelet that was killed; `doors` hold or refuse what comes in from the plugin. What has a
 back-off in reality is a call here: a refused start is tried again by calling `start` again.
 """
 

@@ -75,7 +75,7 @@ class ControlPlane:
     def start(cls, directory: Path, *, emulated_version: str | None = None) -> Self:
         """A cluster that is ready for pods in namespace `default`; all its files lie in `directory`.
 
-        With `emulated_version` its API server is an older one, as far as a newer one can play it.
+        With `emulated_version` its API server is an older one, as far as a newer one can emulate it.
         """
         directory.mkdir(parents=True, exist_ok=True)
         api_port, client_port, peer_port, controller_port = choose_free_ports(4)

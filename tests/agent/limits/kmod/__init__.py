@@ -1,1 +1,1 @@
-"""The back end `kmod`, before a module that is played (`played.py`). The real one runs in virtual machines: `tests/shim/kmod`."""
+"""The back end `kmod`, before a simulated module (`tests/support/simulated_kmod.py`). The real one runs in virtual machines: `tests/shim/kmod`."""

@@ -1,4 +1,4 @@
-"""The back end before a module that is played: who is registered when, what a look sets right, what people are shown."""
+"""The back end before a simulated module: who is registered when, what a look sets right, what people are shown."""
 
 from __future__ import annotations
 

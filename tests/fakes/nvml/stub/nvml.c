@@ -1,6 +1,6 @@
 /*
  * A libnvidia-ml.so.1 without a GPU: every answer is what the state file says at that moment (state.h).
- * Which names it exports is said at link time, so that an older driver can be played.
+ * Which names it exports is said at link time, so that an older driver can be simulated.
  */
 #include "nvml.h"
 
@@ -562,7 +562,7 @@ nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimi
 	return NVML_SUCCESS;
 }
 
-/* No call of NVML: plays a process in that cgroup that takes memory of the card, as CUDA would for it. */
+/* No call of NVML: stands for a process in that cgroup that takes memory of the card, as CUDA would for it. */
 nvmlReturn_t vrampack_stub_allocate(const char *cgroup, const char *uuid, unsigned long long mib)
 {
 	return limits_take(cgroup, uuid, mib * MIB);

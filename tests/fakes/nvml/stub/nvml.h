@@ -1,4 +1,4 @@
-/* The part of NVML's interface that this stub plays, by the layouts that nvidia-ml-py declares. */
+/* The part of NVML's interface that this stub implements, by the layouts that nvidia-ml-py declares. */
 #ifndef VRAMPACK_STUB_NVML_H
 #define VRAMPACK_STUB_NVML_H
 
