@@ -22,12 +22,13 @@ import msgspec
 from tests.fakes.kubelet.kubelet import FakeKubelet
 from tests.fakes.kubelet.pods import KubeletPod, kubelet_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY
+from tests.support.back_end_rows import make_rows
 from tests.support.builders import snapshot_node
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
 from tests.support.simulated_kmod import SimulatedKmod, write_proc
 from vrampack.agent.app import Agent, AgentOptions
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.enforcement import NodePaths
+from vrampack.agent.limits.node_context import NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.settings import AgentConfiguration
@@ -55,6 +56,7 @@ class AgentHarness:
         self.folder = folder
         self.settings: dict[str, Any] = {}
         self.preload = PreloadPaths(folder / "preload", folder / "libvrampack.so", folder / "preload.books")
+        self.hook_socket = folder / "no-hook" / "hook.sock"
         self.module = SimulatedKmod()
         self.module.is_loaded = False
         self.cgroups = folder / "cgroup"
@@ -107,15 +109,14 @@ class AgentHarness:
             {**base, "health": health, "kubelet_folder": self.folder, **self.settings}
         )
         self.metrics = AgentMetrics("test", node=NODE)
-        surroundings = NodePaths(
-            self.folder / "no-hook" / "hook.sock",
-            self.preload,
-            self.owners.get,
-            self.module.open_nodes,
-            self.cgroups,
-            self.proc,
+        options = AgentOptions(
+            settings,
+            "test",
+            NODE,
+            node_paths=NodePaths(self.hook_socket, cgroup_mount=self.cgroups, proc=self.proc),
+            back_ends=make_rows(self.module, self.preload),
+            find_process_owner=self.owners.get,
         )
-        options = AgentOptions(settings, "test", NODE, node_paths=surroundings)
         self.agent = Agent(options, self._client, self.metrics, self.driver)
         self._running = asyncio.create_task(self.agent.run())
 

@@ -9,17 +9,19 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.back_end_rows import make_rows
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
 from tests.support.simulated_kmod import SimulatedKmod, write_proc, write_process
-from vrampack.agent.host.agent import HostPaths, StandaloneAgent
+from vrampack.agent.host.agent import StandaloneAgent
 from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.node_context import NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuInventory
@@ -58,10 +60,10 @@ class HostAgentHarness:
     module: SimulatedKmod
 
     @property
-    def places(self) -> HostPaths:
-        preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
-        places = HostPaths(self.folder / "hook.sock", self.folder / "tenants", self.folder / "cgroup", preload)
-        return replace(places, kmod=self.module.open_nodes, proc=self.folder / "proc")
+    def node_paths(self) -> NodePaths:
+        return NodePaths(
+            self.folder / "hook.sock", self.folder / "containers", self.folder / "cgroup", self.folder / "proc"
+        )
 
     def agent(
         self, enforcement: Literal["auto", "native", "kmod", "preload", "watch", "none"] = "auto"
@@ -72,8 +74,14 @@ class HostAgentHarness:
             listen=AgentListen(health=""),
             enforcement=enforcement,
         )
+        preload = PreloadPaths(self.folder / "preload", self.folder / "libvrampack.so", self.folder / "books")
         return StandaloneAgent(
-            settings, AgentMetrics("0", node="host"), self.driver, host="host", node_paths=self.places
+            settings,
+            AgentMetrics("0", node="host"),
+            self.driver,
+            host="host",
+            node_paths=self.node_paths,
+            back_ends=make_rows(self.module, preload),
         )
 
     async def asks(self, name: str, *env: str, hierarchy: str = "unified") -> dict[str, object]:
@@ -83,7 +91,7 @@ class HostAgentHarness:
         (cgroup / "cgroup.events").write_text("populated 1\n")
         question = {"v": 2, "pid": 7, "id": name, "namespace": "", "pod": "", "uid": "", "container": ""}
         question |= {"hierarchy": hierarchy, "cgroup": f"/docker/{name}", "env": [*env]}
-        reader, writer = await asyncio.open_unix_connection(self.places.hook_socket)
+        reader, writer = await asyncio.open_unix_connection(self.node_paths.hook_socket)
         writer.write(json.dumps(question).encode() + b"\n")
         answer: dict[str, object] = json.loads(await reader.readline())
         writer.close()
@@ -154,7 +162,7 @@ async def test_where_the_module_holds_limits_a_container_is_registered_and_nothi
         cgroup = (host.folder / "cgroup/docker/c1").stat().st_ino
         assert (host.module.instances[key].identity, host.module.instances[key].weight) == (f"cgroup={cgroup}", 4)
         host.module.set_usage(key, 0, 3193, refused=1)
-        await agent._reconcile_module()
+        await agent._reconcile()
         assert series(agent, "vrampack_agent_container_memory_used_bytes")[0][1] == 3193 * MIB
         assert series(agent, "vrampack_agent_container_refused_allocations_total")[0][1] == 1
         (shown,) = agent._build_limits_status().containers
@@ -191,7 +199,7 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
     agent = host.agent()
     async with running(agent):
         host.module.is_attached = False
-        await agent._reconcile_module()
+        await agent._reconcile()
         assert "vrampack limits attach" in agent.find_unready_reason()
         answer = await host.asks("c1", *SIX)
         assert (answer["ok"], "vrampack limits attach" in str(answer["error"])) == (False, True)
@@ -200,7 +208,7 @@ async def test_while_the_module_is_detached_no_container_with_a_limit_starts(hos
 async def test_until_the_cards_are_known_a_container_is_told_why_it_waits(host: HostAgentHarness) -> None:
     host.driver.error = DriverError("the driver is asleep")
     agent = host.agent()
-    async with running(agent, lambda: host.places.hook_socket.exists() and bool(agent._discovery.problem)):
+    async with running(agent, lambda: host.node_paths.hook_socket.exists() and bool(agent._discovery.problem)):
         text = "the cards of this host are not known yet: the driver is asleep"
         assert agent.find_unready_reason() == text
         assert await host.asks("c1", *SIX) == {"ok": False, "error": text}
@@ -211,7 +219,7 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
     looks = asyncio.Event()
     host.driver.may_answer = looks
     agent = host.agent()
-    async with running(agent, host.places.hook_socket.exists):
+    async with running(agent, host.node_paths.hook_socket.exists):
         asked = asyncio.create_task(host.asks("c1", *SIX))
         assert await asyncio.wait([asked], timeout=0.1) == (set(), {asked})
         looks.set()
@@ -221,7 +229,7 @@ async def test_a_container_that_is_made_while_the_agent_starts_waits_for_it(host
 async def test_it_does_not_wait_for_ever(host: HostAgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vrampack.agent.host.agent.RESTORE_WAIT_SECONDS", 0.01)
     host.driver.may_answer = asyncio.Event()
-    async with running(host.agent(), host.places.hook_socket.exists):
+    async with running(host.agent(), host.node_paths.hook_socket.exists):
         assert await host.asks("c1", *SIX) == {"ok": False, "error": "the cards of this host are not known yet"}
 
 
@@ -235,7 +243,7 @@ async def test_the_next_agent_holds_who_runs_to_what_it_has(host: HostAgentHarne
                 await host.asks("c1", *SIX)
             assert [each.limits for each in agent._host_containers.list_containers()] == [{"GPU-0": 6043}]
         assert host.driver.limits == [(str(host.folder / "cgroup/docker/c1"), "GPU-0", 6043)] * expected
-    assert not host.places.hook_socket.exists()
+    assert not host.node_paths.hook_socket.exists()
 
 
 IMPOSSIBLE: dict[str, tuple[Literal["native", "kmod", "watch", "none", "preload"], str, str]] = {

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.api import FakeKubeApi
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.limits.overuse_monitor import OverLimit
+from vrampack.agent.limits.contract import OverLimit
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.cards.pod import Pod
 from vrampack.kube.errors import RefusedError

@@ -168,11 +168,11 @@ async def test_a_limit_that_is_changed_holds_from_the_next_allocation_on() -> No
         async with a_process(world, pod) as program:
             await program.ask(MessageKind.HELLO)
             change_limit(world, pod, 2000)
-            await world.wait_until(lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
+            await world.wait_until(lambda: world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": 2000})
             assert (await program.ask(MessageKind.HOLD, (0, 2001))).verdict is LibraryVerdict.NO
             change_limit(world, pod, LIMIT_MIB)
             await world.wait_until(
-                lambda: world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+                lambda: world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
             )
             assert (await program.ask(MessageKind.HOLD, (0, LIMIT_MIB))).verdict is LibraryVerdict.YES
 
@@ -192,7 +192,7 @@ async def test_a_change_that_the_fence_would_not_pass_changes_nothing(mib: int, 
         shown = world.agent._pod_cache.find_pod(pod.uid)
         change_limit(world, pod, mib, **more)
         await world.wait_until(lambda: world.agent._pod_cache.find_pod(pod.uid) is not shown)
-        assert world.agent._enforcement.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
+        assert world.agent._workload.get_limits_mib(pod.uid, "main") == {"GPU-0": LIMIT_MIB}
 
 
 async def test_a_container_that_was_restarted_begins_at_nothing_and_its_refusals_are_remembered() -> None:

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 from tests.fakes.driver.build import build_fake_driver
 from tests.support.processes import REPOSITORY
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
+from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths
 from vrampack.agent.limits.preload.files import HOST_FOLDER, LIBRARY
+from vrampack.agent.limits.workload import ResolvedContainer
 
 HERE = Path(__file__).parent
 EVERYBODY = CgroupOwner("gpu-test", "gpu-test")

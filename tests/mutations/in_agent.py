@@ -86,8 +86,8 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "every start asks the API server": Mutation(
         "vrampack/agent/admission/prestart.py",
-        "passed = self._fence.find_admitted(held)",
-        "passed: AdmittedStart | None = None",
+        "admitted = self._fence.find_admitted(allocation)",
+        "admitted: AdmittedStart | None = None",
         f"{AGAIN}::test_with_the_api_server_down_who_passed_restarts_and_nobody_else_starts",
     ),
     "a namesake on another node is evicted": Mutation(
@@ -98,7 +98,7 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "who cannot be limited holds its units all the same": Mutation(
         "vrampack/agent/admission/prestart.py",
-        "self._fence.withdraw_start(start, passed)",
+        "self._fence.withdraw_start(start, admitted)",
         "pass",
         f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
     ),

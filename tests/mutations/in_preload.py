@@ -87,15 +87,15 @@ PRELOAD: Mapping[str, Mutation] = {
         f"{RESTART}::test_another_process_with_a_number_of_before_is_not_taken_for_it",
     ),
     "a record that the fence would refuse is followed": Mutation(
-        "vrampack/agent/limits/enforcement.py",
-        "return shown if known[2] else admitted",
-        "return shown",
-        "tests/agent/test_enforcement.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
+        "vrampack/agent/admission/pod_workload.py",
+        "return watched if known[2] else admitted",
+        "return watched",
+        "tests/agent/test_pod_workload.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
     ),
     "a limit is never changed while its pod runs": Mutation(
-        "vrampack/agent/limits/enforcement.py",
-        "return shown if known[2] else admitted",
+        "vrampack/agent/admission/pod_workload.py",
+        "return watched if known[2] else admitted",
         "return admitted",
-        "tests/agent/test_enforcement.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
+        "tests/agent/test_pod_workload.py::test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else",
     ),
 }

@@ -20,7 +20,8 @@ from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.limits.native.backend import NativeByHook
 from vrampack.agent.limits.pod_limits import PodLimits
-from vrampack.agent.limits.usage_meter import MeasuredCard, UsageMeter
+from vrampack.agent.limits.usage_meter import UsageMeter
+from vrampack.agent.nvml.driver import GpuUsage
 
 LIMITED = ["NVIDIA_GPU_MEMORY_LIMIT=999999", "ALIYUN_COM_GPU_MEM_CONTAINER=4"]
 """What the container says of itself is far more than the agent knows it may use."""
@@ -47,7 +48,7 @@ class LookingDriver:
         self.processes.append(processes_in(cgroup_path))
         self.had_run.append(self.has_run())
 
-    async def read_usage(self) -> tuple[MeasuredCard, ...]:
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
         return ()
 
 

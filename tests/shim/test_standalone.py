@@ -21,9 +21,11 @@ from tests.shim.containerd import a_containerd, root_of
 from tests.shim.hostbundles import FROZEN, LAYERED, HostBundleContainer, container_removed
 from tests.support.cgroup_folders import MOUNT
 from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
-from vrampack.agent.host.agent import HostPaths, StandaloneAgent
+from vrampack.agent.host.agent import StandaloneAgent
 from vrampack.agent.limits.cgroups import CgroupTree
+from vrampack.agent.limits.node_context import NodePaths
 from vrampack.agent.limits.preload.backend import PreloadPaths
+from vrampack.agent.limits.preload.row import PreloadRow
 from vrampack.agent.limits.preload.wire import (
     ONLY_CARD,
     CardHolding,
@@ -68,18 +70,22 @@ class ShimHost:
     cards: tuple[Gpu, ...] = (scripted_gpu(memory_mib=15109, model="Tesla T4"),)
 
     @property
-    def places(self) -> HostPaths:
+    def preload_paths(self) -> PreloadPaths:
         """`libvrampack.so` is no library here: nothing loads it."""
         shipped = self.folder / "libvrampack.so"
         if not shipped.exists():
             shipped.write_bytes(b"a library")
-        preload = PreloadPaths(self.folder / "preload", shipped, self.folder / "preload.books")
-        return HostPaths(self.hook_socket, self.folder / "tenants", MOUNT, preload)
+        return PreloadPaths(self.folder / "preload", shipped, self.folder / "preload.books")
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[StandaloneAgent]:
         agent = StandaloneAgent(
-            SETTINGS, AgentMetrics("0", node="host"), OlderDriver(*self.cards), host="host", node_paths=self.places
+            SETTINGS,
+            AgentMetrics("0", node="host"),
+            OlderDriver(*self.cards),
+            host="host",
+            node_paths=NodePaths(self.hook_socket, self.folder / "containers", MOUNT),
+            back_ends=[PreloadRow(self.preload_paths)],
         )
         running = asyncio.create_task(agent.run())
         try:

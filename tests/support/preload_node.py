@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.support.preload_clients import PreloadClientProcess
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths, ResolvedContainer
-from vrampack.agent.limits.preload.decisions import Unresolved
+from vrampack.agent.limits.preload.backend import PreloadBackEnd, PreloadPaths
 from vrampack.agent.limits.preload.server import RateLimits
+from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 
 APP = CgroupOwner("uid-app", "1a" * 32)
 OTHER = CgroupOwner("uid-other", "2b" * 32)

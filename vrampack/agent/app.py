@@ -1,8 +1,8 @@
 """The agent, wired together on one page: who gets what, what runs, and how it stops.
 
-    discovery --cards--> board --> plugin (kubelet) , own node (API server) , fence
-    kubelet --PreStart--> starts --> fence, limits ; refused --> refusals --> eviction
-    reflectors --> pods of this node, own node
+    discovery --cards--> advertisement --> device plugin (kubelet) , own node (API server) , fence
+    kubelet --PreStart--> prestart --> fence, enforcement ; rejected pods --> eviction
+    reflectors --> pod cache, own node
 
 It registers with kubelet when it knows its cards and which pods run on them, and not before: a start that it is asked
 about meanwhile waits in kubelet. Without cards it idles.
@@ -14,31 +14,40 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vrampack.agent.admission.fence import ContainerStart, Fence
-from vrampack.agent.admission.ids_mode import CorrectedStart, build_ids_env, correct_by_ids
+from vrampack.agent.admission.fence import Fence
+from vrampack.agent.admission.ids_mode import IdsMode
+from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.observed_pods import needs_observation, observe_pods
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
-from vrampack.agent.device_plugin.device_plugin import NO_CARD_ENV, DevicePlugin
+from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
 from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
 from vrampack.agent.kubelet.device_ids import find_list_problem
 from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesClient
-from vrampack.agent.limits.enforcement import Enforcement, NodePaths
+from vrampack.agent.limits.back_end_row import BackEndRow
+from vrampack.agent.limits.back_ends import BACK_ENDS
+from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner
+from vrampack.agent.limits.detection import RUNTIME_SPECS
+from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.hook_server import HookServer
+from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
+from vrampack.agent.limits.pod_limits import PodLimits
 from vrampack.agent.metrics import AgentMetrics
 from vrampack.agent.nvml.driver import GpuDriver, Xid
 from vrampack.agent.settings import AgentConfiguration
@@ -47,7 +56,7 @@ from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
 from vrampack.agent.status.usage_collector import UsageCollector
 from vrampack.cards import well_known
-from vrampack.cards.node import CardFacts, DeviceNaming
+from vrampack.cards.node import CardFacts
 from vrampack.cards.node_annotations import write_cards, write_observed
 from vrampack.cards.records import Record
 from vrampack.kube.client import Api, load_credentials
@@ -59,9 +68,9 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 CHOOSE_RETRY_SECONDS = 5.0
-"""Between two looks whether the back end that was named can work by now."""
+"""Between two tries to start the back end that was named."""
 OBSERVE_INTERVAL_SECONDS = 30.0
-"""kubelet's device allocations say nothing when they change; a pod of another scheduler is seen within so long."""
+"""kubelet's device allocations give no notice when they change; a pod of another scheduler is seen within so long."""
 EVENT_REASONS = {
     "unhealthy": AgentEventReason.CARD_UNHEALTHY,
     "recovered": AgentEventReason.CARD_RECOVERED,
@@ -81,6 +90,8 @@ class AgentOptions:
     """None: the service account of this pod."""
     context: str | None = None
     node_paths: NodePaths = field(default_factory=NodePaths)
+    back_ends: Sequence[BackEndRow] = BACK_ENDS
+    find_process_owner: FindOwner = find_process_owner
 
 
 class Agent:
@@ -111,18 +122,16 @@ class Agent:
             on_driver_error=metrics.driver_errors.inc,
         )
         self._fence = Fence(options.node)
-        self._enforcement = Enforcement(
-            settings,
-            driver,
-            node_cards=self._discovery,
-            find_pod=self._pod_cache.find_pod,
-            list_pods=self._pod_cache.list_pods,
-            node_paths=options.node_paths,
+        paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
+        self._workload = PodWorkload(self._pod_cache, self._discovery, cgroups, find_owner=options.find_process_owner)
+        self._context = NodeContext(
+            paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
         )
-        self._device_naming: DeviceNaming = "uuid"
-        """As the node's cards were last published."""
+        self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
+        pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
+        self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
         self._limits_problem = ""
-        """Why the back end that was chosen holds nobody who starts now."""
+        """Why the back end cannot enforce a new limit now."""
         self._rejected_pods = RejectedPods(
             api,
             self._fence,
@@ -140,24 +149,28 @@ class Agent:
             find_pod=self._pod_cache.find_pod,
             on_evicted=metrics.evictions.inc,
         )
-        starts = PreStart(
+        self._ids_mode = (
+            IdsMode(self._advertisement, unit_mib=settings.unit_mib) if settings.injection == "ids" else None
+        )
+        prestart = PreStart(
             self._fence,
             self._pod_resources,
             self._pod_cache,
+            self._workload,
             self._enforcement,
             self._rejected_pods,
-            metrics,
-            cards=self._cards,
-            correct_by_ids=self._correct_by_ids if settings.injection == "ids" else None,
+            metrics=metrics,
+            advertisement=self._advertisement,
+            ids_mode=self._ids_mode,
         )
         self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)
         plugin = DevicePlugin(
             self._advertisement,
-            starts,
+            prestart,
             self._preferred_allocation,
             metrics,
-            build_env=self._build_env,
-            list_mounts=self._enforcement.mounts,
+            enforcement=self._enforcement,
+            ids_mode=self._ids_mode,
         )
         self._registration = KubeletRegistration(
             plugin,
@@ -182,7 +195,14 @@ class Agent:
             on_resources=self._conflicting_plugins.update_node_resources,
         )
         self._usage_collector = UsageCollector(
-            driver, self._advertisement, self._fence, self._pod_cache, self._enforcement, metrics
+            driver,
+            self._advertisement,
+            self._fence,
+            self._pod_cache,
+            self._workload,
+            self._enforcement,
+            hook_server=self._hook_server,
+            metrics=metrics,
         )
         metrics.register_snapshot(self._usage_collector.take_snapshot)
         here = f"spec.nodeName={options.node}"
@@ -193,18 +213,19 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises `OSError` when the health address cannot be listened on."""
-        pages = serve_status(
+        status_server = serve_status(
             self._settings.listen.health, self._metrics, self.find_unready_reason, self._build_limits_status
         )
         try:
-            async with pages, asyncio.TaskGroup() as group:
+            async with status_server, asyncio.TaskGroup() as group:
                 background = [group.create_task(task) for task in self._background_tasks()]
                 await self._stopping.wait()
                 log.info("stopping")
                 for task in background:
                     task.cancel()
         finally:
-            self._enforcement.close()
+            await self._hook_server.stop()
+            self._enforcement.stop()
         log.info("stopped")
 
     def stop(self) -> None:
@@ -238,44 +259,48 @@ class Agent:
         ]
 
     async def _serve_kubelet(self) -> None:
-        """Register once the fence knows who runs already, and what each holds."""
-        async for offer in self._advertisement.watch_changes():
-            if offer.cards:
+        """Register once the fence knows which pods run already, and what each holds."""
+        async for advertised in self._advertisement.watch_changes():
+            if advertised.cards:
                 break
-            if offer.is_discovered:
-                log.info("agent idle reason=%s", offer.problem or "this node has no cards")
+            if advertised.is_discovered:
+                log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
         await self._pod_cache.wait_for_sync()
         self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
-        is_chosen = await self._choose_back_end()
+        is_final = await self._start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
-            while not is_chosen:
+            while not is_final:
                 await asyncio.sleep(CHOOSE_RETRY_SECONDS)
-                is_chosen = await self._choose_back_end()
+                is_final = await self._start_enforcement()
 
-    async def _choose_back_end(self) -> bool:
-        """Who holds limits. False where what is missing may come: a module that is loaded later, a hook."""
-        problem, is_over = "", True
+    async def _start_enforcement(self) -> bool:
+        """False where what is missing may still come: a module that is loaded later, a hook."""
+        problem, is_final, hook_socket = "", True, self._context.paths.hook_socket
         try:
-            await self._enforcement.start(self._advertisement.current.cards, self._discovery.driver_version)
+            capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
+            back_end = await self._enforcement.start(self._enforcement.select(capabilities))
+            # A hook that is installed where nothing needs it is answered as well: silence would stop every container.
+            if back_end.needs_hook or hook_socket.parent.is_dir():
+                await self._hook_server.start()
         except ImpossibleBackEndError as error:
-            problem, is_over = f"enforcement: {error}", False
+            problem, is_final = f"enforcement: {error}", False
         except OSError as error:
             problem = f"enforcement: {error}"
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
-        return is_over
+        return is_final
 
     def _set_limits_problem(self, problem: str) -> None:
         self._limits_problem = problem
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
 
     async def _count_unfenced_starts(self) -> None:
-        """Until a moment ago kubelet asked nobody: who started meanwhile is counted now."""
+        """Until a moment ago kubelet could not ask: count what started meanwhile."""
         if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
             return
-        held = await self._list_allocations()
-        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), held, self._cards()):
+        allocations = await self._list_allocations()
+        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), allocations, self._cards()):
             self._metrics.unfenced_starts.inc()
             log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
 
@@ -289,21 +314,23 @@ class Agent:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _publish_cards(self) -> None:
-        """The Node's own words about its cards, at each change. A node that never had any says nothing."""
-        async for offer in self._advertisement.watch_changes():
-            if offer.problem:
-                log.error("cards not advertised problem=%s", offer.problem)
-                self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, offer.problem)
+        """The cards on the Node object, at each change. A node that never had any gets no annotation."""
+        async for advertised in self._advertisement.watch_changes():
+            if advertised.problem:
+                log.error("cards not advertised problem=%s", advertised.problem)
+                self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, advertised.problem)
             await self._own_node.wait_for_sync()
-            if not offer.is_discovered or (not offer.cards and self._has_no_published_cards()):
+            if not advertised.is_discovered or (not advertised.cards and self._has_no_published_cards()):
                 continue
-            self._advertisement.block("runtime", self._enforcement.find_cdi_problem(offer.cards))
-            self._device_naming = self._enforcement.choose_device_naming(offer.cards)
+            self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
+            device_naming = choose_device_naming(self._settings.devices, advertised.cards)
+            if self._ids_mode is not None:
+                self._ids_mode.device_naming = device_naming
             text = write_cards(
-                offer.published_cards,
+                advertised.published_cards,
                 unit_mib=self._settings.unit_mib,
                 injection=self._settings.injection,
-                devices=self._device_naming,
+                devices=device_naming,
             )
             self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
 
@@ -332,25 +359,11 @@ class Agent:
                 {("annotations", well_known.NODE_OBSERVED): write_observed(found) if found else None}
             )
 
-    def _build_env(self, ids: Iterable[str]) -> Mapping[str, str]:
-        """What `Allocate` tells a container."""
-        if self._settings.injection == "exact":
-            return NO_CARD_ENV
-        return build_ids_env(ids, self._cards(), devices=self._device_naming)
-
-    def _correct_by_ids(self, start: ContainerStart) -> CorrectedStart:
-        return correct_by_ids(
-            start,
-            self._cards(),
-            devices=self._device_naming,
-            unit_mib=self._settings.unit_mib,
-            now_ns=time.time_ns(),
-        )
-
     def _build_limits_status(self) -> LimitsStatus:
         return build_limits_status(
             self._node,
             self._enforcement,
+            self._workload,
             driver_version=self._discovery.driver_version,
             cards=self._cards(),
             pods=self._pod_cache.list_pods(),
@@ -364,11 +377,11 @@ class Agent:
             self._discovery.cards, self._discovery.problem if not self._discovery.cards else ""
         )
 
-    def _record_card_event(self, notice: CardChange) -> None:
-        reason = EVENT_REASONS.get(notice.kind)
+    def _record_card_event(self, change: CardChange) -> None:
+        reason = EVENT_REASONS.get(change.kind)
         if reason is not None:
-            text = f"card {notice.gpu.uuid} {notice.kind}: {notice.text}"
-            self._events.record_node_event(self._node, reason, text, card=notice.gpu.index)
+            text = f"card {change.gpu.uuid} {change.kind}: {change.text}"
+            self._events.record_node_event(self._node, reason, text, card=change.gpu.index)
 
     def _count_xid(self, xid: Xid) -> None:
         self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
@@ -378,10 +391,11 @@ class Agent:
         self._rejected_pods.forget_pod(uid)
         self._overuse_reporter.forget_pod(uid)
         self._preferred_allocation.forget_pod(uid)
+        self._workload.forget_pod(uid)
         self._enforcement.forget_pod(uid)
 
     def _is_card_held(self, uuid: str) -> bool:
-        """Whether a live pod here has units of that card, by record or by what was let through."""
+        """Whether a live pod here has units of that card, by record or by what was admitted."""
         records = [pod.pod.record for pod in self._pod_cache.list_pods()]
         recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
         return uuid in recorded or self._fence.count_held_units()[uuid] > 0

@@ -7,26 +7,15 @@ from dataclasses import dataclass, field
 
 from vrampack.agent.limits.cgroups import CgroupOwner
 from vrampack.agent.limits.usage_meter import UsageMeter
+from vrampack.agent.nvml.driver import GpuProcess, GpuUsage
 
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class SimulatedProcess:
-    pid: int
-    used_bytes: int | None
-
-
-@dataclass(frozen=True)
-class SimulatedCardUsage:
-    uuid: str
-    processes: tuple[SimulatedProcess, ...]
 
 
 @dataclass
 class SimulatedLimitDriver:
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
-    cards: tuple[SimulatedCardUsage, ...] = ()
+    cards: tuple[GpuUsage, ...] = ()
     fails: Exception | None = None
     hangs: bool = False
 
@@ -37,15 +26,13 @@ class SimulatedLimitDriver:
             raise self.fails
         self.limits[cgroup_path, uuid] = mib
 
-    async def read_usage(self) -> tuple[SimulatedCardUsage, ...]:
+    async def read_usage(self) -> tuple[GpuUsage, ...]:
         return self.cards
 
     def set_usage(self, uuid: str, **mib_by_pid: int | None) -> None:
         """`uses("GPU-a", p7=3193)`: process 7 has 3193 MiB of that card."""
-        processes = (
-            SimulatedProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items()
-        )
-        self.cards = (*self.cards, SimulatedCardUsage(uuid, tuple(processes)))
+        processes = (GpuProcess(int(pid[1:]), None if mib is None else mib * MIB) for pid, mib in mib_by_pid.items())
+        self.cards = (*self.cards, GpuUsage(uuid, 0, 0, tuple(processes)))
 
 
 def build_measure(driver: SimulatedLimitDriver, owners: dict[int, CgroupOwner] | None = None) -> UsageMeter:

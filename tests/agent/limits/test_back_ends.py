@@ -77,10 +77,6 @@ async def test_what_the_driver_refuses_is_no_limit() -> None:
         await NativeByHook(driver, build_measure(driver)).apply(Scope.CONTAINER, MAIN, {"GPU-a": 1})
 
 
-def test_the_words_are_the_names_of_the_setting() -> None:
-    assert [back_end.mode for back_end in back_ends(SimulatedLimitDriver())] == ["native", "native", "watch", "none"]
-
-
 async def test_use_is_summed_by_container_and_card() -> None:
     driver = SimulatedLimitDriver()
     driver.set_usage("GPU-b", p7=100, p8=20, p9=3, p10=None, p11=7)

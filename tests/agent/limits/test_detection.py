@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vrampack.agent.limits.detection import MAX_FILE_BYTES, NodeCapabilities, ToolkitState, detect_capabilities
+from vrampack.agent.inventory.cdi_files import MAX_FILE_BYTES
+from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState, detect_capabilities
 
 MEMORY_HOOK = {
     "hookName": "createRuntime",

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.limits.limit_node import READY, LimitNode
+from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.detection import detect_capabilities
+from vrampack.agent.limits.driver_branches import KNOWN_DRIVER_BRANCHES
 from vrampack.agent.limits.kmod.backend import DEFAULT_BUDGETS, MAX_BUDGETS
-from vrampack.agent.limits.kmod.backend import SURVIVES as MODULE_SURVIVES
-from vrampack.agent.limits.native.backend import SURVIVES
-from vrampack.agent.limits.preload.backend import SURVIVES as BOOKS_SURVIVE
 from vrampack.agent.limits.preload.server import RateLimits
-from vrampack.agent.limits.selection import AUTO, KNOWN_DRIVER_BRANCHES, MODES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "limits.md").read_text()
@@ -36,15 +35,16 @@ def test_the_page_has_both_files() -> None:
     assert len(SNIPPETS) == 2
 
 
-def test_every_back_end_has_its_row() -> None:
+def test_every_back_end_has_its_row(tmp_path: Path) -> None:
     table = PAGE.partition("## Back ends")[2].partition("The setting is")[0]
     documented = {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
-    assert documented | {AUTO} == set(MODES)
-    assert SURVIVES in table
-    assert BOOKS_SURVIVE in table
-    assert MODULE_SURVIVES in table
+    assert documented == {row.mode for row in BACK_ENDS}
+    node = LimitNode(tmp_path)
+    for row in node.rows:
+        if row.is_enforcing:
+            assert row.build(READY, node.context).traits.survives in table
 
 
 def test_the_library_s_branches_and_pace_are_as_documented() -> None:

@@ -9,6 +9,7 @@ import pytest
 from vrampack.agent.host.containers import HostContainer, HostContainers, make_host_container
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 from vrampack.cards.node import CardFacts
 
 T4 = CardFacts(0, 14, 15109, "GPU-a", "Tesla T4")
@@ -215,3 +216,22 @@ def test_of_two_nested_containers_the_inner_counts(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text("0::/docker/c1/x/c2/init\n")
     assert tenants.find_process_owner(7, tmp_path) == inner.owner
+
+
+def test_back_ends_are_told_of_a_container_and_its_limit_until_it_is_gone(host: FakeContainerHost) -> None:
+    """One that still asks the library of an earlier back end keeps its limit, too."""
+    containers = host.tenants()
+    running = host.runs("c1", a=4000)
+    containers.add_container(running, (CardFacts(0, 15, 16130, "GPU-a"),))
+    (desired,) = containers.list_desired()
+    assert (desired.budget_name, desired.limits_mib, desired.reported_container) == (running.key, {"GPU-a": 4000}, "c1")
+    assert desired.find_cgroup() == host.of(running.cgroup)
+    assert containers.get_limits_mib(running.key, "c1") == {"GPU-a": 4000}
+    assert containers.resolve_container(running.owner) == ResolvedContainer("c1", {"GPU-a": 4000})
+    assert containers.resolve_leftover(running.owner) == ResolvedContainer("c1", {"GPU-a": 4000})
+    assert not containers.is_gone(running.key)
+    host.ends(running)
+    containers.remove_ended()
+    assert containers.is_gone(running.key)
+    assert containers.resolve_container(running.owner) is Unresolved.UNKNOWN_OWNER
+    assert containers.get_limits_mib(running.key, "c1") is None

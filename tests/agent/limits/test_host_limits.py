@@ -11,7 +11,7 @@ import pytest
 from vrampack.agent.host.containers import HostContainers
 from vrampack.agent.host.limits import HostLimits
 from vrampack.agent.limits.cgroups import CgroupTree
-from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.contract import Applied, AppliedState, BackEnd, LimitTarget, Scope, Traits
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hook_server import HookQuestion
 from vrampack.cards.node import CardFacts
@@ -21,11 +21,11 @@ SIX = ("ALIYUN_COM_GPU_MEM_CONTAINER=6", "ALIYUN_COM_GPU_MEM_DEV=15")
 MOUNT = "/var/lib/vrampack/preload"
 
 
-class FakeBackEnd:
+class FakeBackEnd(BackEnd):
     """A back end that notes what it is told, and refuses when told to."""
 
-    mode = "noting"
     traits = Traits(Scope.CONTAINER, "at once", "nothing")
+    hook_mount = MOUNT
 
     def __init__(self) -> None:
         self.limits: dict[str, dict[str, int]] = {}
@@ -41,9 +41,6 @@ class FakeBackEnd:
     async def release(self, target: LimitTarget) -> None:
         del self.limits[str(target)]
 
-    async def measure_usage(self) -> tuple[ContainerUsage, ...]:
-        return ()
-
 
 class HostLimitsHarness:
     def __init__(self, folder: Path) -> None:
@@ -53,7 +50,7 @@ class HostLimitsHarness:
         self.back_end = FakeBackEnd()
         self.tenants = HostContainers(folder / "tenants", CgroupTree(self.mount))
         self.tenants.restore_running()
-        self.limits = HostLimits(CgroupTree(self.mount), self.tenants, self.back_end, cards=lambda: (T4,), mount=MOUNT)
+        self.limits = HostLimits(CgroupTree(self.mount), self.tenants, self.back_end, cards=lambda: (T4,))
 
     def asks(self, name: str, *env: str) -> HookQuestion:
         """The question of a container whose first process waits in its cgroup."""

@@ -8,7 +8,8 @@ import pytest
 
 from tests.agent.limits.simulated_driver import SimulatedLimitDriver, build_measure
 from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.overuse_monitor import OverLimit, OveruseMonitor
+from vrampack.agent.limits.contract import OverLimit
+from vrampack.agent.limits.overuse_monitor import OveruseMonitor
 
 OWNERS = {7: CgroupOwner("u-1", "c-1"), 8: CgroupOwner("u-1", "c-2"), 9: CgroupOwner("u-2", "c-3")}
 NAMES = {("u-1", "c-1"): "main", ("u-1", "c-2"): "side", ("u-2", "c-3"): "main"}

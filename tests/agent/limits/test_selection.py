@@ -5,16 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from tests.agent.limits.limit_node import OLD_DRIVER, READY, LimitNode
+from vrampack.agent.limits.back_end_row import BackEndRow
+from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
+from vrampack.agent.limits.driver_branches import KNOWN_DRIVER_BRANCHES
 from vrampack.agent.limits.errors import ImpossibleBackEndError
-from vrampack.agent.limits.selection import KNOWN_DRIVER_BRANCHES, MODES, Mechanism, Selection, select_back_end
+from vrampack.agent.limits.selection import AUTO, Selection, select_back_end
+from vrampack.agent.settings import AgentConfiguration
 
 BRANCHES = Path(__file__).parents[3] / "shim" / "core" / "branches.csv"
-READY = NodeCapabilities("615.71.09", cgroup_version=2, has_mig=False, toolkit=ToolkitState.READY, has_hook=True)
 HOOKED = replace(READY, toolkit=ToolkitState.ABSENT)
+OLDER = replace(READY, driver_version=OLD_DRIVER)
+"""Of a driver that module and library know."""
 
 LACKING = {
     "an old driver": (replace(READY, driver_version="595.45.04"), "driver 595.45.04, 615 or newer is needed"),
@@ -27,111 +34,166 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize("name", ["auto", "native"])
-def test_the_toolkit_comes_before_the_hook(name: str) -> None:
-    assert select_back_end(name, READY) == Selection("native", Mechanism.TOOLKIT, "driver 615.71.09, cgroup v2")
-    assert select_back_end(name, HOOKED).mechanism is Mechanism.HOOK
-    assert select_back_end(name, replace(READY, toolkit=ToolkitState.OLD)).mechanism is Mechanism.HOOK
-    assert select_back_end(name, replace(READY, has_hook=False)).mechanism is Mechanism.TOOLKIT
+@pytest.fixture
+def node(tmp_path: Path) -> LimitNode:
+    return LimitNode(tmp_path)
 
 
-@pytest.mark.parametrize(("findings", "why"), LACKING.values(), ids=LACKING)
-def test_auto_watches_where_the_driver_cannot_hold_and_says_why(findings: NodeCapabilities, why: str) -> None:
-    choice = select_back_end("auto", findings)
-    assert (choice.mode, choice.mechanism) == ("watch", Mechanism.WATCH)
-    assert why in choice.reason
+@pytest.fixture
+def bare(node: LimitNode) -> LimitNode:
+    """Without module and library."""
+    node.module.is_loaded = False
+    node.library.shipped.unlink()
+    return node
 
 
-@pytest.mark.parametrize(("findings", "why"), LACKING.values(), ids=LACKING)
-def test_a_named_back_end_that_cannot_work_is_refused(findings: NodeCapabilities, why: str) -> None:
-    with pytest.raises(ImpossibleBackEndError, match=re.escape(why)):
-        select_back_end("native", findings)
+def select(mode: str, capabilities: NodeCapabilities, node: LimitNode) -> Selection:
+    return select_back_end(mode, capabilities, node.context, node.rows)
 
 
-def test_everything_that_is_missing_is_said_at_once() -> None:
+def select_mode(mode: str, capabilities: NodeCapabilities, node: LimitNode) -> str:
+    return select(mode, capabilities, node).row.mode
+
+
+def test_the_setting_has_the_modes_of_the_table() -> None:
+    words = get_args(AgentConfiguration.model_fields["enforcement"].annotation)
+    assert words == (AUTO, *(row.mode for row in BACK_ENDS))
+
+
+@pytest.mark.parametrize(("name", "why"), [("auto", "driver 615.71.09"), ("native", "asked for by name")])
+def test_the_driver_s_own_limits_come_first(name: str, why: str, node: LimitNode) -> None:
+    selection = select(name, READY, node)
+    assert (selection.row.mode, selection.reason) == ("native", why)
+
+
+TOOLKITS = {
+    "both": (READY, "by the container toolkit"),
+    "the hook alone": (HOOKED, "by the createRuntime hook"),
+    "an old toolkit": (replace(READY, toolkit=ToolkitState.OLD), "by the createRuntime hook"),
+    "the toolkit alone": (replace(READY, has_hook=False), "by the container toolkit"),
+}
+
+
+@pytest.mark.parametrize(("capabilities", "by"), TOOLKITS.values(), ids=TOOLKITS)
+def test_the_toolkit_comes_before_the_hook(capabilities: NodeCapabilities, by: str, node: LimitNode) -> None:
+    back_end = select("native", capabilities, node).row.build(capabilities, node.context)
+    assert by in back_end.traits.in_force
+    assert back_end.needs_hook is ("hook" in by)
+
+
+@pytest.mark.parametrize(("capabilities", "why"), LACKING.values(), ids=LACKING)
+def test_auto_watches_where_the_driver_cannot_enforce_and_says_why(
+    capabilities: NodeCapabilities, why: str, bare: LimitNode
+) -> None:
+    selection = select("auto", capabilities, bare)
+    assert selection.row.mode == "watch"
+    assert why in selection.reason
+
+
+@pytest.mark.parametrize(("capabilities", "why"), LACKING.values(), ids=LACKING)
+def test_a_named_back_end_that_cannot_work_is_refused(
+    capabilities: NodeCapabilities, why: str, node: LimitNode
+) -> None:
+    with pytest.raises(ImpossibleBackEndError, match=f"back end native cannot work here: .*{re.escape(why)}"):
+        select("native", capabilities, node)
+
+
+def test_everything_that_is_missing_is_said_at_once(node: LimitNode) -> None:
+    nothing = NodeCapabilities("", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False)
     with pytest.raises(ImpossibleBackEndError, match=r"driver .*; cgroup .*; a card .*; nobody"):
-        select_back_end(
-            "native", NodeCapabilities("", cgroup_version=1, has_mig=True, toolkit=ToolkitState.ABSENT, has_hook=False)
-        )
+        select("native", nothing, node)
 
 
-@pytest.mark.parametrize(("name", "way"), [("watch", Mechanism.WATCH), ("none", Mechanism.NONE)])
-def test_a_node_that_could_do_more_does_what_it_is_told(name: str, way: Mechanism) -> None:
-    assert select_back_end(name, READY) == Selection(name, way, "asked for by name")
+@pytest.mark.parametrize("name", ["kmod", "preload", "watch", "none"])
+def test_a_node_that_could_do_more_does_what_it_is_told(name: str, node: LimitNode) -> None:
+    selection = select(name, OLDER if name in {"kmod", "preload"} else READY, node)
+    assert (selection.row.mode, selection.reason) == (name, "asked for by name")
 
 
-LIBRARY = replace(READY, driver_version="580.95.05", library_problem="")
-MODULE = replace(LIBRARY, module_problem="")
+def test_auto_never_means_none(bare: LimitNode) -> None:
+    last = select_back_end("auto", OLDER, bare.context, reversed(bare.rows))
+    assert last.row.mode == "watch"
 
 
-def test_module_and_library_come_after_native_and_before_watch() -> None:
-    choice = select_back_end("auto", MODULE)
-    assert (choice.mode, choice.mechanism) == ("kmod", Mechanism.MODULE)
-    assert "driver 580.95.05, 615 or newer is needed" in choice.reason
-    choice = select_back_end("auto", LIBRARY)
-    assert (choice.mode, choice.mechanism) == ("preload", Mechanism.PRELOAD)
-    assert "kmod neither: the kernel module was not looked for" in choice.reason
-    assert select_back_end("auto", replace(MODULE, driver_version="615.71.09")).mechanism is Mechanism.TOOLKIT
+def test_module_and_library_come_after_native_and_before_watch(node: LimitNode) -> None:
+    selection = select("auto", OLDER, node)
+    assert selection.row.mode == "kmod"
+    assert "native cannot work here: driver 580.95.05, 615 or newer is needed" in selection.reason
+    node.module.is_loaded = False
+    selection = select("auto", OLDER, node)
+    assert selection.row.mode == "preload"
+    assert "kmod neither: /proc/cgpu_km is not there" in selection.reason
+    assert select_mode("auto", READY, node) == "native"
 
 
 WITHOUT_MODULE = {
     "a driver that the core does not know": (
-        replace(MODULE, driver_version="470.82.01"),
+        replace(OLDER, driver_version="470.82.01"),
         "470.82.01, the module knows",
     ),
-    "a newer driver": (replace(MODULE, driver_version="615.71.09", cgroup_version=1), "driver 615.71.09, the module"),
-    "no driver": (replace(MODULE, driver_version=""), "driver not there"),
-    "no module": (replace(MODULE, module_problem="it is not there"), "it is not there"),
+    "a newer driver": (replace(READY, cgroup_version=1), "driver 615.71.09, the module"),
+    "no driver": (replace(OLDER, driver_version=""), "driver not there"),
     "cgroup v1 without the hook": (
-        replace(MODULE, cgroup_version=1, has_hook=False),
+        replace(OLDER, cgroup_version=1, has_hook=False),
         "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no",
     ),
 }
 
 
-@pytest.mark.parametrize(("findings", "why"), WITHOUT_MODULE.values(), ids=WITHOUT_MODULE)
+@pytest.mark.parametrize(("capabilities", "why"), WITHOUT_MODULE.values(), ids=WITHOUT_MODULE)
 def test_without_what_the_module_needs_auto_takes_less_and_the_name_is_refused(
-    findings: NodeCapabilities, why: str
+    capabilities: NodeCapabilities, why: str, node: LimitNode
 ) -> None:
-    assert select_back_end("auto", findings).mechanism in {Mechanism.PRELOAD, Mechanism.WATCH}
-    assert why in select_back_end("auto", findings).reason
+    selection = select("auto", capabilities, node)
+    assert selection.row.mode in {"preload", "watch"}
+    assert why in selection.reason
     with pytest.raises(ImpossibleBackEndError, match=re.escape(why)):
-        select_back_end("kmod", findings)
+        select("kmod", capabilities, node)
 
 
-def test_the_module_needs_no_cgroup_v2_where_the_hook_is() -> None:
-    assert select_back_end("kmod", replace(MODULE, cgroup_version=1)).mechanism is Mechanism.MODULE
-    assert select_back_end("kmod", replace(MODULE, has_hook=False)).mechanism is Mechanism.MODULE
+def test_without_the_module_its_name_is_refused(bare: LimitNode) -> None:
+    with pytest.raises(ImpossibleBackEndError, match="back end kmod cannot work here: /proc/cgpu_km is not there"):
+        select("kmod", OLDER, bare)
 
 
-WITHOUT = {
-    "a driver that the library does not know": (replace(LIBRARY, driver_version="470.82.01"), "driver 470.82.01, the"),
-    "a branch that was never published": (replace(LIBRARY, driver_version="540.1"), "driver 540.1, the library knows"),
-    "a newer driver": (replace(LIBRARY, driver_version="615.71.09", cgroup_version=1), "driver 615.71.09, the library"),
-    "no driver": (replace(LIBRARY, driver_version=""), "driver not there"),
-    "no library": (replace(LIBRARY, library_problem="it did not come"), "it did not come"),
+def test_the_module_needs_no_cgroup_v2_where_the_hook_is(node: LimitNode) -> None:
+    assert select_mode("kmod", replace(OLDER, cgroup_version=1), node) == "kmod"
+    assert select_mode("kmod", replace(OLDER, has_hook=False), node) == "kmod"
+
+
+WITHOUT_LIBRARY = {
+    "a driver that the library does not know": (replace(OLDER, driver_version="470.82.01"), "driver 470.82.01, the"),
+    "a branch that was never published": (replace(OLDER, driver_version="540.1"), "driver 540.1, the library knows"),
+    "a newer driver": (replace(READY, cgroup_version=1), "driver 615.71.09, the library"),
+    "no driver": (replace(OLDER, driver_version=""), "driver not there"),
 }
 
 
-@pytest.mark.parametrize(("findings", "why"), WITHOUT.values(), ids=WITHOUT)
+@pytest.mark.parametrize(("capabilities", "why"), WITHOUT_LIBRARY.values(), ids=WITHOUT_LIBRARY)
 def test_without_what_the_library_needs_auto_watches_and_the_name_is_refused(
-    findings: NodeCapabilities, why: str
+    capabilities: NodeCapabilities, why: str, node: LimitNode
 ) -> None:
-    assert select_back_end("auto", findings).mechanism is Mechanism.WATCH
-    assert why in select_back_end("auto", findings).reason
+    node.module.is_loaded = False
+    selection = select("auto", capabilities, node)
+    assert selection.row.mode == "watch"
+    assert why in selection.reason
     with pytest.raises(ImpossibleBackEndError, match=re.escape(why)):
-        select_back_end("preload", findings)
+        select("preload", capabilities, node)
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ImpossibleBackEndError, match="no back end 'cgpu'; there are auto, native,"):
-        select_back_end("cgpu", READY)
+def test_without_the_library_its_name_is_refused(bare: LimitNode) -> None:
+    with pytest.raises(ImpossibleBackEndError, match=r"libvrampack\.so did not come with this agent"):
+        select("preload", OLDER, bare)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODES) - {"auto"}))
-def test_the_word_is_a_label_value(name: str) -> None:
-    findings = MODULE if name in {"kmod", "preload"} else READY
-    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", select_back_end(name, findings).mode)
+def test_an_unknown_name_is_answered_with_the_known_ones(node: LimitNode) -> None:
+    with pytest.raises(ImpossibleBackEndError, match="no back end 'cgpu'; there are auto, native, kmod, preload, "):
+        select("cgpu", READY, node)
+
+
+@pytest.mark.parametrize("row", BACK_ENDS, ids=lambda row: row.mode)
+def test_the_mode_is_a_label_value(row: BackEndRow) -> None:
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", row.mode)
 
 
 def test_the_branches_are_those_that_the_core_of_the_library_knows() -> None:

@@ -7,11 +7,13 @@ comes from its annotations needs none of this, in either mode.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import ContainerStart
+from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.kubelet.device_ids import count_units_by_card
 from vrampack.cards import well_known
 from vrampack.cards.allocation import allocate_cards
@@ -31,43 +33,46 @@ class CorrectedStart:
     """Annotations to be written before it starts; empty when the record said so already."""
 
 
-def correct_by_ids(
-    start: ContainerStart, facts: Iterable[CardFacts], *, devices: DeviceNaming, unit_mib: int, now_ns: int
-) -> CorrectedStart:
-    """The start as its ids have it. Raises `RefusedStartError` when they cannot be what the pod asked for."""
-    ask, ids = start.pod.pod.request, count_units_by_card(start.allocation.device_ids)
-    if ask is None or ids is None:
-        return CorrectedStart(start, {})
-    _check_ids(start, ask, ids)
-    cards = tuple(_to_card(each) for each in facts)
-    chosen = [card for card in cards if card.uuid in ids]
-    record = start.pod.pod.record
-    if isinstance(record, Record) and record.is_ours and {share.uuid for share in record.shares} == ids.keys():
-        return CorrectedStart(start, {})
-    node = build_node(
-        NodeFacts(start.pod.pod.node_name, unit_mib=unit_mib, devices=devices, injection="ids"),
-        cards,
-        unit_mib=unit_mib,
-    )
-    correction = write_record(allocate_cards(node, chosen, ask), ask, node, now_ns=now_ns)
-    annotations = {**_without_record(start.pod.annotations), **correction}
-    pod = replace(start.pod.pod, record=read_record(annotations, ask))
-    return CorrectedStart(replace(start, pod=replace(start.pod, pod=pod, annotations=annotations)), correction)
+class IdsMode:
+    """The node's side of `injection: ids`: what `Allocate` answers, and what a record must say before a start."""
 
+    def __init__(self, advertisement: Advertisement, *, unit_mib: int) -> None:
+        self._advertisement = advertisement
+        self._unit_mib = unit_mib
+        self.device_naming: DeviceNaming = "uuid"
+        """As the node's cards were last published."""
 
-def build_ids_env(ids: Iterable[str], facts: Iterable[CardFacts], *, devices: DeviceNaming) -> dict[str, str]:
-    """What `Allocate` answers for these ids: their cards, and the container's share of them."""
-    units = count_units_by_card(ids) or {}
-    cards = [card for card in facts if card.uuid in units]
-    limits = [compute_limit_mib(card.memory_mib, units[card.uuid or ""], max(card.units, 1)) for card in cards]
-    prefix = f"{well_known.CDI_KIND}=" if devices == "cdi" else ""
-    env = {
-        "NVIDIA_VISIBLE_DEVICES": ",".join(f"{prefix}{card.uuid}" for card in cards) or "void",
-        "NVIDIA_GPU_MEMORY_LIMIT": str(min(limits, default=0)),
-        CONTAINER_UNITS_VARIABLE: str(sum(units.values())),
-        well_known.GPUSHARE_DEV: str(cards[0].units if cards else 0),
-    }
-    return env | ({well_known.GPUSHARE_IDX: str(cards[0].index)} if len(cards) == 1 else {})
+    def build_env(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """What `Allocate` answers for these ids: their cards, and the container's share of them."""
+        units = count_units_by_card(ids) or {}
+        cards = [card for card in self._advertisement.current.cards if card.uuid in units]
+        limits = [compute_limit_mib(card.memory_mib, units[card.uuid or ""], max(card.units, 1)) for card in cards]
+        prefix = f"{well_known.CDI_KIND}=" if self.device_naming == "cdi" else ""
+        env = {
+            "NVIDIA_VISIBLE_DEVICES": ",".join(f"{prefix}{card.uuid}" for card in cards) or "void",
+            "NVIDIA_GPU_MEMORY_LIMIT": str(min(limits, default=0)),
+            CONTAINER_UNITS_VARIABLE: str(sum(units.values())),
+            well_known.GPUSHARE_DEV: str(cards[0].units if cards else 0),
+        }
+        return env | ({well_known.GPUSHARE_IDX: str(cards[0].index)} if len(cards) == 1 else {})
+
+    def correct_start(self, start: ContainerStart) -> CorrectedStart:
+        """The start as its ids have it. Raises `RefusedStartError` when they cannot be what the pod asked for."""
+        request, ids = start.pod.pod.request, count_units_by_card(start.allocation.device_ids)
+        if request is None or ids is None:
+            return CorrectedStart(start, {})
+        _check_ids(start, request, ids)
+        record = start.pod.pod.record
+        if isinstance(record, Record) and record.is_ours and {share.uuid for share in record.shares} == ids.keys():
+            return CorrectedStart(start, {})
+        cards = tuple(_to_card(each) for each in self._advertisement.current.cards)
+        facts = NodeFacts(start.pod.pod.node_name, unit_mib=self._unit_mib, devices=self.device_naming, injection="ids")
+        node = build_node(facts, cards, unit_mib=self._unit_mib)
+        allocation = allocate_cards(node, [card for card in cards if card.uuid in ids], request)
+        correction = write_record(allocation, request, node, now_ns=time.time_ns())
+        annotations = {**_without_record(start.pod.annotations), **correction}
+        pod = replace(start.pod.pod, record=read_record(annotations, request))
+        return CorrectedStart(replace(start, pod=replace(start.pod, pod=pod, annotations=annotations)), correction)
 
 
 def _check_ids(start: ContainerStart, ask: PodRequest, ids: Mapping[str, int]) -> None:

@@ -1,50 +1,50 @@
-"""A container is about to start: who it is, whether it may, and its limit put in place first.
+"""A container is about to start: which one it is, whether it may, and its pod's limit put in place first.
 
-kubelet names device ids only. Its own books (pod-resources) say by then whose they are, and the API server says what
-that pod was given. A container that passed before needs no call to the API server.
+kubelet names device ids only. Its own lists (pod-resources) say by then whose they are, and the API server says what
+that pod was given. A container that was admitted before needs no call to the API server.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import AdmittedStart, ContainerStart, Fence
-from vrampack.agent.admission.ids_mode import CorrectedStart
+from vrampack.agent.admission.ids_mode import CorrectedStart, IdsMode
+from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.rejected_pods import RejectedPods
 from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.kubelet.errors import KubeletError
 from vrampack.agent.kubelet.podresources import CheckpointAllocation, DeviceAllocation
+from vrampack.agent.limits.contract import LimitTarget, Scope
+from vrampack.agent.limits.enforcement import Enforcement
+from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.cards.node import CardFacts
+from vrampack.cards.grants import read_pod_limits
 from vrampack.cards.pod import Pod
+from vrampack.cards.records import RecordError
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
 
 
 class AllocationSource(Protocol):
-    """kubelet's, see `podresources.py`."""
+    """kubelet's device allocations, see `kubelet/podresources.py`."""
 
     async def list_allocations(self) -> tuple[DeviceAllocation, ...]: ...
     async def read_checkpoint(self) -> tuple[CheckpointAllocation, ...]: ...
 
 
 class PodSource(Protocol):
-    """The API server's pods, see `pods.py`."""
+    """The API server's pods, see `cluster/pod_cache.py`."""
 
     def find_pod(self, uid: str) -> LocalPod | None: ...
     async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None: ...
     async def fetch_pod(self, namespace: str, name: str) -> LocalPod | None: ...
-
-
-class LimitApplier(Protocol):
-    """Puts the limit of a container that may start in place. Raises `RefusedStartError` when it cannot."""
-
-    async def apply(self, allocation: DeviceAllocation, admitted: AdmittedStart, pod: LocalPod | None) -> None: ...
 
 
 class PreStart:
@@ -55,78 +55,95 @@ class PreStart:
         fence: Fence,
         allocations: AllocationSource,
         pods: PodSource,
-        limits: LimitApplier,
+        workload: PodWorkload,
+        enforcement: Enforcement,
         rejected_pods: RejectedPods,
-        metrics: AgentMetrics,
         *,
-        cards: Callable[[], Iterable[CardFacts]],
-        correct_by_ids: Callable[[ContainerStart], CorrectedStart] | None = None,
+        metrics: AgentMetrics,
+        advertisement: Advertisement,
+        ids_mode: IdsMode | None,
     ) -> None:
-        """`settling`: how pods are settled from their ids; None where admission tells every container its card."""
-        self._correct_by_ids = correct_by_ids
+        """`ids_mode` is None where admission tells every container its card."""
+        self._ids_mode = ids_mode
         self._fence = fence
         self._allocations = allocations
         self._pods = pods
-        self._limits = limits
+        self._workload = workload
+        self._enforcement = enforcement
         self._rejected_pods = rejected_pods
         self._metrics = metrics
-        self._cards = cards
+        self._advertisement = advertisement
 
     def release_ids(self, ids: Iterable[str]) -> None:
         """Kubelet hands these ids to a container that is not started yet."""
         self._fence.release_ids(ids)
 
     async def admit_start(self, ids: frozenset[str]) -> AdmittedStart:
-        """Leave for the container that has exactly these ids. Raises `RefusedStartError`."""
-        held = await self._find_allocation(ids)
-        passed = self._fence.find_admitted(held)
-        if passed is None:
-            start = _with_container_name(ContainerStart(held, await self._fetch_pod(held)))
-            passed = await self._admit_first(start)
+        """Let the container start that has exactly these ids. Raises `RefusedStartError`."""
+        allocation = await self._find_allocation(ids)
+        admitted = self._fence.find_admitted(allocation)
+        if admitted is None:
+            start = _with_container_name(ContainerStart(allocation, await self._fetch_pod(allocation)))
+            admitted = await self._admit_first(start)
         else:
-            await self._limits.apply(held, passed, None)
-        self._metrics.starts.labels("older" if passed.is_legacy else "ok").inc()
-        return passed
+            await self._apply_limit(allocation, admitted)
+        self._metrics.starts.labels("older" if admitted.is_legacy else "ok").inc()
+        return admitted
 
     async def _admit_first(self, start: ContainerStart) -> AdmittedStart:
+        cards = self._advertisement.current.cards
         try:
-            settled = self._correct_start(start)
-            start = settled.start
-            passed = self._fence.evaluate_start(start, self._cards(), needs_references=self._correct_by_ids is None)
-            self._fence.record_start(start, passed, self._cards())  # in one turn of the loop with the judgement
+            corrected = self._correct_start(start)
+            start = corrected.start
+            admitted = self._fence.evaluate_start(start, cards, needs_references=self._ids_mode is None)
+            self._fence.record_start(start, admitted, cards)  # in one turn of the loop with the evaluation
         except RefusedStartError as error:
             if error.reason != "other_node":  # that is a namesake, which runs elsewhere and must not be evicted
                 self._rejected_pods.record_rejection(start, error)
             raise
         try:
-            await self._write_correction(settled)
-            await self._limits.apply(start.allocation, passed, start.pod)
+            await self._write_correction(corrected)
+            self._workload.record_admitted(start.pod)
+            await self._apply_limit(start.allocation, admitted)
         except RefusedStartError as error:
-            self._fence.withdraw_start(start, passed)
+            self._fence.withdraw_start(start, admitted)
             self._rejected_pods.record_rejection(start, error)
             raise
-        if passed.has_id_mismatch:
+        if admitted.has_id_mismatch:
             self._metrics.id_card_mismatch.inc()
-        self._rejected_pods.forget_pod(passed.pod_uid)
+        self._rejected_pods.forget_pod(admitted.pod_uid)
         log.info(
             "start admitted pod=%s container=%s uid=%s cards=%s",
             start.pod.pod,
             start.allocation.container,
-            passed.pod_uid,
-            ",".join(passed.grant.units) if passed.grant else "older",
+            admitted.pod_uid,
+            ",".join(admitted.grant.units) if admitted.grant else "older",
         )
-        return passed
+        return admitted
+
+    async def _apply_limit(self, allocation: DeviceAllocation, admitted: AdmittedStart) -> None:
+        """Of the whole pod, as its record has it now. A pod of a previous plugin has none."""
+        pod = self._workload.find_pod(admitted.pod_uid)
+        if admitted.grant is None or pod is None or pod.pod.request is None:
+            return
+        target = LimitTarget(admitted.pod_uid, allocation.namespace, allocation.pod_name)
+        try:
+            limits = read_pod_limits(pod.annotations, pod.pod.request)
+            applied = await self._enforcement.apply(Scope.POD, target, limits)
+        except (LimitError, RecordError) as error:
+            raise RefusedStartError("limit", f"its memory limit cannot be put in place: {error}") from error
+        log.debug("limit applied pod=%s state=%s held_by=%s", target, applied.state, applied.held_by)
 
     def _correct_start(self, start: ContainerStart) -> CorrectedStart:
         """In `ids` mode, with the record that its ids call for; a pod that admission wired up is left as it is."""
-        ask = start.pod.pod.request
-        if self._correct_by_ids is None or ask is None or ask.has_references:
+        request = start.pod.pod.request
+        if self._ids_mode is None or request is None or request.has_references:
             return CorrectedStart(start, {})
-        settled = self._correct_by_ids(start)
-        if settled.correction and self._fence.is_pod_admitted(start.pod.pod.uid):
+        corrected = self._ids_mode.correct_start(start)
+        if corrected.correction and self._fence.is_pod_admitted(start.pod.pod.uid):
             text = "kubelet took devices of another card for this container than for the pod's first; recreate the pod"
             raise RefusedStartError("ids", text)
-        return settled
+        return corrected
 
     async def _write_correction(self, corrected: CorrectedStart) -> None:
         if not corrected.correction:
@@ -140,13 +157,13 @@ class PreStart:
         log.info("record corrected pod=%s uid=%s", pod, pod.uid)
 
     async def _find_allocation(self, ids: frozenset[str]) -> DeviceAllocation:
-        """Whose ids these are. A plain init container is in no public book, but it shares its ids with the pod's others.
+        """Whose ids these are. A plain init container is in no public list, but it shares its ids with the pod's others.
 
-        One that shares them with nobody stands in kubelet's checkpoint only.
+        One that shares them with no other stands in kubelet's checkpoint only.
         """
         try:
-            held = await self._allocations.list_allocations()
-            found = next((each for each in held if each.device_ids == ids), None) or _find_sharing_pod(ids, held)
+            listed = await self._allocations.list_allocations()
+            found = next((each for each in listed if each.device_ids == ids), None) or _find_sharing_pod(ids, listed)
             found = found or await self._find_in_checkpoint(ids)
         except KubeletError as error:
             raise RefusedStartError("unknown_ids", f"kubelet does not say whose devices these are: {error}") from error
@@ -189,12 +206,12 @@ def _find_sharing_pod(ids: frozenset[str], allocations: Iterable[DeviceAllocatio
 
 def _with_container_name(start: ContainerStart) -> ContainerStart:
     """With the name of the init container, where only its pod was known: one that asks for so many units."""
-    held, ask = start.allocation, start.pod.pod.request
-    if held.container or ask is None:
+    allocation, request = start.allocation, start.pod.pod.request
+    if allocation.container or request is None:
         return start
-    size = len(held.device_ids)
-    name = next((each.name for each in ask.containers if each.kind == "init" and each.units == size), "")
+    size = len(allocation.device_ids)
+    name = next((each.name for each in request.containers if each.kind == "init" and each.units == size), "")
     if not name:
         text = f"no init container of pod {start.pod.pod} asks for the {size} devices that it is started with"
         raise RefusedStartError("unknown_ids", text)
-    return replace(start, allocation=replace(held, container=name))
+    return replace(start, allocation=replace(allocation, container=name))

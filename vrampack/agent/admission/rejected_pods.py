@@ -1,7 +1,7 @@
 """Pods that may not start: told once, and evicted when it lasts, or kubelet would ask for them for ever.
 
-A pod that somebody makes anew is evicted after a while, so that its replacement finds another place. A bare or static
-pod is kept: nobody would make it again.
+A pod of a controller is evicted after a while, so that its replacement finds another place. A bare or static pod is kept:
+nothing would create it again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from vrampack.agent.admission.errors import RefusedStartError
 from vrampack.agent.admission.fence import ContainerStart, Fence
+from vrampack.agent.cluster.eviction import EVICT_CALL_SECONDS, PodEvictor
 from vrampack.agent.events import AgentEventReason
 from vrampack.cards.node import CardFacts
 from vrampack.kube.errors import NoAnswerError, RefusedError
@@ -22,7 +23,6 @@ from vrampack.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
 
-EVICT_CALL_SECONDS = 5.0
 CHECK_INTERVAL_SECONDS = 1.0
 EVICT_RETRY_SECONDS = 10.0
 """Between two tries to evict one pod: a disruption budget may not allow it yet."""
@@ -36,12 +36,6 @@ GONE_STATUSES = (404, 409)
 """The pod is not there any more, or another one has its name."""
 
 
-class PodEvictor(Protocol):
-    """The one call of `vrampack.kube.client.Api` that is needed here."""
-
-    async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None: ...
-
-
 @dataclass(slots=True)
 class _RejectedPod:
     start: ContainerStart
@@ -51,7 +45,7 @@ class _RejectedPod:
 
 
 class RejectedPods:
-    """Those who wait behind the fence."""
+    """The pods that wait behind the fence."""
 
     def __init__(  # noqa: PLR0913 - what it needs, each named
         self,
@@ -91,13 +85,13 @@ class RejectedPods:
         self._rejected.pop(uid, None)
 
     async def run(self) -> None:
-        """Look after those who wait, until cancelled."""
+        """Look after them, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             await self.evict_due_pods()
 
     async def evict_due_pods(self) -> None:
-        """One round: evict who has waited long enough and still may not start."""
+        """One round: evict the pods that have waited long enough and still may not start."""
         now = self._clock()
         for uid, refusal in list(self._rejected.items()):
             if now < refusal.next_attempt_at or not self._is_still_rejected(refusal):

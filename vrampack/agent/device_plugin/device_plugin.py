@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
 
 from vrampack.agent.admission.errors import RefusedStartError
+from vrampack.agent.admission.ids_mode import IdsMode
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.kubelet import device_ids
 from vrampack.agent.kubelet.generated import deviceplugin_pb2 as api
 from vrampack.agent.kubelet.generated.deviceplugin_pb2_grpc import DevicePluginServicer
+from vrampack.agent.limits.enforcement import Enforcement
 from vrampack.agent.metrics import AgentMetrics
 
 log = logging.getLogger(__name__)
@@ -41,12 +43,12 @@ class DevicePlugin(DevicePluginServicer):
         preferred_allocation: PreferredAllocation,
         metrics: AgentMetrics,
         *,
-        build_env: Callable[[Iterable[str]], Mapping[str, str]],
-        list_mounts: Callable[[], Mapping[str, str]],
+        enforcement: Enforcement,
+        ids_mode: IdsMode | None,
     ) -> None:
-        """`environment`: what a container is told of these ids. `mounts`: what of the node it is shown, whichever they are."""
-        self._build_env = build_env
-        self._list_mounts = list_mounts
+        """`ids_mode` is None where admission tells every container its card."""
+        self._enforcement = enforcement
+        self._ids_mode = ids_mode
         self._advertisement = advertisement
         self._prestart = prestart
         self._preferred_allocation = preferred_allocation
@@ -63,8 +65,8 @@ class DevicePlugin(DevicePluginServicer):
         """The whole list, and again at each change."""
         self.open_streams += 1
         try:
-            async for offer in self._advertisement.watch_changes():
-                yield device_ids.build_device_list(offer.listed_cards)
+            async for advertised in self._advertisement.watch_changes():
+                yield device_ids.build_device_list(advertised.listed_cards)
         finally:
             self.open_streams -= 1
 
@@ -89,9 +91,9 @@ class DevicePlugin(DevicePluginServicer):
         )
 
     async def Allocate(self, request: api.AllocateRequest, context: GrpcContext) -> api.AllocateResponse:  # noqa: N802 - gRPC's
-        """No card for whoever has none in its annotations, or that of the ids where nobody else could say.
+        """No card for a container that has none in its annotations; in `ids` mode, the card of the ids.
 
-        The fence learns that these ids are handed out anew.
+        The fence learns that these ids are handed out again.
         """
         started = time.monotonic()
         asked = [list(each.devices_ids) for each in request.container_requests]
@@ -103,12 +105,11 @@ class DevicePlugin(DevicePluginServicer):
             self._prestart.release_ids(ids)
         mounts = [
             api.Mount(host_path=host, container_path=inside, read_only=True)
-            for inside, host in self._list_mounts().items()
+            for inside, host in self._enforcement.list_mounts().items()
         ]
+        envs = [NO_CARD_ENV if self._ids_mode is None else self._ids_mode.build_env(ids) for ids in asked]
         answer = api.AllocateResponse(
-            container_responses=[
-                api.ContainerAllocateResponse(envs=self._build_env(ids), mounts=mounts) for ids in asked
-            ]
+            container_responses=[api.ContainerAllocateResponse(envs=env, mounts=mounts) for env in envs]
         )
         self._metrics.allocate_seconds.observe(time.monotonic() - started)
         return answer

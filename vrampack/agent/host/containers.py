@@ -1,11 +1,11 @@
-"""The containers of a host without Kubernetes that have a limit: who they are, what each may use, who is gone.
+"""The containers of a host without Kubernetes that have a limit: what each may use, and which are gone.
 
-A tenant is known by its cgroup: by the runtime's word when it starts, and by /proc when one of its processes asks. It is
-gone when no process is left in that cgroup. Each has a small file in a folder below /run, written before it may start and
+A container is known by its cgroup: the runtime names it at the start, and /proc names it when one of its processes asks. It
+is gone when no process is left in that cgroup. Each has a small file in a folder below /run, written before it may start and
 read again by the next agent: what was given stands, whatever the container, its bundle or the cards say by then. /run is
 emptied by a reboot, and so are cgroups.
 
-Limits of one card add up to its memory at most: more is refused, naming who holds what.
+The limits on one card add up to its memory at most: more is refused, with the list of who holds what.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
 from vrampack.agent.limits.errors import LimitError
+from vrampack.agent.limits.workload import DesiredLimit, ResolvedContainer, Unresolved
 from vrampack.cards.node import CardFacts
 
 log = logging.getLogger(__name__)
 
-CONTAINERS_FOLDER = Path("/run/vrampack/standalone")
 SUFFIX = ".json"
 KEY_DIGITS = 32
 
 
 class HostContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One container, as its file says it too."""
+    """One container, as it is written to its file."""
 
     v: int
     id: str
@@ -61,7 +62,7 @@ def make_host_container(
 
 
 class HostContainers:
-    """All of one host. `folder` has their files."""
+    """All of one host, and the back ends' `Workload` of it. `folder` has their files."""
 
     def __init__(self, folder: Path, cgroups: CgroupTree, *, may_overcommit: bool = False) -> None:
         self._folder = folder
@@ -70,7 +71,7 @@ class HostContainers:
         self._containers: dict[str, HostContainer] = {}
 
     def restore_running(self) -> tuple[HostContainer, ...]:
-        """Who runs still, of those that the last agent let start. A file that cannot be read is said and dropped."""
+        """The containers of the last agent that still run. A file that cannot be read is logged and dropped."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             try:
@@ -111,17 +112,43 @@ class HostContainers:
         self._path(container).unlink(missing_ok=True)
 
     def remove_ended(self) -> tuple[HostContainer, ...]:
-        """Forget whose cgroup has no process any more, and say who that was."""
+        """Forget the containers whose cgroup has no process any more, and return them."""
         gone = tuple(each for each in self.list_containers() if not self._is_alive(each))
         for each in gone:
             self.remove_container(each)
         return gone
 
+    def list_desired(self) -> Iterator[DesiredLimit]:
+        """Every container has a limit."""
+        for each in self.list_containers():
+            reported = each.owner.container_id
+            folder = partial(self._find_cgroup, each)
+            yield DesiredLimit(each.key, each.limits, folder, reported_container=reported, weight=each.weight)
+
+    def get_limits_mib(self, pod_uid: str, _container: str) -> Mapping[str, int] | None:
+        found = self._containers.get(pod_uid)
+        return None if found is None else found.limits
+
+    def get_container_name(self, pod_uid: str, _container_id: str) -> str | None:
+        found = self._containers.get(pod_uid)
+        return None if found is None else found.owner.container_id
+
+    def resolve_container(self, owner: CgroupOwner | None) -> ResolvedContainer | Unresolved:
+        found = self.find_container(owner)
+        return Unresolved.UNKNOWN_OWNER if found is None else ResolvedContainer(found.owner.container_id, found.limits)
+
+    def resolve_leftover(self, owner: CgroupOwner | None) -> ResolvedContainer | Unresolved:
+        """It keeps the limit that it was given."""
+        return self.resolve_container(owner)
+
+    def is_gone(self, pod_uid: str) -> bool:
+        return pod_uid not in self._containers
+
     def sum_limits_mib(self, uuid: str) -> int:
         return sum(each.limits.get(uuid, 0) for each in self._containers.values())
 
     def find_process_owner(self, pid: int, proc: Path = Path("/proc")) -> CgroupOwner | None:
-        """Whose process it is: of the tenant in whose cgroup, or below it, it is. None of nobody's, or when it is gone."""
+        """The container in whose cgroup, or below it, the process is; None outside of all, and when it has ended."""
         try:
             text = (proc / str(pid) / "cgroup").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -145,10 +172,14 @@ class HostContainers:
         )
 
     def _is_alive(self, container: HostContainer) -> bool:
+        folder = self._find_cgroup(container)
+        return folder is not None and _has_processes(folder)
+
+    def _find_cgroup(self, container: HostContainer) -> Path | None:
         try:
-            return _has_processes(self._cgroups.get_folder(container.hierarchy, container.cgroup))
+            return self._cgroups.get_folder(container.hierarchy, container.cgroup)
         except LimitError:
-            return False
+            return None
 
     def _path(self, container: HostContainer) -> Path:
         return self._folder / f"{container.key}{SUFFIX}"

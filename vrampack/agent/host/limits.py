@@ -1,7 +1,7 @@
-"""What the hook is answered on a host without Kubernetes: the limit that the container's own environment asks for.
+"""The hook's questions on a host without Kubernetes: the limit is what the container's own environment asks for.
 
-Nothing of a pod is judged here. Where annotations or cgroup say that the container is a pod's it is refused: somebody
-runs this agent on a node by mistake, and a pod's environment is not believed.
+Pods are none of this module's business. A container whose annotations or cgroup show that it is a pod's is refused: this
+agent was started on a node by mistake, and a pod's environment is not believed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class HostLimits:
-    """`mount` is what the back end needs in a container: a folder, or nothing."""
+    """Applies and releases the limits of one host's containers."""
 
     def __init__(
         self,
@@ -31,68 +31,66 @@ class HostLimits:
         back_end: BackEnd,
         *,
         cards: Callable[[], Sequence[CardFacts]],
-        mount: str = "",
     ) -> None:
         self._cgroups = cgroups
         self._containers = containers
         self._back_end = back_end
         self._cards = cards
-        self._mount = mount
         self._has_logged_weight = False
 
     async def restore_limits(self) -> None:
-        """Hold those who run already to what they were given."""
-        for each in self._containers.list_containers():
+        """Apply the limits of containers that run already."""
+        for container in self._containers.list_containers():
             try:
-                await self._back_end.apply(Scope.CONTAINER, self._make_target(each), each.limits)
+                await self._back_end.apply(Scope.CONTAINER, self._make_target(container), container.limits)
             except LimitError as error:
-                log.error("limit not applied container=%s reason=%s", each, error)  # noqa: TRY400 - said, not traced
+                log.error("limit not applied container=%s reason=%s", container, error)  # noqa: TRY400 - no traceback
                 continue
-            log.info("limit restored container=%s mib=%s", each, _format_limits(each))
+            log.info("limit restored container=%s mib=%s", container, _format_limits(container))
 
     async def apply_limit(self, question: HookQuestion) -> str:
-        """The folder to mount. Raises `LimitError` for who may not start."""
+        """Returns the folder to mount. Raises `LimitError` for a container that may not start."""
         _check_is_host_container(question)
-        wish = parse_environment(question.env)
-        if wish is None:
+        request = parse_environment(question.env)
+        if request is None:
             log.warning("container unlimited container=%s reason=%s", question.id, DISABLE_VARIABLE)
             return ""
-        if wish.weight is not None and not self._has_logged_weight:
+        if request.weight is not None and not self._has_logged_weight:
             self._has_logged_weight = True
             log.warning("variable ignored name=%s reason=no_compute_sharing", WEIGHT)
         await self.release_ended_containers()
         cards = self._cards()
-        limits = compute_limits_mib(wish, cards)
-        new = make_host_container(question.id, question.hierarchy, question.cgroup, limits, weight=wish.weight)
-        identity = self._make_target(new, question.pid)
-        self._containers.add_container(new, cards)
+        limits = compute_limits_mib(request, cards)
+        container = make_host_container(question.id, question.hierarchy, question.cgroup, limits, weight=request.weight)
+        target = self._make_target(container, question.pid)
+        self._containers.add_container(container, cards)
         try:
-            applied = await self._back_end.apply(Scope.CONTAINER, identity, new.limits)
+            applied = await self._back_end.apply(Scope.CONTAINER, target, container.limits)
         except BaseException:
-            self._containers.remove_container(new)
+            self._containers.remove_container(container)
             raise
         log.info(
             "limit applied container=%s state=%s held_by=%s mib=%s",
-            new,
+            container,
             applied.state,
             applied.held_by,
-            _format_limits(new),
+            _format_limits(container),
         )
-        return self._mount
+        return self._back_end.hook_mount
 
     async def release_ended_containers(self) -> None:
-        """Take back what containers held that are gone."""
-        for gone in self._containers.remove_ended():
+        """Release what containers held that are gone."""
+        for container in self._containers.remove_ended():
             try:
-                await self._back_end.release(LimitTarget(gone.key, "", "", gone.id))
+                await self._back_end.release(LimitTarget(container.key, "", container.id))
             except LimitError as error:
-                log.warning("limit not released container=%s reason=%s", gone, error)
+                log.warning("limit not released container=%s reason=%s", container, error)
                 continue
-            log.info("limit released container=%s mib=%s", gone, _format_limits(gone))
+            log.info("limit released container=%s mib=%s", container, _format_limits(container))
 
     def _make_target(self, each: HostContainer, pid: int = 0) -> LimitTarget:
         folder = self._cgroups.get_folder(each.hierarchy, each.cgroup)
-        return LimitTarget(each.key, "", "", each.id, folder, pid, each.weight)
+        return LimitTarget(each.key, "", each.id, cgroup=folder, pid=pid, weight=each.weight)
 
 
 def _check_is_host_container(question: HookQuestion) -> None:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from vrampack.agent.limits.errors import LimitError
 
@@ -46,6 +47,10 @@ class CgroupOwner:
     pod_uid: str
     container_id: str = ""
     """Empty for the pod's own cgroup, and for what is in it without being a container."""
+
+
+FindOwner: TypeAlias = Callable[[int], CgroupOwner | None]
+"""The owner of a process by its pid; None for a process in no pod, and for one that is gone."""
 
 
 def parse_owner(path: str) -> CgroupOwner | None:

@@ -73,8 +73,12 @@ class HookServer:
         self._timeout_seconds = timeout_seconds
         self._server: asyncio.Server | None = None
         self.allowed_count = 0
-        """How many containers were let through; with `refused`, the proof that the runtime calls the hook."""
         self.refused_count = 0
+
+    @property
+    def answer_counts(self) -> tuple[int, int]:
+        """Containers that were let through, and refused: the proof that the runtime calls the hook."""
+        return self.allowed_count, self.refused_count
 
     async def start(self) -> None:
         """Listen, then take the name, from whoever had it: no hook finds a socket that is not answered."""

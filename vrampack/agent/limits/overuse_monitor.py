@@ -1,44 +1,41 @@
-"""`watch`: nobody holds the limit; the agent measures, says who is over it, and may ask for an eviction.
+"""`watch`: no limit is enforced; the agent measures, reports containers above their limits, and may ask for an eviction.
 
-Nothing is remembered of a pod but since when it is over: limits are read from the pods' records each time, so a
-restarted agent goes on where the old one was, with the clock of each excess at zero.
+All that is remembered of a container is since when it is above: limits are read from the pods' records each time, so a
+restarted agent continues where the old one was, with the clock of each excess at zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.back_end_row import BackEndRow
+from vrampack.agent.limits.contract import (
+    Applied,
+    AppliedState,
+    BackEnd,
+    ContainerUsage,
+    LimitTarget,
+    OverLimit,
+    Scope,
+    Traits,
+)
+from vrampack.agent.limits.detection import NodeCapabilities
+from vrampack.agent.limits.node_context import NodeContext
 from vrampack.agent.limits.usage_meter import UsageMeter
 
 MIB = 1 << 20
 
 GetLimits: TypeAlias = Callable[[str, str], Mapping[str, int] | None]
-"""`(pod uid, container name)` to MiB per card uuid; None for a pod or a container that nobody knows."""
+"""`(pod uid, container name)` to MiB per card uuid; None for an unknown pod or container."""
 GetContainerName: TypeAlias = Callable[[str, str], str | None]
 """`(pod uid, container id)` to the container's name; None while the pod's status does not say it."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverLimit:
-    """A container that uses more of a card than it was given."""
+class OveruseMonitor(BackEnd):
+    """Call `list_over_limit` every few seconds; it answers with all containers that are above their limits now."""
 
-    pod_uid: str
-    container: str
-    uuid: str
-    used_mib: int
-    limit_mib: int
-    lasted_seconds: float
-    should_evict: bool
-
-
-class OveruseMonitor:
-    """Call `look` every few seconds; it answers with everybody who is over now."""
-
-    mode = "watch"
     traits = Traits(None, "never; who is over is reported", "restarts of everything: limits are read from the records")
 
     def __init__(
@@ -53,7 +50,7 @@ class OveruseMonitor:
     ) -> None:
         """`slack_mib`: what a process costs beside its own memory (context, kernels; about 450 MiB on a T4).
 
-        `evict_after_seconds`: how long somebody may be over before `should_evict` says so; None is never.
+        `evict_after_seconds`: how long a container may be above before `should_evict` is set; None is never.
         """
         self._meter = meter
         self._get_limits_mib = get_limits_mib
@@ -66,14 +63,11 @@ class OveruseMonitor:
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
         return Applied(AppliedState.DEFERRED, "nobody; use is measured")
 
-    async def release(self, target: LimitTarget) -> None:
-        """Who is gone is not measured any more."""
-
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return await self._meter.measure_usage()
 
     async def list_over_limit(self) -> tuple[OverLimit, ...]:
-        """Everybody who is over now, in stable order."""
+        """All containers that are above now, in stable order."""
         used = self._used_by_name(await self._meter.measure_usage())
         now = self._clock()
         excesses = {key: limit for key, used_mib in used.items() if (limit := self._find_exceeded_limit(key, used_mib))}
@@ -101,4 +95,19 @@ class OveruseMonitor:
         evict_after = self._evict_after_seconds
         return OverLimit(
             *key, used_mib, limit_mib, lasted, should_evict=evict_after is not None and lasted >= evict_after
+        )
+
+
+class OveruseMonitorRow(BackEndRow):
+    mode = "watch"
+    is_enforcing = False
+
+    def build(self, capabilities: NodeCapabilities, context: NodeContext) -> OveruseMonitor:  # noqa: ARG002
+        return OveruseMonitor(
+            UsageMeter(context.driver, context.workload.find_process_owner),
+            context.workload.get_limits_mib,
+            context.workload.get_container_name,
+            context.clock,
+            slack_mib=context.overuse.slack_mib,
+            evict_after_seconds=context.overuse.evict_after_seconds,
         )

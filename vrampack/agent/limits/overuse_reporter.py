@@ -1,4 +1,4 @@
-"""Containers over their limit, where nobody holds it (`watch`): said on the pod, and evicted when the settings say so."""
+"""Containers above a limit that is only watched: reported on the pod, and evicted when the settings say so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from vrampack.agent.admission.rejected_pods import EVICT_CALL_SECONDS, PodEvictor
+from vrampack.agent.cluster.eviction import EVICT_CALL_SECONDS, PodEvictor
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.limits.overuse_monitor import OverLimit
+from vrampack.agent.limits.contract import OverLimit
 from vrampack.agent.nvml.errors import DriverError
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.events import EventRecorder
@@ -20,7 +20,7 @@ CHECK_INTERVAL_SECONDS = 15.0
 
 
 class OveruseReporter:
-    """Looks every few seconds at who is over."""
+    """Looks every few seconds for containers above their limits."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class OveruseReporter:
         self._find_pod = find_pod
         self._on_evicted = on_evicted
         self._evicted_uids: set[str] = set()
-        """Pods whose eviction was taken: they may need their time to end."""
+        """Pods whose eviction was accepted: they may take their time to end."""
 
     async def run(self) -> None:
         """Look, until cancelled."""

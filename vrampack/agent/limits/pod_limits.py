@@ -1,4 +1,4 @@
-"""What the hook is answered in Kubernetes: the limit of the pod's record, put in force on the container's own cgroup.
+"""The hook's questions in Kubernetes: the limit of the pod's record is put in force on the container's own cgroup.
 
 The pod is known by the cgroup that kubelet made for it; what the annotations say must agree. How much the container may
 use comes from the pod's record as the agent knows it, never from the container's environment, sent or not.
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from vrampack.agent.limits.cgroups import CgroupTree, parse_owner
-from vrampack.agent.limits.contract import BackEnd, LimitTarget, Scope
+from vrampack.agent.limits.contract import LimitApplier, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.hook_server import HookQuestion
 
@@ -18,35 +18,33 @@ log = logging.getLogger(__name__)
 
 
 class PodLimits:
-    """`limits_of` says None for what nobody knows: that does not start."""
+    """`get_limits_mib` answers None for an unknown container: it does not start."""
 
     def __init__(
         self,
         cgroups: CgroupTree,
-        back_end: BackEnd,
+        enforcement: LimitApplier,
         get_limits_mib: Callable[[str, str], Mapping[str, int] | None],
     ) -> None:
         self._cgroups = cgroups
-        self._back_end = back_end
+        self._enforcement = enforcement
         self._get_limits_mib = get_limits_mib
 
     async def apply_limit(self, question: HookQuestion) -> str:
-        """Nothing is left for the hook to mount: `Allocate` did. Raises `LimitError` for who may not start."""
-        identity = self._make_target(question)
-        limits = self._get_limits_mib(identity.pod_uid, identity.container)
+        """Returns nothing for the hook to mount: `Allocate` did. Raises `LimitError` for a container that may not start."""
+        target = self._make_target(question)
+        limits = self._get_limits_mib(target.pod_uid, target.container)
         if limits is None:
-            raise LimitError(f"{identity}: no record gives this container a limit")
+            raise LimitError(f"{target}: no record gives this container a limit")
         if not limits:
-            log.info(
-                "container unlimited pod=%s/%s container=%s", identity.namespace, identity.name, identity.container
-            )
+            log.info("container unlimited pod=%s/%s container=%s", target.namespace, target.name, target.container)
             return ""
-        applied = await self._back_end.apply(Scope.CONTAINER, identity, limits)
+        applied = await self._enforcement.apply(Scope.CONTAINER, target, limits)
         log.info(
             "limit applied pod=%s/%s container=%s state=%s held_by=%s mib=%s",
-            identity.namespace,
-            identity.name,
-            identity.container,
+            target.namespace,
+            target.name,
+            target.container,
             applied.state,
             applied.held_by,
             ",".join(f"{uuid}:{mib}" for uuid, mib in sorted(limits.items())),

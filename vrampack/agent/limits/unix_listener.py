@@ -23,7 +23,11 @@ class UnixListener:
         """Bound beside the name, not blocking, for who `mode` lets. Raises `OSError`."""
         self._unpublished_path.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK)
-        made.bind(str(self._unpublished_path))
+        try:
+            made.bind(str(self._unpublished_path))
+        except OSError:
+            made.close()
+            raise
         self._unpublished_path.chmod(mode)
         self._inode = self._unpublished_path.stat().st_ino
         return made

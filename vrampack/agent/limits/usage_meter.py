@@ -7,39 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
 
-from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.cgroups import FindOwner
 from vrampack.agent.limits.contract import ContainerUsage
-
-FindOwner: TypeAlias = Callable[[int], CgroupOwner | None]
-
-
-class MeasuredProcess(Protocol):
-    """One process on a card; None bytes where the driver does not count it."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def used_bytes(self) -> int | None: ...
-
-
-class MeasuredCard(Protocol):
-    """One card, and the processes on it."""
-
-    @property
-    def uuid(self) -> str: ...
-
-    @property
-    def processes(self) -> Sequence[MeasuredProcess]: ...
+from vrampack.agent.nvml.driver import GpuUsage
 
 
 class UsageReader(Protocol):
     """What is needed of the driver."""
 
-    async def read_usage(self) -> Sequence[MeasuredCard]: ...
+    async def read_usage(self) -> Sequence[GpuUsage]: ...
 
 
 class UsageMeter:
@@ -53,7 +32,7 @@ class UsageMeter:
         cards = await self._driver.read_usage()
         return await asyncio.to_thread(self._sum_by_container, cards)
 
-    def _sum_by_container(self, cards: Sequence[MeasuredCard]) -> tuple[ContainerUsage, ...]:
+    def _sum_by_container(self, cards: Sequence[GpuUsage]) -> tuple[ContainerUsage, ...]:
         used: Counter[tuple[str, str, str]] = Counter()
         for card in cards:
             for process in card.processes:

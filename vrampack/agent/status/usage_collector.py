@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from vrampack.agent.admission.fence import Fence
+from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.cluster.local_pod import LocalPod
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.inventory.advertisement import Advertisement
 from vrampack.agent.limits.accounting import UsageTotals
 from vrampack.agent.limits.contract import ContainerUsage
 from vrampack.agent.limits.enforcement import Enforcement
+from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot, CardSample, ContainerSample, ProcessSample
 from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.nvml.errors import DriverError
@@ -28,24 +30,29 @@ _MIB = 1024 * 1024
 class UsageCollector:
     """The last measurement beside what is known anyway."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom it asks, each named
         self,
         driver: GpuDriver,
         advertisement: Advertisement,
         fence: Fence,
         pod_cache: PodCache,
+        workload: PodWorkload,
         enforcement: Enforcement,
+        *,
+        hook_server: HookServer,
         metrics: AgentMetrics,
     ) -> None:
         self._driver = driver
         self._advertisement = advertisement
         self._fence = fence
         self._pod_cache = pod_cache
+        self._workload = workload
         self._enforcement = enforcement
+        self._hook_server = hook_server
         self._metrics = metrics
         self._used_by_card: Mapping[str, int] = {}
         self._container_usage: tuple[ContainerUsage, ...] | None = None
-        """None: nobody measured, so nobody is said to use nothing."""
+        """None: nothing was measured, so no container is shown to use nothing."""
 
     async def run(self) -> None:
         """Measure, until cancelled."""
@@ -57,9 +64,7 @@ class UsageCollector:
         """One measurement; one that fails shows no use rather than an old one."""
         try:
             self._used_by_card = {each.uuid: each.used_bytes for each in await self._driver.read_usage()}
-            self._container_usage = (
-                None if self._enforcement.mode in ("", "none") else await self._enforcement.measure_usage()
-            )
+            self._container_usage = await self._enforcement.measure_usage()
         except DriverError as error:
             self._metrics.driver_errors.inc()
             log.debug("usage not measured error=%s", error)
@@ -67,17 +72,17 @@ class UsageCollector:
 
     def take_snapshot(self) -> AgentSnapshot:
         """For the page."""
-        offer, held = self._advertisement.current, self._fence.count_held_units()
+        advertised, held = self._advertisement.current, self._fence.count_held_units()
         return AgentSnapshot(
             cards=tuple(
                 CardSample(card, held[card.uuid or ""], self._used_by_card.get(card.uuid or ""))
-                for card in offer.published_cards
+                for card in advertised.published_cards
             ),
             containers=tuple(self._container_samples()),
             processes=tuple(self._process_samples()),
             enforcement=self._enforcement.mode,
-            problem=offer.problem,
-            hook_answer_counts=self._enforcement.hook_answer_counts,
+            problem=advertised.problem,
+            hook_answer_counts=self._hook_server.answer_counts,
         )
 
     def _container_samples(self) -> Iterable[ContainerSample]:
@@ -88,7 +93,7 @@ class UsageCollector:
             # Without a name: all containers of the pod together, where they are counted so.
             unnamed = {name for uid, name, _ in used if uid == pod.pod.uid and not name}
             for name in sorted(pod.started_containers | unnamed):
-                limits = self._enforcement.get_limits_mib(pod.pod.uid, name) or {}
+                limits = self._workload.get_limits_mib(pod.pod.uid, name) or {}
                 for uuid in sorted({*limits, *(card for uid, of, card in used if (uid, of) == (pod.pod.uid, name))}):
                     yield self._container_sample(pod, name, uuid, (index.get(uuid, -1), limits.get(uuid), used, asking))
 
@@ -101,12 +106,12 @@ class UsageCollector:
     ) -> ContainerSample:
         index, limit_mib, used, asking = found
         limit_bytes = None if limit_mib is None else limit_mib * _MIB
-        tally = used.get((pod.pod.uid, name, uuid), UsageTotals(0, 0, 0))
-        use = ContainerSample(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, tally.used_bytes)
+        totals = used.get((pod.pod.uid, name, uuid), UsageTotals(0, 0, 0))
+        use = ContainerSample(uuid, index, pod.pod.namespace, pod.pod.name, name, limit_bytes, totals.used_bytes)
         if self._enforcement.accounting is not None:
             if (pod.pod.uid, name, uuid) not in used and (pod.pod.uid, name) not in asking:
                 return replace(use, used_bytes=None)  # started before module or library was here, or not over libc
-            return replace(use, peak_bytes=tally.peak_bytes, refused=tally.refused)
+            return replace(use, peak_bytes=totals.peak_bytes, refused=totals.refused)
         return use if self._container_usage is not None else replace(use, used_bytes=None)
 
     def _process_samples(self) -> Iterable[ProcessSample]:
@@ -117,16 +122,16 @@ class UsageCollector:
 
     def _count_processes(self) -> Mapping[tuple[str, str], int]:
         """Connected processes by pod uid and container; none where they are not counted."""
-        books = self._enforcement.accounting
-        return books.count_processes() if books is not None else {}
+        accounting = self._enforcement.accounting
+        return accounting.count_processes() if accounting is not None else {}
 
     def _usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
-        """By pod uid, container and card: of the books as they are now, or as it was measured last."""
+        """By pod uid, container and card: as counted now, or as measured last."""
         if self._enforcement.accounting is not None:
             return self._enforcement.accounting.list_usage_totals()
         used: dict[tuple[str, str, str], int] = {}
         for row in self._container_usage or ():
-            name = self._enforcement.get_container_name(row.pod_uid, row.container_id)
+            name = self._workload.get_container_name(row.pod_uid, row.container_id)
             if name is not None:
                 key = row.pod_uid, name, row.uuid
                 used[key] = used.get(key, 0) + row.used_bytes

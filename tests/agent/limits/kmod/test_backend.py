@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.agent.limits.limit_node import FakeCards, FakeWorkload, LimitedDriver
+from tests.support.scripted_driver import scripted_gpu
 from tests.support.simulated_kmod import MIB, SimulatedKmod, write_proc, write_process
 from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
 from vrampack.agent.limits.cgroups import CgroupTree
 from vrampack.agent.limits.contract import AppliedState, LimitTarget, Scope
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.kmod.backend import DesiredBudget, KmodBackEnd
+from vrampack.agent.limits.kmod.backend import KmodBackEnd
+from vrampack.agent.limits.node_context import NodeContext, NodePaths
+from vrampack.agent.limits.workload import DesiredLimit
+from vrampack.agent.settings import OveruseSettings
 
 DRIVER = "580.95.05"
 UID = "1d3a9a10-0000-4000-8000-000000000001"
@@ -21,7 +26,7 @@ OTHER = "1d3a9a10-0000-4000-8000-000000000002"
 IDS = {"main": "1a" * 32, "side": "2b" * 32}
 
 
-class KmodNode:
+class KmodNode(FakeWorkload):
     """Its cgroups are folders. A pod of one or two containers with a card."""
 
     def __init__(self, folder: Path, *, version: int = 2) -> None:
@@ -34,23 +39,26 @@ class KmodNode:
             (self.mount / "cgroup.controllers").touch()
         self.proc = write_proc(folder)
         self.module = SimulatedKmod(DRIVER)
-        self.minors = {"GPU-a": 0, "GPU-b": 1}
+        self.gpus = {"GPU-a": scripted_gpu(0), "GPU-b": scripted_gpu(1)}
         self.cgroups = CgroupTree(self.mount)
-        self.wanted: dict[str, DesiredBudget] = {}
+        super().__init__(self.cgroups)
+        self.wanted: dict[str, DesiredLimit] = {}
         self.gone: set[str] = set()
         self.back_end = self.restarted()
 
+    def list_desired(self) -> Iterable[DesiredLimit]:
+        return self.wanted.values()
+
+    def is_gone(self, pod_uid: str) -> bool:
+        return pod_uid in self.gone
+
     def restarted(self) -> KmodBackEnd:
         """Another agent's."""
-        self.back_end = KmodBackEnd(
-            self.module.open_nodes,
-            self.cgroups,
-            list_desired=self.wanted.values,
-            is_owner_gone=self.gone.__contains__,
-            get_minors=lambda: self.minors,
-            driver_version=lambda: DRIVER,
-            proc=self.proc,
+        paths = NodePaths(cgroup_mount=self.mount, proc=self.proc)
+        context = NodeContext(
+            paths, self.cgroups, LimitedDriver(), FakeCards(gpus=self.gpus), self, OveruseSettings(), lambda: 0.0
         )
+        self.back_end = KmodBackEnd(self.module.open_nodes, context)
         return self.back_end
 
     def pod(self, *containers: str, uid: str = UID, mib: int = 4301) -> Path:
@@ -63,10 +71,10 @@ class KmodNode:
             self.wanted[wanted.budget_name] = wanted
         return folder
 
-    def wants(self, uid: str, containers: tuple[str, ...], mib: int) -> Iterator[DesiredBudget]:
+    def wants(self, uid: str, containers: tuple[str, ...], mib: int) -> Iterator[DesiredLimit]:
         if self.version == 2:
             shown = containers[0] if len(containers) == 1 else ""
-            yield DesiredBudget(
+            yield DesiredLimit(
                 uid,
                 {"GPU-a": mib * len(containers)},
                 partial(self.cgroups.find_pod_cgroup, uid),
@@ -75,7 +83,7 @@ class KmodNode:
         if self.version == 1 or len(containers) > 1:
             for name in containers:
                 folder = partial(self.cgroups.find_container_cgroup, uid, IDS[name])
-                yield DesiredBudget(uid, {"GPU-a": mib}, folder, name, name, is_added_by_hook=self.version == 2)
+                yield DesiredLimit(uid, {"GPU-a": mib}, folder, name, name, is_added_by_hook=self.version == 2)
 
     async def starts(self, container: str = "", *, uid: str = UID, mib: int = 4301, pid: int = 0) -> str:
         """What kubelet asks of the pod, or the hook of the container; in force or deferred."""
@@ -227,7 +235,7 @@ async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
 ) -> None:
     node.pod("main")
     node.pod("main", uid=OTHER)
-    node.wanted[UID] = DesiredBudget(UID, {"GPU-gone": 1}, node.wanted[UID].find_cgroup)
+    node.wanted[UID] = DesiredLimit(UID, {"GPU-gone": 1}, node.wanted[UID].find_cgroup)
     for _ in range(2):
         assert await node.back_end.reconcile() == ""
     assert node.module.limits() == {OTHER: {0: 4301}}
@@ -238,7 +246,7 @@ async def test_one_that_cannot_be_held_keeps_no_other_from_it_and_is_said_once(
 
 async def test_two_instances_of_one_gpu_are_refused(node: KmodNode) -> None:
     node.pod("main")
-    node.minors = {"MIG-a": 0, "MIG-b": 0}
+    node.gpus |= {"MIG-a": scripted_gpu(0), "MIG-b": scripted_gpu(0)}
     with pytest.raises(LimitError, match="MIG instances of one GPU have one number"):
         await node.back_end.apply(Scope.POD, LimitTarget(UID, "ml", "a"), {"MIG-a": 1, "MIG-b": 1})
 

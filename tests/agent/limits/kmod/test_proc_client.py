@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.simulated_kmod import MIB, SimulatedKmod
+from vrampack.agent.limits.contract import ModuleState
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_client import (
     BudgetCard,
@@ -15,7 +16,6 @@ from vrampack.agent.limits.kmod.proc_client import (
     CgroupId,
     KmodBudget,
     KmodClient,
-    ModuleState,
     PidNamespace,
 )
 from vrampack.agent.limits.kmod.proc_files import ProcfsModuleFiles

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.preload_clients import MIB, PreloadClient, PreloadClientProcess, build_question
 from tests.support.preload_node import APP, DRIVER, OTHER, PreloadNode, read_used_mib, wait_until_true
-from vrampack.agent.limits.preload.backend import ResolvedContainer
-from vrampack.agent.limits.preload.decisions import Unresolved
 from vrampack.agent.limits.preload.server import RateLimits
 from vrampack.agent.limits.preload.wire import (
     ONLY_CARD,
@@ -20,6 +18,7 @@ from vrampack.agent.limits.preload.wire import (
     MessageKind,
     write_question,
 )
+from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 
 
 @pytest.fixture

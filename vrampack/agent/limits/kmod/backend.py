@@ -3,12 +3,12 @@
     PreStart  --apply(pod)-------> add UID cgroup=..            v2; the sum of the pod's containers
     the hook  --apply(container)-> add UID.NAME cgroup=..       v2; for pods of several, the nearest cgroup wins
                                    add UID.NAME pidns=..        v1
-    look, every few seconds: what the agent wants <-> what inst_ctl shows
-                             missing (module loaded anew, agent restarted) -> add; another limit -> memsize
-                             nobody's any more, and no file open -> remove
+    reconcile, every few seconds: desired limits <-> what inst_ctl shows
+                             missing (module loaded again, agent restarted) -> add; another limit -> memsize
+                             not desired any more, and no file open -> remove
 
-Nothing is remembered but for what people are shown: who is limited to what is in the module, and who ought to be is in the
-pods' records or the host's files. So a restart of either side is a look like any other.
+Nothing is remembered except what people are shown: the module has the limits in force, and the desired ones are in the pods'
+records or the host's files. So after a restart of either side, a reconcile is like any other.
 """
 
 from __future__ import annotations
@@ -17,113 +17,76 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
-from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
-from vrampack.agent.limits.cgroups import CGROUP_V2, CgroupTree
-from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.accounting import ProcessUsage, UsageAccounting, UsageTotals
+from vrampack.agent.limits.cgroups import CGROUP_V2
+from vrampack.agent.limits.contract import (
+    Applied,
+    AppliedState,
+    BackEnd,
+    ContainerUsage,
+    LimitTarget,
+    ModuleState,
+    Scope,
+    Traits,
+)
 from vrampack.agent.limits.errors import LimitError
-from vrampack.agent.limits.kmod.budget_owner import PROC, find_pid_namespace, read_cgroup_id
+from vrampack.agent.limits.kmod.budget_owner import find_pid_namespace, read_cgroup_id
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.preflight import find_module_problem
-from vrampack.agent.limits.kmod.proc_client import BudgetOwner, KmodBudget, KmodClient, ModuleState
+from vrampack.agent.limits.kmod.proc_client import BudgetOwner, KmodBudget, KmodClient
+from vrampack.agent.limits.node_context import NodeContext
+from vrampack.agent.limits.workload import DesiredLimit, make_budget_name
 
 log = logging.getLogger(__name__)
 
-MODE = "kmod"
 SURVIVES = "restarts and upgrades of the agent; a module that is loaded anew is told anew by the agent"
 DEFAULT_BUDGETS, MAX_BUDGETS = 16, 25
 """Of one card: what the module begins with, and the most that it takes. A pod counts as one, of several containers as more."""
 _OWNER_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
-"""A pod's uid or a tenant's key; other names are those of people, and left alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredBudget:
-    """Somebody of whom the module ought to have an instance."""
-
-    uid: str
-    """The pod's, or the key of a host's container."""
-    limits_mib: Mapping[str, int]
-    """By uuid of the card."""
-    find_cgroup: Callable[[], Path | None]
-    """Its cgroup, where it has one yet."""
-    container: str = ""
-    """Empty: the whole pod."""
-    reported_container: str = ""
-    """The container that its figures are shown of: a pod's only one, too."""
-    weight: int = 1
-    is_added_by_hook: bool = False
-    """Made by the hook before the first process, or not at all: a late one would give its processes a second budget."""
-
-    @property
-    def budget_name(self) -> str:
-        return make_budget_name(self.uid, self.container)
-
-
-def make_budget_name(uid: str, container: str) -> str:
-    """Of an instance."""
-    return f"{uid}.{container}" if container else uid
+"""A pod's uid or the key of a host's container; other names were made by people and are left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSnapshot:
-    """What the last look showed."""
+    """What the last reconcile saw."""
 
     module_state: ModuleState | None = None
-    budgets: tuple[tuple[KmodBudget, DesiredBudget], ...] = ()
+    budgets: tuple[tuple[KmodBudget, DesiredLimit], ...] = ()
 
 
-GetMinors: TypeAlias = Callable[[], Mapping[str, int]]
-
-
-class KmodBackEnd:
+class KmodBackEnd(BackEnd):
     """The driver's control file is limited below every library: static programs too."""
 
-    mode = MODE
     traits = Traits(Scope.CONTAINER, "from the first process on, by the kernel module", SURVIVES)
 
-    def __init__(  # noqa: PLR0913 - what it needs, each named
-        self,
-        client: KmodClient,
-        cgroups: CgroupTree,
-        *,
-        list_desired: Callable[[], Iterable[DesiredBudget]],
-        is_owner_gone: Callable[[str], bool],
-        get_minors: GetMinors,
-        driver_version: Callable[[], str],
-        name_budget: Callable[[LimitTarget], str] = lambda identity: make_budget_name(
-            identity.pod_uid, identity.container
-        ),
-        proc: Path = PROC,
-    ) -> None:
-        """`is_gone(uid)`: whether no process of that pod or tenant can be left. `names`: of the instance of a container."""
+    def __init__(self, client: KmodClient, context: NodeContext) -> None:
         self._client = client
-        self._cgroups = cgroups
-        self._list_desired = list_desired
-        self._is_owner_gone = is_owner_gone
-        self._get_minors = get_minors
-        self._driver_version = driver_version
-        self._name_budget = name_budget
-        self._proc = proc
+        self._context = context
+        self._cgroups = context.cgroups
+        self._workload = context.workload
         self._lock = asyncio.Lock()
         self._minor_by_uuid: Mapping[str, int] = {}
-        """The minors as they were when the last work began: it is done in a thread."""
+        """The minors as they were when the last call began: its work is done in a thread."""
         self._snapshot = ModuleSnapshot()
         self._failures: dict[str, str] = {}
-        """By name, as they were said."""
+        """By name, as they were logged."""
+
+    @property
+    def accounting(self) -> UsageAccounting:
+        return self
 
     @property
     def module_state(self) -> ModuleState | None:
-        """The module as the last look showed it."""
+        """As the last `reconcile` saw it."""
         return self._snapshot.module_state
 
     async def reconcile(self) -> str:
-        """Compare, and set right what differs. Why nobody new can be held now; empty when all is well."""
+        """Compare, and correct what differs."""
         async with self._lock:
             return await asyncio.to_thread(self._reconcile, self._read_inputs())
 
@@ -138,21 +101,21 @@ class KmodBackEnd:
     async def release(self, target: LimitTarget) -> None:
         """No new file is bound to it; those that are open elsewhere stay limited."""
         async with self._lock:
-            await asyncio.to_thread(self._remove_budget, self._name_budget(target))
+            await asyncio.to_thread(self._remove_budget, make_budget_name(target.pod_uid, target.container))
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return tuple(
-            ContainerUsage(uid, container, uuid, tally.used_bytes)
-            for (uid, container, uuid), tally in self.list_usage_totals().items()
+            ContainerUsage(uid, container, uuid, totals.used_bytes)
+            for (uid, container, uuid), totals in self.list_usage_totals().items()
         )
 
     def list_usage_totals(self) -> Mapping[tuple[str, str, str], UsageTotals]:
         """Of pods with several containers those that the hook made no instance of count together, without a name."""
         found: dict[tuple[str, str, str], UsageTotals] = {}
-        for instance, whose in self._snapshot.budgets:
-            for minor, card in sorted(instance.cards.items()):
-                if whose.reported_container or card.peak_bytes or card.refused:
-                    key = whose.uid, whose.reported_container, self._find_card_uuid(minor, whose)
+        for budget, desired in self._snapshot.budgets:
+            for minor, card in sorted(budget.cards.items()):
+                if desired.reported_container or card.peak_bytes or card.refused:
+                    key = desired.pod_uid, desired.reported_container, self._find_card_uuid(minor, desired)
                     found[key] = _add_totals(
                         found.get(key), UsageTotals(card.used_bytes, card.peak_bytes, card.refused)
                     )
@@ -161,8 +124,8 @@ class KmodBackEnd:
     def count_processes(self) -> Mapping[tuple[str, str], int]:
         """Processes that hold something."""
         found: Counter[tuple[str, str]] = Counter()
-        for instance, whose in self._snapshot.budgets:
-            found[whose.uid, whose.reported_container] += len({each.pid for each in instance.processes})
+        for budget, desired in self._snapshot.budgets:
+            found[desired.pod_uid, desired.reported_container] += len({each.pid for each in budget.processes})
         return +found
 
     @property
@@ -173,28 +136,28 @@ class KmodBackEnd:
         return tuple(
             ProcessUsage(
                 each.pid,
-                whose.uid,
+                desired.pod_uid,
                 "",
-                whose.reported_container,
-                self._find_card_uuid(each.minor, whose),
+                desired.reported_container,
+                self._find_card_uuid(each.minor, desired),
                 each.used_bytes,
                 0,
             )
-            for instance, whose in self._snapshot.budgets
-            for each in instance.processes
+            for budget, desired in self._snapshot.budgets
+            for each in budget.processes
         )
 
     @property
     def _is_unified(self) -> bool:
         return self._cgroups.version == CGROUP_V2
 
-    def _read_inputs(self) -> Mapping[str, DesiredBudget]:
+    def _read_inputs(self) -> Mapping[str, DesiredLimit]:
         """What a thread may not look at: the agent's own, which changes."""
-        self._minor_by_uuid = dict(self._get_minors())
-        return {each.budget_name: each for each in self._list_desired()}
+        self._minor_by_uuid = dict(self._context.get_minors())
+        return {each.budget_name: each for each in self._workload.list_desired()}
 
     def _reserve_budgets(self) -> None:
-        """Folders for all cards, and as many instances as a card can have, where nobody chose another number."""
+        """Folders for all cards, and as many instances as a card can have, unless an operator set another number."""
         minors = sorted({*self._minor_by_uuid.values()})
         if minors:
             self._client.add_cards(minors)
@@ -202,15 +165,15 @@ class KmodBackEnd:
             if self._client.read_max_budgets(minor) == DEFAULT_BUDGETS:
                 self._client.set_max_budgets(minor, MAX_BUDGETS)
 
-    def _reconcile(self, desired: Mapping[str, DesiredBudget]) -> str:
+    def _reconcile(self, desired: Mapping[str, DesiredLimit]) -> str:
         try:
             state = self._client.read_state()
             if state is None:
                 self._snapshot = ModuleSnapshot()
                 return find_module_problem(None, "")
-            problem = find_module_problem(state, self._driver_version())
+            problem = find_module_problem(state, self._context.cards.driver_version)
             self._apply_desired(desired, may_add=not problem)
-            before = {instance.name: whose for instance, whose in self._snapshot.budgets}
+            before = {budget.name: desired for budget, desired in self._snapshot.budgets}
             self._snapshot = ModuleSnapshot(
                 self._client.read_state(),
                 tuple((each, _find_desired(each.name, desired, before)) for each in self._client.list_budgets()),
@@ -219,7 +182,7 @@ class KmodBackEnd:
             return str(error)
         return problem
 
-    def _apply_desired(self, desired: Mapping[str, DesiredBudget], *, may_add: bool) -> None:
+    def _apply_desired(self, desired: Mapping[str, DesiredLimit], *, may_add: bool) -> None:
         listed = {each.name: each for each in self._client.list_budgets() if not each.is_removed}
         uids = {name.partition(".")[0] for name in listed}
         if may_add and (self._snapshot.module_state is None or (desired and not listed)):
@@ -227,39 +190,39 @@ class KmodBackEnd:
         for name, each in desired.items():
             if name in listed:
                 self._attempt(name, partial(self._resize_budget, listed[name], each))
-            elif may_add and not (each.is_added_by_hook and each.uid in uids):
+            elif may_add and not (each.is_added_by_hook and each.pod_uid in uids):
                 self._attempt(name, partial(self._restore_budget, each))
         for name in listed.keys() - desired.keys():
             uid = name.partition(".")[0]
-            if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._is_owner_gone(uid):
+            if _OWNER_UID.fullmatch(uid) and not listed[name].files and self._workload.is_gone(uid):
                 self._attempt(name, partial(self._remove_budget, name))
 
     def _attempt(self, name: str, action: Callable[[], None]) -> None:
-        """One that fails keeps no other from being held, and is said once."""
+        """One that fails stops no other, and is logged once."""
         try:
             action()
         except LimitError as error:
             if self._failures.get(name) != str(error):
-                log.error("budget not applied budget=%s reason=%s", name, error)  # noqa: TRY400 - said, not traced
+                log.error("budget not applied budget=%s reason=%s", name, error)  # noqa: TRY400 - no traceback
             self._failures[name] = str(error)
         else:
             self._failures.pop(name, None)
 
-    def _resize_budget(self, listed: KmodBudget, desired: DesiredBudget) -> None:
-        for minor, size_bytes in self._limit_bytes_by_minor(desired.uid, desired.limits_mib).items():
+    def _resize_budget(self, listed: KmodBudget, desired: DesiredLimit) -> None:
+        for minor, size_bytes in self._limit_bytes_by_minor(desired.pod_uid, desired.limits_mib).items():
             if minor in listed.cards and listed.cards[minor].limit_bytes != size_bytes:
                 self._client.resize_budget(minor, listed.name, size_bytes)
                 log.info("budget resized budget=%s card=%s bytes=%s", listed.name, minor, size_bytes)
 
-    def _restore_budget(self, desired: DesiredBudget) -> None:
-        """Somebody who runs and of whom the module knows nothing."""
+    def _restore_budget(self, desired: DesiredLimit) -> None:
+        """For a target that runs and that the module does not know."""
         folder = desired.find_cgroup()
         if folder is None or not desired.limits_mib:
             return
         self._client.add_budget(
             desired.budget_name,
             self._find_budget_owner(folder),
-            self._limit_bytes_by_minor(desired.uid, desired.limits_mib),
+            self._limit_bytes_by_minor(desired.pod_uid, desired.limits_mib),
             weight=desired.weight,
         )
         log.info(
@@ -267,9 +230,9 @@ class KmodBackEnd:
         )
 
     def _apply(
-        self, scope: Scope, target: LimitTarget, limits: Mapping[str, int], desired: Mapping[str, DesiredBudget]
+        self, scope: Scope, target: LimitTarget, limits: Mapping[str, int], desired: Mapping[str, DesiredLimit]
     ) -> Applied:
-        problem = find_module_problem(self._client.read_state(), self._driver_version())
+        problem = find_module_problem(self._client.read_state(), self._context.cards.driver_version)
         if problem:
             raise ModuleError(problem)
         folder = target.cgroup or (self._cgroups.find_pod_cgroup(target.pod_uid) if scope is Scope.POD else None)
@@ -279,13 +242,16 @@ class KmodBackEnd:
             return Applied(
                 AppliedState.IN_FORCE, "the kernel module, for its pod: it is the only container with a card"
             )
-        whose = self._find_budget_owner(folder, target.pid)
+        owner = self._find_budget_owner(folder, target.pid)
         self._client.add_budget(
-            self._name_budget(target), whose, self._limit_bytes_by_minor(str(target), limits), weight=target.weight
+            make_budget_name(target.pod_uid, target.container),
+            owner,
+            self._limit_bytes_by_minor(str(target), limits),
+            weight=target.weight,
         )
         return Applied(AppliedState.IN_FORCE, "the kernel module")
 
-    def _is_held_as_pod(self, target: LimitTarget, desired: Mapping[str, DesiredBudget]) -> bool:
+    def _is_held_as_pod(self, target: LimitTarget, desired: Mapping[str, DesiredLimit]) -> bool:
         """A second instance would hold nothing more, and a card has only so many."""
         pod = desired.get(target.pod_uid)
         if pod is None or pod.container or pod.reported_container != target.container or not self._is_unified:
@@ -294,9 +260,9 @@ class KmodBackEnd:
         if folder is None:
             return False
         number = read_cgroup_id(folder).number
-        limits = self._limit_bytes_by_minor(pod.uid, pod.limits_mib)
+        limits = self._limit_bytes_by_minor(pod.pod_uid, pod.limits_mib)
         return any(
-            each.name == pod.uid
+            each.name == pod.pod_uid
             and each.cgroup == number
             and each.limit_bytes_by_minor == limits
             and not each.is_removed
@@ -308,22 +274,24 @@ class KmodBackEnd:
             self._client.remove_budget(name)
 
     def _find_budget_owner(self, folder: Path, pid: int = 0) -> BudgetOwner:
-        return read_cgroup_id(folder) if self._is_unified else find_pid_namespace(folder, pid, self._proc)
+        return read_cgroup_id(folder) if self._is_unified else find_pid_namespace(folder, pid, self._context.paths.proc)
 
-    def _limit_bytes_by_minor(self, who: str, limits: Mapping[str, int]) -> dict[int, int]:
+    def _limit_bytes_by_minor(self, target: str, limits: Mapping[str, int]) -> dict[int, int]:
         """By minor."""
         found: dict[int, int] = {}
         for uuid, mib in limits.items():
             minor = self._minor_by_uuid.get(uuid)
             if minor is None:
-                raise LimitError(f"{who}: the driver does not show card {uuid}")
+                raise LimitError(f"{target}: the driver does not show card {uuid}")
             if minor in found:
-                raise LimitError(f"{who}: MIG instances of one GPU have one number for the module: give it one of them")
+                raise LimitError(
+                    f"{target}: MIG instances of one GPU have one number for the module: give it one of them"
+                )
             found[minor] = mib << 20
         return found
 
-    def _find_card_uuid(self, minor: int, desired: DesiredBudget) -> str:
-        """The card that is meant; its number where nobody knows."""
+    def _find_card_uuid(self, minor: int, desired: DesiredLimit) -> str:
+        """The card that is meant; its number where none is known."""
         meant = [
             uuid
             for uuid in (*desired.limits_mib, *sorted(self._minor_by_uuid))
@@ -340,8 +308,8 @@ def _add_totals(before: UsageTotals | None, more: UsageTotals) -> UsageTotals:
     )
 
 
-def _find_desired(name: str, *known: Mapping[str, DesiredBudget]) -> DesiredBudget:
-    """As it is wanted now, or was when somebody wanted it: files may outlive their pod."""
+def _find_desired(name: str, *known: Mapping[str, DesiredLimit]) -> DesiredLimit:
+    """As it is desired now, or was before: files may outlive their pod."""
     uid, _, container = name.partition(".")
     found = (each[name] for each in known if name in each)
-    return next(found, DesiredBudget(uid, {}, lambda: None, container, container))
+    return next(found, DesiredLimit(uid, {}, lambda: None, container, container))

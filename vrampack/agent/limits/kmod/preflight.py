@@ -1,6 +1,6 @@
 """What is missing to hold limits by the kernel module: at the start of an agent, and at every later look.
 
-A module that is there and detached, or before another driver, is no reason to take something weaker: somebody exchanges the
+A module that is there and detached, or before another driver, is no reason to take something weaker: an operator exchanges the
 driver. Then `kmod` is chosen, and holds the node back until all is well.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vrampack.agent.limits.cgroups import CGROUP_V2
+from vrampack.agent.limits.contract import ModuleState
 from vrampack.agent.limits.kmod.budget_owner import PROC, is_initial_pid_namespace
 from vrampack.agent.limits.kmod.errors import ModuleError
-from vrampack.agent.limits.kmod.proc_client import DETACHED, NOT_LOADED, UNGUARDED, KmodClient, ModuleState
+from vrampack.agent.limits.kmod.proc_client import DETACHED, NOT_LOADED, UNGUARDED, KmodClient
 
 CAP_SYS_ADMIN = 21
 
@@ -33,7 +34,7 @@ def find_preflight_problem(client: KmodClient, *, cgroup_version: int, proc: Pat
 
 
 def find_module_problem(state: ModuleState | None, driver_version: str) -> str:
-    """Why the module, as it is now, holds nobody who starts; empty when it does."""
+    """Why the module, as it is now, cannot enforce a new limit; empty when it can."""
     return NOT_LOADED if state is None else "; ".join(_list_faults(state, driver_version))
 
 

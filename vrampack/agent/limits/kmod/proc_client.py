@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from vrampack.agent.limits.contract import ModuleState
 from vrampack.agent.limits.kmod.errors import ModuleError
 from vrampack.agent.limits.kmod.proc_files import PROC_FOLDER, ModuleFiles, ProcfsModuleFiles
 
@@ -26,26 +27,6 @@ DETACHED = "the kernel module is detached from the driver: vrampack limits attac
 UNGUARDED = "the kernel module cannot refuse managed memory (uvm: unguarded): is it made for this driver? docs/kmod.md"
 _KINDS = ("instance", "card", "process")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleState:
-    """The module as a whole."""
-
-    version: str
-    is_attached: bool
-    driver_version: str
-    """With `layout` empty while it is detached."""
-    layout: str
-    """`one device` or `two devices`: how the driver made its own."""
-    uvm: str
-    """`absent`: not loaded yet; `guarded`; `unguarded`: managed memory would pass."""
-    files: int
-    """Open files of managed processes."""
-
-    @property
-    def is_unguarded(self) -> bool:
-        return self.uvm == "unguarded"
 
 
 @dataclass(frozen=True, slots=True)

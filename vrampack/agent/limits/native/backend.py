@@ -1,4 +1,4 @@
-"""`native`: the NVIDIA driver (615 and newer, cgroup v2, no MIG) holds the limit of a container's own cgroup.
+"""`native`: the NVIDIA driver (615 and newer, cgroup v2, no MIG) enforces the limit of a container's own cgroup.
 
 It must be that cgroup and no other: a limit on the pod's may not reach its containers (a new leaf of the kernel's dmem
 controller starts at `max`). So nothing can be done before the container's cgroup exists, and memory taken before is not
@@ -7,7 +7,8 @@ charged: the only right moment is after its creation and before its first proces
 * `NativeByToolkit`: NVIDIA's container toolkit, of our environment variable. Nothing is left for us to do.
 * `NativeByHook`: our createRuntime hook asks the agent (`hook_server.py`), and the agent tells the driver.
 
-Only a hard limit is set. A soft one would have to be zeroed before its cgroup dies, or it leaks upwards.
+The driver drops a limit with its cgroup. Only a hard limit is set: a soft one would have to be zeroed before its cgroup
+dies, or it leaks upwards.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.contract import (
+    Applied,
+    AppliedState,
+    BackEnd,
+    ContainerUsage,
+    LimitTarget,
+    Scope,
+    Traits,
+)
 from vrampack.agent.limits.errors import LimitError
 from vrampack.agent.limits.usage_meter import UsageMeter
 from vrampack.agent.nvml.errors import DriverError
 
-MODE = "native"
 SURVIVES = "restarts of the agent and the kubelet; it goes with the container's cgroup"
 
 
@@ -31,10 +39,9 @@ class LimitSetter(Protocol):
         """The hard limit of one cgroup on one card; raises `DriverError` when it is not set."""
 
 
-class NativeByToolkit:
+class NativeByToolkit(BackEnd):
     """The toolkit's CDI hook reads NVIDIA_GPU_MEMORY_LIMIT, which admission made of the pod's record."""
 
-    mode = MODE
     traits = Traits(Scope.CONTAINER, "at container start, by the container toolkit", SURVIVES)
 
     def __init__(self, meter: UsageMeter) -> None:
@@ -43,18 +50,15 @@ class NativeByToolkit:
     async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
         return Applied(AppliedState.DEFERRED, "in force at container start, by the container toolkit")
 
-    async def release(self, target: LimitTarget) -> None:
-        """The driver forgets with the cgroup."""
-
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return await self._meter.measure_usage()
 
 
-class NativeByHook:
+class NativeByHook(BackEnd):
     """The agent sets the limit when the createRuntime hook asks for it."""
 
-    mode = MODE
     traits = Traits(Scope.CONTAINER, "before the container's first process, by the createRuntime hook", SURVIVES)
+    needs_hook = True
 
     def __init__(self, driver: LimitSetter, meter: UsageMeter) -> None:
         self._driver = driver
@@ -73,9 +77,6 @@ class NativeByHook:
             except DriverError as error:
                 raise LimitError(f"{target}: the driver refused: {error}") from error
         return Applied(AppliedState.IN_FORCE, "the driver")
-
-    async def release(self, target: LimitTarget) -> None:
-        """The driver forgets with the cgroup."""
 
     async def measure_usage(self) -> tuple[ContainerUsage, ...]:
         return await self._meter.measure_usage()

@@ -1,6 +1,6 @@
-"""`preload`: a library under libc asks the agent before each allocation; cooperative, and called so.
+"""`preload`: a library under libc asks the agent before each allocation. It is cooperative, and documented as such.
 
-The library is `shim/preload`; what both say is in `shim/preload/protocol.h` and `wire.py`. Read `ledger.py` first (what
-each process holds), then `decisions.py` (what a question comes to), then `server.py` (sockets and lives of processes).
-`journal.py` is why a restarted agent still knows a process that has nothing to say.
+The library is `shim/preload`; the messages are in `shim/preload/protocol.h` and `wire.py`. Read `usage_ledger.py` first (what
+each process holds), then `decisions.py` (the answer to a question), then `server.py` (sockets and lives of processes).
+With `journal.py` a restarted agent still knows a process that sends nothing. `row.py` says when it is selected.
 """

@@ -10,34 +10,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrampack.agent.limits.accounting import ProcessUsage, UsageTotals
-from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.contract import Applied, AppliedState, ContainerUsage, LimitTarget, Scope, Traits
+from vrampack.agent.limits.accounting import ProcessUsage, UsageAccounting, UsageTotals
+from vrampack.agent.limits.cgroups import CgroupOwner, FindOwner
+from vrampack.agent.limits.contract import (
+    Applied,
+    AppliedState,
+    BackEnd,
+    ContainerUsage,
+    LimitTarget,
+    Scope,
+    Traits,
+)
 from vrampack.agent.limits.preload import files, peers
-from vrampack.agent.limits.preload.decisions import AllocationDecisions, GetMinors, Unresolved
+from vrampack.agent.limits.preload.decisions import AllocationDecisions, GetMinors
 from vrampack.agent.limits.preload.errors import JournalLockedError
 from vrampack.agent.limits.preload.journal import Journal
 from vrampack.agent.limits.preload.server import PreloadServer, RateLimits
 from vrampack.agent.limits.preload.usage_ledger import CardPart, ProcessKey, UsageLedger
 from vrampack.agent.limits.preload.wire import ONLY_CARD
+from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 
 log = logging.getLogger(__name__)
 
-MODE = "preload"
 SURVIVES = "restarts and upgrades of the agent: what processes hold is in a file of the node until its next boot"
 JOURNAL_PATH = Path("/run/vrampack/preload.books")
 MAX_DESCRIPTORS = 65_536
 """More processes than any node has on its cards."""
 JOURNAL_RETRY_SECONDS = 0.1
 """Between two tries at a file that another agent still writes; it ends within its own 30 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedContainer:
-    """A container of which limits can be said."""
-
-    container: str
-    limits_mib: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,9 @@ class PreloadPaths:
     journal: Path = JOURNAL_PATH
 
 
-class PreloadBackEnd:
+class PreloadBackEnd(BackEnd):
     """The library in the container asks at each allocation; a program that goes past libc is not held. Cooperative."""
 
-    mode = MODE
     traits = Traits(Scope.CONTAINER, "at each allocation, by the library in the container; cooperative", SURVIVES)
 
     def __init__(
@@ -62,7 +61,7 @@ class PreloadBackEnd:
         resolve_container: Callable[[CgroupOwner | None], ResolvedContainer | Unresolved],
         get_minors: GetMinors,
         driver_version: Callable[[], str],
-        find_owner: peers.FindPeerOwner,
+        find_owner: FindOwner,
         rate_limits: RateLimits | None = None,
     ) -> None:
         self._paths = paths
@@ -70,7 +69,7 @@ class PreloadBackEnd:
         self._find_owner = find_owner
         self._rate_limits = rate_limits
         self._container_names: dict[CgroupOwner, str] = {}
-        """As they were when somebody asked: the status forgets a container when the next one is made."""
+        """As they were when a process asked: the status forgets a container when the next one is made."""
         self._journal: Journal | None = None
         self._server: PreloadServer | None = None
         self._ledger = UsageLedger(self._record_holding)
@@ -78,8 +77,19 @@ class PreloadBackEnd:
             self._ledger, find_limits=self._find_limits, get_minors=get_minors, driver_version=driver_version
         )
 
+    @property
+    def accounting(self) -> UsageAccounting:
+        return self
+
+    @property
+    def hook_mount(self) -> str:
+        return str(self._paths.folder)
+
+    def list_mounts(self) -> Mapping[str, str]:
+        return files.list_mounts()
+
     async def start(self) -> None:
-        """Put the files in place, take the books over, listen. Raises `OSError`."""
+        """Install the files, take the journal over, listen: in this order. Raises `OSError`."""
         _raise_descriptor_limit()
         await asyncio.to_thread(files.install_files, self._paths.shipped, self._paths.folder)
         self._journal = await self._open_journal()
@@ -99,7 +109,7 @@ class PreloadBackEnd:
         log.info("preload server started socket=%s known=%s", self._paths.folder / files.SOCKET_NAME, len(held))
 
     def stop(self) -> None:
-        """Let the next agent have socket and books."""
+        """Release the socket and the journal for the next agent."""
         if self._server is not None:
             self._server.stop()
         if self._journal is not None:
@@ -111,7 +121,7 @@ class PreloadBackEnd:
         return Applied(AppliedState.DEFERRED, "the library in the container asks at each allocation; cooperative")
 
     async def release(self, target: LimitTarget) -> None:
-        """Nothing more is said of this pod once its processes have ended."""
+        """The pod is shown until its processes have ended."""
         self.forget_pod(target.pod_uid)
 
     def forget_pod(self, pod_uid: str) -> None:
@@ -143,7 +153,7 @@ class PreloadBackEnd:
         return found
 
     def count_processes(self) -> Mapping[tuple[str, str], int]:
-        """Processes by pod uid and container name; those of nobody's pods are left out."""
+        """Processes by pod uid and container name; those of unknown pods are left out."""
         found: Counter[tuple[str, str]] = Counter()
         for owner, count in (self._server.count_connections() if self._server is not None else Counter()).items():
             if owner is not None and owner in self._container_names:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import TypeAlias
 
 from vrampack.agent.limits.cgroups import CgroupOwner
@@ -20,17 +19,9 @@ from vrampack.agent.limits.preload.wire import (
     LibraryVerdict,
     MessageKind,
 )
+from vrampack.agent.limits.workload import Unresolved
 
 log = logging.getLogger(__name__)
-
-
-class Unresolved(Enum):
-    """Why there is no figure to answer with."""
-
-    UNLIMITED = "nobody limits it: a previous plugin set it up, or another back end holds limits by now"
-    UNKNOWN_OWNER = "in no pod that anybody knows: it gets nothing"
-    NAME_PENDING = "the pod's status does not say yet which of its containers this is"
-    MEMORY_RETURNING = "what it asks for is held by a process that is ending"
 
 
 LimitsByCard: TypeAlias = Mapping[str, int]

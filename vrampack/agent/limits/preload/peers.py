@@ -10,16 +10,12 @@ import errno
 import os
 import select
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from vrampack.agent.limits import unix_listener
-from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.cgroups import CgroupOwner, FindOwner
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey
-
-FindPeerOwner: TypeAlias = Callable[[int], CgroupOwner | None]
 
 SO_PEERPIDFD = 77
 """Linux 6.5: the process that connected and no other, whoever has its number now."""
@@ -37,7 +33,7 @@ class PeerProcess:
     """None for a process that is in no pod."""
 
 
-def identify_peer(connection: socket.socket, find_owner: FindPeerOwner) -> PeerProcess | None:
+def identify_peer(connection: socket.socket, find_owner: FindOwner) -> PeerProcess | None:
     """None when the process is gone, or is not to be seen from here (the agent runs without `hostPID`)."""
     pid = unix_listener.read_peer_credentials(connection).pid
     if pid <= 0:

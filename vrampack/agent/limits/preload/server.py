@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from vrampack.agent.limits.cgroups import CgroupOwner
+from vrampack.agent.limits.cgroups import CgroupOwner, FindOwner
 from vrampack.agent.limits.preload import peers
-from vrampack.agent.limits.preload.decisions import AllocationDecisions, Unresolved
+from vrampack.agent.limits.preload.decisions import AllocationDecisions
 from vrampack.agent.limits.preload.errors import LibraryProtocolError
 from vrampack.agent.limits.preload.rate_limit import RateLimiter
 from vrampack.agent.limits.preload.usage_ledger import ProcessKey, UsageLedger
@@ -38,6 +38,7 @@ from vrampack.agent.limits.preload.wire import (
     write_answer,
 )
 from vrampack.agent.limits.unix_listener import UnixListener
+from vrampack.agent.limits.workload import Unresolved
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class PreloadServer:
         ledger: UsageLedger,
         decisions: AllocationDecisions,
         *,
-        find_owner: peers.FindPeerOwner,
+        find_owner: FindOwner,
         rate_limits: RateLimits | None = None,
     ) -> None:
         self._listener = UnixListener(path)

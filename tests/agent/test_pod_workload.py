@@ -1,22 +1,19 @@
-"""How much a container may use, as the hook is told: by its pod's record, or not at all."""
+"""How much a container may use, as the back ends are told: by its pod's record, or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_driver import ScriptedDriver, scripted_gpu
-from vrampack.agent.admission.fence import AdmittedStart
+from tests.support.scripted_driver import scripted_gpu
+from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.cluster.local_pod import LocalPod
-from vrampack.agent.kubelet.podresources import DeviceAllocation
-from vrampack.agent.limits.cgroups import CgroupOwner
-from vrampack.agent.limits.enforcement import Enforcement
-from vrampack.agent.limits.preload.backend import ResolvedContainer
-from vrampack.agent.limits.preload.decisions import Unresolved
+from vrampack.agent.limits.cgroups import CgroupOwner, CgroupTree
+from vrampack.agent.limits.workload import ResolvedContainer, Unresolved
 from vrampack.agent.nvml.driver import Gpu
-from vrampack.agent.settings import AgentConfiguration
 from vrampack.cards.node import CardFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
@@ -32,8 +29,24 @@ class FakeDetection:
     driver_version: str = "580.95.05"
 
 
-FOUND = FakeDetection()
-SETTINGS = AgentConfiguration(apiVersion="vrampack.dev/v1", kind="AgentConfiguration")
+class FakeWatchedPods(dict[str, LocalPod]):
+    """The pods that the watch shows, by uid."""
+
+    def find_pod(self, uid: str) -> LocalPod | None:
+        return self.get(uid)
+
+    def list_pods(self) -> Iterable[LocalPod]:
+        return self.values()
+
+
+def a_workload(pods: Mapping[str, LocalPod]) -> PodWorkload:
+    return a_watching_workload(FakeWatchedPods(pods))
+
+
+def a_watching_workload(pods: FakeWatchedPods) -> PodWorkload:
+    return PodWorkload(pods, FakeDetection(), CgroupTree(Path("/sys/fs/cgroup")))
+
+
 OURS = {
     "vrampack.dev/allocation": '{"v":1,"cards":[{"uuid":"GPU-0","index":0,"units":4,"whole":false}],'
     '"containers":{"main":[{"uuid":"GPU-0","units":4,"mib":4301}]}}',
@@ -54,8 +67,7 @@ def test_a_container_may_use_what_its_record_says(
     annotations: Mapping[str, str], record: Record | UnreadableRecord | None, want: Mapping[str, int] | None
 ) -> None:
     pod = LocalPod(Pod("uid", "ml", "a", record=record), annotations, {}, is_static=False, is_controlled=True)
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod={"uid": pod}.get)
-    assert enforcement.get_limits_mib("uid", "main") == want
+    assert a_workload({"uid": pod}).get_limits_mib("uid", "main") == want
 
 
 def changed(pod: LocalPod, *, uuid: str = "GPU-0", units: int = 4, mib: int = 4301) -> LocalPod:
@@ -92,21 +104,20 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("shown", "want"), SHOWN.values(), ids=SHOWN)
-async def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
+def test_a_pod_that_passed_is_followed_in_its_limits_and_in_nothing_else(
     shown: LocalPod | None, want: Mapping[str, int]
 ) -> None:
     """What passed the fence stands against a watch that lags behind it, and against a record that the fence refuses."""
     pods = {"uid": shown} if shown is not None else {}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
-    await enforcement.apply(DeviceAllocation("ml", "a", "main", frozenset()), AdmittedStart("uid", None), ADMITTED)
-    assert enforcement.get_limits_mib("uid", "main") == want
+    workload = a_workload(pods)
+    workload.record_admitted(ADMITTED)
+    assert workload.get_limits_mib("uid", "main") == want
 
 
 def test_of_a_pod_that_nobody_admitted_here_the_watch_is_believed() -> None:
     """After a restart of the agent: it runs, and what it has is counted."""
     pod = changed(ADMITTED, mib=9000)
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod={"uid": pod}.get)
-    assert enforcement.get_limits_mib("uid", "main") == {"GPU-0": 9000}
+    assert a_workload({"uid": pod}).get_limits_mib("uid", "main") == {"GPU-0": 9000}
 
 
 ID = "1a" * 32
@@ -129,21 +140,20 @@ NAMED: dict[str, tuple[LocalPod | None, ResolvedContainer | Unresolved]] = {
 
 @pytest.mark.parametrize(("pod", "want"), NAMED.values(), ids=NAMED)
 def test_a_container_is_known_by_its_pod_s_status(pod: LocalPod | None, want: ResolvedContainer | Unresolved) -> None:
-    pods = {} if pod is None else {"uid": pod}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
-    assert enforcement.resolve_container(CgroupOwner("uid", ID)) == want
+    assert a_workload({} if pod is None else {"uid": pod}).resolve_container(CgroupOwner("uid", ID)) == want
 
 
 def test_a_status_that_names_a_container_later_is_seen() -> None:
-    pods = {"uid": TWO}
-    enforcement = Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=pods.get)
-    assert enforcement.resolve_container(CgroupOwner("uid", ID)) is Unresolved.NAME_PENDING
+    pods = FakeWatchedPods(uid=TWO)
+    workload = a_watching_workload(pods)
+    assert workload.resolve_container(CgroupOwner("uid", ID)) is Unresolved.NAME_PENDING
     pods["uid"] = replace(TWO, container_ids={"main": f"containerd://{ID}"})
-    assert enforcement.resolve_container(CgroupOwner("uid", ID)) == ResolvedContainer("main", {"GPU-0": 4301})
+    assert workload.resolve_container(CgroupOwner("uid", ID)) == ResolvedContainer("main", {"GPU-0": 4301})
 
 
 def test_a_stranger_may_use_nothing() -> None:
-    assert (
-        Enforcement(SETTINGS, ScriptedDriver(), node_cards=FOUND, find_pod=lambda _: None).get_limits_mib("uid", "main")
-        is None
-    )
+    assert a_workload({}).get_limits_mib("uid", "main") is None
+
+
+def test_a_container_that_keeps_another_back_end_s_library_runs_on_without_a_limit() -> None:
+    assert a_workload({"uid": ADMITTED}).resolve_leftover(CgroupOwner("uid", ID)) is Unresolved.UNLIMITED

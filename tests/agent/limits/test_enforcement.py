@@ -1,0 +1,193 @@
+"""What both agents hold: every row of the table keeps the contract, and nothing is enforced until a back end has started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.agent.limits.limit_node import LIMITS, OLD_DRIVER, READY, UID, LimitNode
+from vrampack.agent.limits import enforcement
+from vrampack.agent.limits.back_end_row import BackEndRow
+from vrampack.agent.limits.back_ends import BACK_ENDS
+from vrampack.agent.limits.contract import Applied, AppliedState, BackEnd, LimitTarget, Scope, Traits
+from vrampack.agent.limits.detection import NodeCapabilities, ToolkitState
+from vrampack.agent.limits.enforcement import Enforcement
+from vrampack.agent.limits.errors import ImpossibleBackEndError, LimitError
+from vrampack.agent.limits.node_context import NodeContext
+
+POD = LimitTarget(UID, "ml", "app-0")
+OLDER = replace(READY, driver_version=OLD_DRIVER)
+WORKS_WITH = {"native": READY, "kmod": OLDER, "preload": OLDER, "watch": OLDER, "none": OLDER}
+CASES = {
+    **{row.mode: (row.mode, WORKS_WITH[row.mode]) for row in BACK_ENDS},
+    "native by the hook": ("native", replace(READY, toolkit=ToolkitState.ABSENT)),
+}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> LimitNode:
+    return LimitNode(tmp_path)
+
+
+def find_row(node: LimitNode, mode: str) -> BackEndRow:
+    (row,) = [row for row in node.rows if row.mode == mode]
+    return row
+
+
+@pytest.mark.parametrize(("mode", "capabilities"), CASES.values(), ids=CASES)
+async def test_every_back_end_keeps_the_contract_and_starts_again_after_a_stop(
+    mode: str, capabilities: NodeCapabilities, node: LimitNode
+) -> None:
+    row = find_row(node, mode)
+    assert row.find_obstacle(capabilities, node.context) == ""
+    back_end = row.build(capabilities, node.context)
+    container = replace(POD, container="main", cgroup=node.container_cgroup)
+    for _ in range(2):
+        await back_end.start()
+        assert await back_end.reconcile() == ""
+        for scope, target in ((Scope.POD, POD), (Scope.CONTAINER, container)):
+            applied = await back_end.apply(scope, target, LIMITS)
+            assert applied.state in AppliedState
+            assert applied.held_by
+        assert all(Path(path).is_absolute() for pair in back_end.list_mounts().items() for path in pair)
+        assert sum(row.used_bytes for row in await back_end.measure_usage() or ()) == 0
+        assert await back_end.list_over_limit() == ()
+        accounting = back_end.accounting
+        if accounting is not None:
+            assert sum(totals.used_bytes for totals in accounting.list_usage_totals().values()) == 0
+            assert (accounting.count_processes(), accounting.process_count) == ({}, 0)
+            assert tuple(accounting.list_processes()) == ()
+        await back_end.release(container)
+        back_end.forget_pod(UID)
+        back_end.stop()
+    back_end.stop()
+
+
+@pytest.mark.parametrize(("mode", "capabilities"), CASES.values(), ids=CASES)
+async def test_a_back_end_enforces_something_or_is_not_for_hosts(
+    mode: str, capabilities: NodeCapabilities, node: LimitNode
+) -> None:
+    row = find_row(node, mode)
+    assert row.is_enforcing is (row.build(capabilities, node.context).traits.granularity is not None)
+
+
+class FakeBackEnd(BackEnd):
+    """Notes what it is told; it does not start when told so."""
+
+    traits = Traits(Scope.POD, "at once", "nothing")
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.log: list[str] = []
+        self.problem = ""
+        self.reconciled = asyncio.Event()
+
+    async def start(self) -> None:
+        self.log.append("start")
+        if self.fails:
+            raise OSError("no room")
+
+    def stop(self) -> None:
+        self.log.append("stop")
+
+    async def reconcile(self) -> str:
+        self.reconciled.set()
+        return self.problem
+
+    def forget_pod(self, pod_uid: str) -> None:
+        self.log.append(f"forget {pod_uid}")
+
+    async def apply(self, scope: Scope, target: LimitTarget, limits: Mapping[str, int]) -> Applied:  # noqa: ARG002
+        return Applied(AppliedState.IN_FORCE, "a test")
+
+
+@dataclass
+class FakeRow(BackEndRow):
+    mode: str
+    back_end: FakeBackEnd
+    leftover: FakeBackEnd | None = None
+
+    def build(self, capabilities: NodeCapabilities, context: NodeContext) -> FakeBackEnd:  # noqa: ARG002
+        return self.back_end
+
+    def build_for_leftovers(self, context: NodeContext) -> FakeBackEnd | None:  # noqa: ARG002
+        return self.leftover
+
+
+async def test_until_it_has_started_no_limit_is_applied(node: LimitNode) -> None:
+    limits = Enforcement("fake", node.context, rows=[FakeRow("fake", FakeBackEnd())])
+    with pytest.raises(LimitError, match="nobody on this node can hold its limit"):
+        await limits.apply(Scope.POD, POD, LIMITS)
+    assert (limits.mode, limits.accounting, await limits.measure_usage()) == ("", None, None)
+    await limits.start(limits.select(READY))
+    assert (await limits.apply(Scope.POD, POD, LIMITS)).state is AppliedState.IN_FORCE
+    assert limits.mode == "fake"
+
+
+async def test_a_back_end_that_does_not_start_is_stopped_and_enforces_nothing(node: LimitNode) -> None:
+    broken = FakeBackEnd(fails=True)
+    limits = Enforcement("fake", node.context, rows=[FakeRow("fake", broken)])
+    with pytest.raises(OSError, match="no room"):
+        await limits.start(limits.select(READY))
+    assert broken.log == ["start", "stop"]
+    with pytest.raises(LimitError):
+        await limits.apply(Scope.POD, POD, LIMITS)
+    broken.fails = False
+    await limits.start(limits.select(READY))
+    await limits.apply(Scope.POD, POD, LIMITS)
+
+
+async def test_what_was_missing_may_come_later(node: LimitNode) -> None:
+    node.module.is_loaded = False
+    limits = Enforcement("kmod", node.context, rows=node.rows)
+    with pytest.raises(ImpossibleBackEndError):
+        limits.select(OLDER)
+    node.module.is_loaded = True
+    await limits.start(limits.select(OLDER))
+    assert limits.mode == "kmod"
+
+
+async def test_containers_of_an_earlier_back_end_are_answered_on(
+    node: LimitNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    selected, leftover, broken = FakeBackEnd(), FakeBackEnd(), FakeBackEnd(fails=True)
+    rows = [
+        FakeRow("new", selected, leftover=FakeBackEnd(fails=True)),
+        FakeRow("old", FakeBackEnd(), leftover=leftover),
+        FakeRow("older", FakeBackEnd(), leftover=broken),
+    ]
+    limits = Enforcement("new", node.context, rows=rows)
+    await limits.start(limits.select(READY))
+    assert "leftover back end not started mode=older error=no room" in caplog.text
+    limits.forget_pod("uid")
+    limits.stop()
+    assert (selected.log, leftover.log) == (["start", "forget uid", "stop"],) * 2
+    assert broken.log == ["start", "stop"]
+
+
+async def test_a_problem_is_reported_and_changed_pods_are_reconciled_at_once(
+    node: LimitNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "RECONCILE_SECONDS", 3600)
+    back_end, problems = FakeBackEnd(), list[str]()
+    back_end.problem = "detached"
+    limits = Enforcement("fake", node.context, rows=[FakeRow("fake", back_end)])
+    running = asyncio.create_task(limits.run(problems.append))
+    try:
+        await limits.start(limits.select(READY))
+        async with asyncio.timeout(10):
+            await back_end.reconciled.wait()
+            back_end.reconciled.clear()
+            back_end.problem = ""
+            limits.notify_pods_changed()
+            await back_end.reconciled.wait()
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    assert problems == ["detached", ""]

@@ -1,0 +1,34 @@
+"""The row of `kmod`: what the kernel module needs on a node."""
+
+from __future__ import annotations
+
+from vrampack.agent.limits.back_end_row import BackEndRow
+from vrampack.agent.limits.cgroups import CGROUP_V2
+from vrampack.agent.limits.detection import NodeCapabilities
+from vrampack.agent.limits.driver_branches import find_branch_problem
+from vrampack.agent.limits.kmod.backend import KmodBackEnd
+from vrampack.agent.limits.kmod.preflight import find_preflight_problem
+from vrampack.agent.limits.kmod.proc_client import KmodClient
+from vrampack.agent.limits.node_context import NodeContext
+
+
+class KmodRow(BackEndRow):
+    mode = "kmod"
+
+    def __init__(self, client: KmodClient | None = None) -> None:
+        self._client = client or KmodClient()
+
+    def find_obstacle(self, capabilities: NodeCapabilities, context: NodeContext) -> str:
+        version = capabilities.cgroup_version
+        missing = [
+            find_branch_problem(capabilities, "module"),
+            find_preflight_problem(self._client, cgroup_version=version, proc=context.paths.proc),
+        ]
+        if version != CGROUP_V2 and not capabilities.has_hook:
+            missing.append(
+                "cgroup v1, where containers are known by the hook's word, and vrampack-hook is in no runtime's files"
+            )
+        return "; ".join(filter(None, missing))
+
+    def build(self, capabilities: NodeCapabilities, context: NodeContext) -> KmodBackEnd:  # noqa: ARG002
+        return KmodBackEnd(self._client, context)
