@@ -64,8 +64,8 @@ CARDS: Mapping[str, Mutation] = {
     ),
     "a class of nodes with unhealthy cards is refused as full": Mutation(
         "vrampack/cards/node_summary.py",
-        "0 if second >= units else",
-        "1 if second >= units else",
+        "0 if second >= units else 1 if third >= units else 2 if fourth >= units else 3 if last >= units else 4",
+        "1 if second >= units else 1 if third >= units else 2 if fourth >= units else 3 if last >= units else 4",
         "tests/policies/test_engine.py::test_an_equivalence_class_gives_the_reason_that_the_cards_give",
     ),
     "an over-committed card has negative room": Mutation(

@@ -451,7 +451,7 @@ gpu-1     0        7/15        0  fits
 
 1/1 nodes fit.
 Policy binpack would take gpu-1 GPU0.
-Next: its scheduling gates hold it back: quota; they wait for whatever set them to remove them.
+Next: its scheduling gates hold it back: quota; whatever set them must remove them.
 """,
     ),
     # gpu-1 is the tighter one
@@ -483,7 +483,7 @@ NODE   CARD  FREE/TOTAL  MISSING  WHY
 gpu-1     0        7/15        1  not enough free memory
 
 0/1 nodes fit: 1 no card with enough free memory.
-Next: its scheduling gates hold it back: quota; they wait for whatever set them to remove them. Then: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
+Next: its scheduling gates hold it back: quota; whatever set them must remove them. Then: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
 """,
     ),
     # a record of 4 on a pod that asks 10: 15 - 10 = 5 by the scheduler's sum

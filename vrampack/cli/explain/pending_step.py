@@ -16,7 +16,7 @@ SHIPPED_SCHEDULER_NAME = "vrampack"
 
 def suggest_for_gated(gates: Sequence[str], following_step: str) -> str:
     """Gates come first; `following_step`, what else is missing, can be done meanwhile."""
-    step = f"its scheduling gates hold it back: {join_items(gates)}; they wait for whatever set them to remove them"
+    step = f"its scheduling gates hold it back: {join_items(gates)}; whatever set them must remove them"
     return f"{step}. Then: {following_step}" if following_step else step
 
 
