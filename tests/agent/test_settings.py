@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
+from tests.support.settings_documents import assert_fault, assert_fields_documented, list_field_paths, read_value
 from vrampack.agent.settings import AgentConfiguration, load_settings
 from vrampack.config.errors import SettingsError
 
@@ -56,8 +55,7 @@ FAULTS = {
 def test_a_fault_names_file_and_path(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(SettingsError) as raised:
         loaded(tmp_path, text)
-    assert str(raised.value).startswith(f"{tmp_path / 'agent.yaml'}: ")
-    assert fault in str(raised.value)
+    assert_fault(raised, tmp_path / "agent.yaml", fault)
 
 
 def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
@@ -106,25 +104,14 @@ def test_the_shipped_files_are_good() -> None:
         load_settings(path)
 
 
-def fields(model: type[BaseModel], path: str = "") -> Iterator[str]:
-    """`health.xids.ignore` and so on: every field that holds no further fields."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from fields(field.annotation, f"{path}{name}.")
-        else:
-            yield path + name
-
-
 def test_every_field_is_documented_and_nothing_else() -> None:
-    assert sorted(re.findall(r"^\| `([A-Za-z_.]+)` \|", SECTION, re.MULTILINE)) == sorted(fields(AgentConfiguration))
+    assert_fields_documented(AgentConfiguration, SECTION)
 
 
 def test_documented_defaults_are_the_defaults() -> None:
     document = load_settings(None).model_dump()
     rows = re.findall(r"^\| `([a-z_.]+)` \| (?:`([^`]+)`|none) \|", SECTION, re.MULTILINE)
-    assert len(rows) == len(list(fields(AgentConfiguration))) - 2  # apiVersion and kind have none
+    assert len(rows) == len(list(list_field_paths(AgentConfiguration))) - 2  # apiVersion and kind have none
     for path, text in rows:
-        value = document
-        for part in path.split("."):
-            value = value[part]
+        value = read_value(document, path)
         assert (str(value).removesuffix(".0") if value else "") == text, path
