@@ -1,9 +1,9 @@
-"""The extender, which also logs every place it names, with or without its promises: for a before and an after.
+"""The extender, which also logs every place it names, with or without its soft reservations: for a before and an after.
 
     python -m tests.e2e.logged_reservations remember serve --config ...
     python -m tests.e2e.logged_reservations forget serve --config ...
 
-The product has no switch for promises. With `forget` each one is dropped at once, so that a place which was named is
+The product has no switch for soft reservations. With `forget` each one is dropped at once, so that a place which was named is
 named to the next pod again: what the extender did before it had them.
 """
 
@@ -23,23 +23,23 @@ log = logging.getLogger(__name__)
 
 
 class LoggedReservations(SoftReservations):
-    """Promises as they are, told."""
+    """Soft reservations as they are, logged."""
 
-    def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
-        log.info("named pod=%s node=%s cards=%s", uid, laid.node_name, ",".join(map(str, laid.cards)))
-        super().reserve_placement(uid, request, laid)
+    def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
+        log.info("named pod=%s node=%s cards=%s", uid, placement.node_name, ",".join(map(str, placement.cards)))
+        super().reserve_placement(uid, request, placement)
 
 
 class DroppedReservations(LoggedReservations):
-    """Promises that nobody remembers."""
+    """Soft reservations that are dropped at once."""
 
-    def make(self, uid: str, request: CardRequest, laid: Placement) -> None:
-        super().make(uid, request, laid)
+    def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
+        super().reserve_placement(uid, request, placement)
         self.release_pod(uid)
 
 
 KINDS: Final = {"remember": LoggedReservations, "forget": DroppedReservations}
 
 if __name__ == "__main__":
-    components.SoftReservations = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its promises from
+    components.SoftReservations = KINDS[sys.argv[1]]  # type: ignore[attr-defined]  # a name that it imports: the one place where the service takes its soft reservations from
     sys.exit(main(sys.argv[2:]))
