@@ -73,6 +73,12 @@ DOORS: Mapping[str, Mutation] = {
         "if False:",
         "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
     ),
+    "a listener's lines of every start are logged": Mutation(
+        "extender/http/server.py",
+        "log_level=max(logging.WARNING, logging.getLogger().level),",
+        "log_level=logging.INFO,",
+        "tests/extender/test_server.py::test_a_fault_of_the_application_is_logged_once",
+    ),
     "a policy that was read while running is not used": Mutation(
         "extender/app.py",
         "self._components.engine.set_tuning(settings.policy)",

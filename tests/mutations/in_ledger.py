@@ -90,6 +90,24 @@ LEDGERS: Mapping[str, Mutation] = {
         "pass",
         f"{ROOM}::test_another_policy_gives_room_everywhere",
     ),
+    "a soft reservation outlives its pod": Mutation(
+        "extender/components.py",
+        "self._soft_reservations.release_pod(uid)",
+        "pass",
+        "tests/extender/test_soft_reservations.py::test_a_promise_ends[it is deleted]",
+    ),
+    "a problem of the ledger is not reported": Mutation(
+        "extender/components.py",
+        "self._reporter.report_ledger_problem(problem)",
+        "pass",
+        f"{SYNC}::test_each_overcommitted_card_is_named",
+    ),
+    "a file that changed is not loaded": Mutation(
+        "extender/file_watcher.py",
+        "if stamp == self._stamp:",
+        "if True:",
+        "tests/extender/test_config_reloader.py::test_a_changed_policy_takes_effect",
+    ),
     "half a list is trusted": Mutation(
         "extender/state/sync.py",
         "if not self._listed[resource].is_set():",
