@@ -1,7 +1,11 @@
 """The service that kube-scheduler calls: filter, prioritize, bind and preempt over one in-memory ledger.
 
-`app.py` wires everything together. `verbs.py` decides, `ledger.py` counts, `sync.py` keeps the ledger true,
-`binding.py` sends the one Binding, `preemption.py` completes victims, `routes.py` speaks HTTP. One process, one
-event loop, one writer: a ledger method never awaits. What goes where is decided in `policies/`; the API server is
-reached through `vrampack/kube/` only.
+`app.py` and `components.py` wire everything together. Three ways lead through the rooms:
+
+    filter     http/protocol -> http/timed_verbs -> scheduling/verbs -> policies/engine -> a policy
+    bind       http/protocol -> http/timed_verbs -> scheduling/verbs -> scheduling/binding -> the API server, state/ledger
+    pod event  vrampack/kube/reflector -> state/sync -> state/ledger -> components.LedgerReactions
+
+One process, one event loop, one writer: a ledger method never awaits. `policies/` decides which cards a pod gets; the API
+server is reached through `vrampack/kube/` only.
 """

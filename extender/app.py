@@ -1,14 +1,15 @@
 """The service, wired together on one page: who gets what, what runs, and how it stops.
 
-    reflectors --> ledger <-- binder <-- verbs <-- routes <-- listeners
-                   |    |                  |
-             notices    '--room--> kicker <' refusals
-                   '--> events
-    reloader --another policy--> engine, ledger
-    certificates --another pair--> admission listener, where there is one
+    reflectors --> sinks --> ledger <-- binder <-- verbs <-- routes, protocol <-- listeners
+                               |                     |
+                        LedgerReactions              |
+                          |         '--> activator <-' rejections
+                          '--> problem reporter --> events
+    config reloader --another policy--> engine, ledger
+    cert watcher --another pair--> admission listener, where there is one
 
-It starts answering health at once and verbs when both lists are complete. On SIGTERM it says unready, refuses new
-binds, waits for those under way, and exits.
+Health is answered at once, verbs when both lists are complete. On SIGTERM the service says that it is not ready, refuses
+new binds, waits for those in flight, and exits.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from vrampack.kube.client import Api, load_credentials
 log = logging.getLogger(__name__)
 
 GC_THRESHOLDS = (10_000, 20, 50)
-"""Objects, and rounds of younger generations, before garbage is looked for. Nearly all that we make is freed by counting
-references; Python's own 700 spent a fifth of a start on walking pods that stay."""
+"""Objects, and rounds of younger generations, before a collection. Nearly all our objects are freed by reference counts;
+with Python's own threshold of 700 a fifth of a start was spent on walking pods that stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class ExtenderOptions:
     """None: the service account of this pod."""
     context: str | None = None
     scheduler_config: Path | None = None
-    """The configuration of the scheduler beside us, to be checked; None: it is not."""
+    """The configuration of our scheduler, to be checked; None: it is not checked."""
     config: Path | None = None
-    """Where the settings were read, to be read again when it changes."""
+    """The file that the settings come from, followed while the service runs."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Flags that win over that file."""
 
@@ -162,20 +163,25 @@ class Extender:
 
     def _build_background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         pods, nodes = self._reflectors
-        own = [
+        tasks = [
             self._events.run(),
             self._components.binder.run(),
             self._components.activator.run(),
             self._drift_check.run(),
         ]
         if self._config_reloader is not None:
-            own.append(self._config_reloader.run())
+            tasks.append(self._config_reloader.run())
         if self._cert_watcher is not None:
-            own.append(self._cert_watcher.run())
-        return [run_reflectors(pods, nodes, self._freshness), self._freeze_garbage(), self._device_classes.run(), *own]
+            tasks.append(self._cert_watcher.run())
+        return [
+            run_reflectors(pods, nodes, self._freshness),
+            self._freeze_garbage(),
+            self._device_classes.run(),
+            *tasks,
+        ]
 
     async def _freeze_garbage(self) -> None:
-        """Spare the collector the thousands of objects that stay: walking them held a verb up for 60 ms at 20,000 pods."""
+        """Take the thousands of objects that stay out of the collections: walking them delayed a verb by 60 ms at 20,000 pods."""
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         gc.freeze()
@@ -229,10 +235,10 @@ def _check_scheduler(options: ExtenderOptions, metrics: ExtenderMetrics) -> None
     if path is None:
         log.info("scheduler configuration not checked reason=%s", "--scheduler-config is not given")
         return
-    found = check_scheduler_config(path, settings, decides_in_filter=settings.decide.can_decide_in_filter)
-    fatal = [finding.text for finding in found if finding.is_fatal]
+    findings = check_scheduler_config(path, settings, decides_in_filter=settings.decide.can_decide_in_filter)
+    fatal = [finding.text for finding in findings if finding.is_fatal]
     if fatal:
         raise SettingsError("\n".join(f"{path}: {text}" for text in fatal))
-    metrics.scheduler_config_findings.set(len(found))
-    for finding in found:
+    metrics.scheduler_config_findings.set(len(findings))
+    for finding in findings:
         log.warning("scheduler configuration finding path=%s problem=%s", path, finding.text)

@@ -111,7 +111,7 @@ class ExtenderMetrics:
         )
         self.device_class_conflicts = Gauge(
             "vrampack_device_class_conflicts",
-            "Device classes that claim the resource that is ours, must be 0; -1 as long as that is not known.",
+            "Device classes that claim the resource that is ours, must be 0; -1 until that is known.",
             registry=self.registry,
         )
         for gauge in (self.scheduler_config_findings, self.device_class_conflicts):

@@ -65,7 +65,7 @@ class TlsSettings(StrictModel):
     """PEM key of this server."""
 
     client_ca_file: Path | None = Field(default=None, strict=False)
-    """PEM authority that signs schedulers and nobody else: with the cluster's own authority, every kubelet could bind."""
+    """PEM authority that signs schedulers only: with the cluster's own authority, every kubelet could bind."""
 
     @model_validator(mode="after")
     def _all_or_none(self) -> TlsSettings:

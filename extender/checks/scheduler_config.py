@@ -216,7 +216,7 @@ def _parse_duration(text: str) -> float | None:
 
 
 def _check_profiles(configuration: _SchedulerConfiguration) -> Iterator[Finding]:
-    """Where no profile is written, somebody left the cluster's own scheduler as it is, and knows."""
+    """A configuration without profiles leaves the scheduler's defaults on purpose, and gets no finding."""
     for at, profile in enumerate(configuration.profiles):
         own, common = profile.percentage_of_nodes_to_score, configuration.percentage_of_nodes_to_score
         percentage = common if own is None else own

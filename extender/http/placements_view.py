@@ -1,6 +1,6 @@
-"""What is held or meant for pods that the API server does not show bound yet, for the inspect routes.
+"""Reservations, soft reservations and nominated placements, for the inspect routes.
 
-A stranger who reads the ledger sees here why a card is fuller than its pods, and an auditor that nothing stays so.
+They explain why a card is fuller than its pods; an auditor checks that none of them stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PlacementJson = dict[str, object]
 
 
 class PlacementsView:
-    """Reservations, promises and what is kept for nominated pods."""
+    """All places of pods that the API server does not show bound yet."""
 
     def __init__(self, ledger: Ledger, soft_reservations: SoftReservations, nominator: Nominator) -> None:
         self._ledger = ledger
@@ -24,7 +24,7 @@ class PlacementsView:
         self._nominator = nominator
 
     def build_json(self) -> dict[str, list[PlacementJson]]:
-        """All of them, as JSON shows them; ages are seconds."""
+        """As JSON shows them; ages are in seconds."""
         return {
             "reservations": [
                 self._build_placement_json(

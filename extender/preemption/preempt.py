@@ -1,9 +1,9 @@
 """Preempt: the scheduler proposes victims by node totals, the answer has victims that free one card set.
 
-What is proposed for a node is kept, whatever it holds of ours: only the scheduler knows which of it its own totals need.
-Further pods are added only where that frees no card set, and where no such pods exist the node is dropped. Nothing is
-evicted here: the scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the
-pod, and what is kept for another one is no room. docs/decisions has the reasons.
+All proposed victims of a node are kept: only the scheduler knows which of them its own totals need. Further pods are added
+only where the proposed ones free no card set, and a node without such pods is dropped. Nothing is evicted here: the
+scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the pod; cards that are
+kept for another pod do not count as free. docs/decisions has the reasons.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class EvictionListener(Protocol):
-    """Who wants to know that pods may be evicted soon."""
+    """Is told when pods may be evicted soon."""
 
     def on_evictions_expected(self) -> None:
-        """There is an answer whose end must be noticed."""
+        """A preemption is pending, and its end is announced by no event."""
 
 
 class Preemption:
-    """The verb preempt over one ledger. Changes nothing but what is kept for the pod."""
+    """The verb preempt over one ledger. It changes nothing but the cards that are kept for the pod."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Preemption:
     async def preempt(self, body: bytes) -> VerbResponse:
         """Victims for those of the proposed nodes where they would make room.
 
-        There is no place for an error: 400 malformed, 503 not ready. The scheduler then evicts nobody.
+        There is no place for an error: 400 malformed, 503 not ready. The scheduler then evicts no pod.
         """
         problem = self._readiness.find_unready_reason()
         if problem:
@@ -81,22 +81,22 @@ class Preemption:
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
         pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
-        answered: dict[str, MetaVictims] = {}
+        victims_by_node: dict[str, MetaVictims] = {}
         for name, proposed in proposal.victims.items():
             victims = self._find_node_victims(name, proposed, pod) if proposal.may_preempt else None
-            # One node without a victim is an error of the whole attempt: leave it out.
+            # The scheduler takes a node without a victim for an error of the whole answer: leave it out.
             if victims is not None and victims.pods:
-                answered[name] = victims
+                victims_by_node[name] = victims
             await asyncio.sleep(0)
-        if answered and pod.request is not None:
+        if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
-                proposal.pod, {name: [each.uid for each in at.pods] for name, at in answered.items()}
+                proposal.pod, {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()}
             )
             self._listener.on_evictions_expected()
-        return answered
+        return victims_by_node
 
     def _find_node_victims(self, name: str, proposed: MetaVictims, pod: Pod) -> MetaVictims | None:
-        """The proposal with what it lacks, or None where the pod cannot be helped."""
+        """The proposal and the victims that it lacks; None where no victims make room for the pod."""
         if pod.request is None or pod.node_name:
             return proposed
         uids = [each.uid for each in proposed.pods]
@@ -127,14 +127,14 @@ class Preemption:
 
 
 def _merge_victims(uids: Iterable[str], known: Iterable[Pod], added: Iterable[Pod]) -> list[str]:
-    """The added pods among the proposed ones, most important first, as far as we know those.
+    """The added pods among the proposed ones, most important first as far as their priorities are known.
 
     The scheduler takes the first victim of a node for the most important one when it compares nodes.
     """
     merged = list(uids)
     priorities = {pod.uid: pod.priority for pod in known}
     for pod in added:
-        lesser = (at for at, uid in enumerate(merged) if priorities.get(uid, pod.priority) < pod.priority)
+        lesser = (position for position, uid in enumerate(merged) if priorities.get(uid, pod.priority) < pod.priority)
         merged.insert(next(lesser, len(merged)), pod.uid)
         priorities[pod.uid] = pod.priority
     return merged

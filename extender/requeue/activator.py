@@ -1,14 +1,14 @@
-"""Wakes the pods that were refused and would fit now, where the scheduler has no reason to try them again.
+"""Activates pods that filter rejected and that fit now, where the scheduler has no reason to try them again.
 
-    filter refuses --> waits --room it has not seen, and fits with the others--> kicked --filter passes--> bound
-                         ^                                                          |
-                         '---- filter refuses again, or not bound within 5 s -------'
-                               (the place goes to the next, the pod backs off)
+    filter rejects --> waits --capacity it has not seen, and fits with the others--> activated --filter passes--> bound
+                         ^                                                              |
+                         '------- filter rejects again, or not bound within 5 s --------'
+                                  (the place goes to the next pod, this one backs off)
 
-The event that frees room may reach the scheduler before us: it asks, we refuse, and nothing wakes the pod until the
-scheduler's flush after five minutes. So does room that no event tells of: a reservation that a failed bind gave
-back, a card that healed. A kick is one annotation through the pod's status: the scheduler tries this one pod again.
-Whoever passed filter or has not been refused is the scheduler's business.
+The event that frees capacity may reach the scheduler before us: it asks, we reject the pod, and nothing wakes it until the
+scheduler's flush after five minutes. The same goes for capacity that no event announces: a reservation that a failed bind
+gave back, a card that healed. An activation is one annotation through the pod's status: the scheduler tries this pod
+again. Pods that passed filter, or were never rejected, are left to the scheduler.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from vrampack.kube.errors import NoAnswerError, RefusedError
 log = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.03
-"""Several changes are one round; and where the scheduler heard of the room too, it asks within that time by itself."""
+"""Several changes make one round; where the scheduler saw the change too, it asks within that time by itself."""
 REST_FACTOR = 4
-"""A round rests so many times as long as it took: with thousands waiting it costs a fifth of a core, not all."""
+"""The pause after a round, in times of its length: with thousands of pods waiting, rounds take a fifth of a core."""
 ACTIVATION_SECONDS = 5.0
 SCHEDULER_SILENT_SECONDS = 300.0
-"""An extender that no scheduler called for so long is a standby: its kicks would be another one's business."""
+"""An extender that no scheduler called for so long is a standby: activations are left to the one that is called."""
 ADOPT_SECONDS = 5.0
-"""How long a new process waits for the scheduler to ask about the pods that are there, after the last one it could help."""
+"""How long a new process waits, after the last pod that passed filter, for the scheduler to ask about the other pods."""
 MAX_ADOPT_SECONDS = 60.0
-"""The same after the first call, however long the scheduler's queue is."""
+"""The longest wait after the first call, even if the scheduler's queue is longer."""
 PATCH_TIMEOUT_SECONDS = 1.0
 UNREADY_RETRY_SECONDS = 1.0
 PREEMPTION_POLL_SECONDS = 0.5
-"""How often to look whether evictions that preempt named are settled: nobody tells."""
+"""How often to check whether pending preemptions have ended, which no event announces."""
 MAX_ACTIVATED_PODS = 100
-"""Kicks whose pods the scheduler has not asked about yet: it tries one pod at a time anyway."""
+"""Activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
 PODS_PER_SLICE = 500
-"""Pods, before others get their turn: about 3 ms."""
+"""Pods between two yields to the event loop: about 3 ms."""
 POD_GONE_STATUSES = frozenset({404, 409, 422})
 """No such pod, or another uid under its name."""
 
 Candidate = tuple[tuple[bool, int, bool, str, str], Pod, Rejection]
-"""How urgent, most urgent first (no two are equally so: the last is the uid); who; and what is known of it."""
+"""A sort key, most urgent first (no two are equal: the last field is the uid); the pod; its rejection."""
 
 
 @dataclass(slots=True)
 class Activation:
-    """A pod that was kicked, and the place that is kept for it meanwhile."""
+    """A pod that was activated, and the place that is kept for it meanwhile."""
 
     pod: Pod
     request: CardRequest
-    laid: Placement
+    placement: Placement
     expires_at: float
     has_passed: bool = False
 
 
 class PodActivator:
-    """Hears of refusals and of room, and kicks. A `ledger.Listener`."""
+    """Activates rejected pods when nodes gain capacity."""
 
-    def __init__(  # noqa: PLR0913 - what a kick touches
+    def __init__(  # noqa: PLR0913 - what an activation needs
         self,
         *,
         ledger: Ledger,
@@ -105,7 +105,7 @@ class PodActivator:
         self._is_adopted = False
         self._has_pending_preemptions = False
         self.next_round_at: float | None = None
-        """When there is reason for a round if nothing changes."""
+        """When the next round is due if nothing changes; None: not before something changes."""
 
     def on_capacity_gained(self) -> None:
         self._wake_up.set()
@@ -115,11 +115,11 @@ class PodActivator:
             self._wake_up.set()
 
     def on_evictions_expected(self) -> None:
-        """Preempt answered: whoever is refused for it meanwhile must be woken when it ends."""
+        """Preempt answered: pods that are rejected because of it must be activated when it ends."""
         self._wake_up.set()
 
     def on_filter_called(self) -> None:
-        """A scheduler called filter."""
+        """A scheduler called filter, for any pod."""
         now = self._clock()
         if not self._has_active_scheduler(now):
             self._wake_up.set()
@@ -129,26 +129,26 @@ class PodActivator:
         self._filter_called_at = now
 
     def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
-        """Filter answered for this pod: whether any of these nodes can take it."""
+        """Filter answered for this pod: whether it fits any of these nodes."""
         now = self._clock()
-        attempt = self._activations.get(uid)
+        activation = self._activations.get(uid)
         if fits:
             if self._adopt_at is not None and not self._is_adopted:
                 self._adopt_at = min(now + ADOPT_SECONDS, self._adopt_deadline)
             if self._unschedulable_pods.admit_pod(uid, now):
                 self._metrics.bound_after_flush.inc()
-            if attempt is not None:
-                attempt.has_passed = True
+            if activation is not None:
+                activation.has_passed = True
                 self._wake_up.set()
             return
         self._unschedulable_pods.reject_pod(uid, self._ledger.capacity_generation, now)
-        if attempt is not None:
-            # A node that the scheduler did not even ask about is closed to the pod for other reasons than ours.
-            self._end_activation(uid, "refused", backs_off=attempt.laid.node_name not in names)
+        if activation is not None:
+            # A node that the scheduler left out of its call is closed to the pod for other reasons than ours.
+            self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)
             self._wake_up.set()
 
     async def run(self) -> None:
-        """Kick whenever there is reason to, until cancelled."""
+        """Do a round whenever there is reason to, until cancelled."""
         while True:
             await self._wait()
             await asyncio.sleep(COALESCE_SECONDS)
@@ -160,7 +160,7 @@ class PodActivator:
             await asyncio.sleep(min(took * REST_FACTOR, UNREADY_RETRY_SECONDS))
 
     async def choose_activations(self) -> list[Activation]:
-        """One round: who is to be woken now. They count as under way from here on."""
+        """One round: the pods to activate now. Their places are kept for them from here on."""
         now = self._clock()
         self.next_round_at = None
         if self._readiness.find_unready_reason():
@@ -172,21 +172,21 @@ class PodActivator:
         self._has_pending_preemptions = self._nominator.release_ended_preemptions()
         await self._adopt_pods(now)
         chosen = await self._choose_candidates(await self._list_candidates(now), now)
-        # Others had their turns meanwhile: whoever passed filter in them needs no kick.
-        chosen = [attempt for attempt in chosen if attempt.pod.uid in self._unschedulable_pods]
-        for attempt in chosen:
-            self._activations[attempt.pod.uid] = attempt
+        # Verbs were answered meanwhile: a pod that passed filter needs no activation.
+        chosen = [activation for activation in chosen if activation.pod.uid in self._unschedulable_pods]
+        for activation in chosen:
+            self._activations[activation.pod.uid] = activation
         await asyncio.sleep(0)
         self._set_next_round(now)
         return chosen
 
     async def activate_pods(self, chosen: Collection[Activation]) -> None:
-        """Write one annotation each."""
+        """Write one annotation to each pod."""
         if chosen:
             self._rounds += 1
             async with asyncio.TaskGroup() as group:
-                for attempt in chosen:
-                    group.create_task(self._write_activation(attempt, f"{self._started_ns}-{self._rounds}"))
+                for activation in chosen:
+                    group.create_task(self._write_activation(activation, f"{self._started_ns}-{self._rounds}"))
 
     async def _wait(self) -> None:
         seconds = None if self.next_round_at is None else max(0.0, self.next_round_at - self._clock())
@@ -200,41 +200,41 @@ class PodActivator:
         return self._filter_called_at is not None and now - self._filter_called_at <= SCHEDULER_SILENT_SECONDS
 
     def _end_finished_activations(self, now: float) -> None:
-        """Ends the attempts that came to something, or to nothing in time."""
-        for uid, attempt in list(self._activations.items()):
+        """End the activations whose pods are bound or gone, and those whose time is up."""
+        for uid, activation in list(self._activations.items()):
             pod = self._ledger.get_pod(uid)
             if pod is None or not is_waiting(pod):
                 self._end_activation(uid, "bound" if pod is not None and pod.node_name else "gone")
-            elif now >= attempt.expires_at:
+            elif now >= activation.expires_at:
                 self._end_activation(uid, "expired", backs_off=True)
 
     async def _adopt_pods(self, now: float) -> None:
-        """Takes what an earlier process may have refused for refused: it has seen no room of this one."""
+        """Count pods that an earlier process may have rejected as rejected, before any capacity that this one has seen."""
         if self._is_adopted or self._adopt_at is None or now < self._adopt_at:
             return
         self._is_adopted = True
-        for at, pod in enumerate(list(self._ledger.list_pods()), start=1):
+        for count, pod in enumerate(list(self._ledger.list_pods()), start=1):
             if is_waiting(pod) and pod.uid not in self._unschedulable_pods and pod.uid not in self._activations:
                 self._unschedulable_pods.reject_pod(pod.uid, 0, now)
-            if at % PODS_PER_SLICE == 0:
+            if count % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
 
     async def _list_candidates(self, now: float) -> list[list[Candidate]]:
-        """Those that have not seen all room yet, most urgent first: sorted lists, to be merged."""
-        held = {each.pod.uid for each in self._ledger.list_reservations()} | self._activations.keys()
+        """Rejected pods that have not seen all capacity yet, most urgent first: sorted lists, to be merged."""
+        placed_uids = {each.pod.uid for each in self._ledger.list_reservations()} | self._activations.keys()
         newest = self._ledger.capacity_generation
         chunks: list[list[Candidate]] = [[]]
-        for pod, refusal in self._unschedulable_pods.drop_resolved_pods(self._ledger.get_pod, now):
-            if refusal.seen_generation >= newest or pod.uid in held:
+        for pod, rejection in self._unschedulable_pods.drop_resolved_pods(self._ledger.get_pod, now):
+            if rejection.seen_generation >= newest or pod.uid in placed_uids:
                 continue
             urgency = (
-                now < refusal.backs_off_until,
+                now < rejection.backs_off_until,
                 -pod.priority,
                 not self._nominator.is_nominee(pod),
                 pod.created_at,
                 pod.uid,
             )
-            chunks[-1].append((urgency, pod, refusal))
+            chunks[-1].append((urgency, pod, rejection))
             if len(chunks[-1]) == PODS_PER_SLICE:
                 chunks[-1].sort()
                 chunks.append([])
@@ -244,22 +244,22 @@ class PodActivator:
 
     async def _choose_candidates(self, chunks: list[list[Candidate]], now: float) -> list[Activation]:
         generation = self._ledger.capacity_generation
-        oldest = min((refusal.seen_generation for chunk in chunks for _, _, refusal in chunk), default=generation)
-        plan = DryRun(self._ledger.list_nodes_gained_since(oldest), self._list_uncounted_placements())
+        oldest = min((rejection.seen_generation for chunk in chunks for _, _, rejection in chunk), default=generation)
+        dry_run = DryRun(self._ledger.list_nodes_gained_since(oldest), self._list_uncounted_placements())
         await asyncio.sleep(0)
-        room = MAX_ACTIVATED_PODS - sum(not each.has_passed for each in self._activations.values())
-        may_kick = self._has_active_scheduler(now)
+        max_chosen = MAX_ACTIVATED_PODS - sum(not each.has_passed for each in self._activations.values())
+        may_activate = self._has_active_scheduler(now)
         chosen: list[Activation] = []
-        for at, each in enumerate(heapq.merge(*chunks), start=1):
-            if len(chosen) >= room:
+        for count, candidate in enumerate(heapq.merge(*chunks), start=1):
+            if len(chosen) >= max_chosen:
                 break
-            if plan.is_budget_spent:
+            if dry_run.is_budget_spent:
                 self._wake_up.set()
                 break
-            attempt = await self._place_candidate(plan, each, generation, now)
-            if attempt is not None and may_kick:
-                chosen.append(attempt)
-            if at % PODS_PER_SLICE == 0:
+            activation = await self._place_candidate(dry_run, candidate, generation, now)
+            if activation is not None and may_activate:
+                chosen.append(activation)
+            if count % PODS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         log.debug(
             "activation round planned waiting=%d chosen=%d generation=%d",
@@ -272,34 +272,36 @@ class PodActivator:
     async def _place_candidate(
         self, dry_run: DryRun, candidate: Candidate, capacity_generation: int, now: float
     ) -> Activation | None:
-        _, pod, refusal = candidate
+        _, pod, rejection = candidate
         if pod.request is None:
             return None
         request, policy = pod.request.card_request, self._engine.choose_policy(pod.request)
-        vain = refusal.avoided_nodes if now < refusal.backs_off_until else ()
-        laid = await dry_run.place_pod(request, policy, since=refusal.seen_generation, excluded_nodes=vain)
-        if laid is not None:
-            refusal.placeable_since = now if refusal.placeable_since is None else refusal.placeable_since
-            return Activation(pod, request, laid, now + ACTIVATION_SECONDS)
-        if await dry_run.is_unplaceable(request, policy, since=refusal.seen_generation):
-            refusal.seen_generation = max(refusal.seen_generation, capacity_generation)
-            refusal.placeable_since = None
+        avoided_nodes = rejection.avoided_nodes if now < rejection.backs_off_until else ()
+        placement = await dry_run.place_pod(
+            request, policy, since=rejection.seen_generation, excluded_nodes=avoided_nodes
+        )
+        if placement is not None:
+            rejection.placeable_since = now if rejection.placeable_since is None else rejection.placeable_since
+            return Activation(pod, request, placement, now + ACTIVATION_SECONDS)
+        if await dry_run.is_unplaceable(request, policy, since=rejection.seen_generation):
+            rejection.seen_generation = max(rejection.seen_generation, capacity_generation)
+            rejection.placeable_since = None
         return None
 
     def _list_uncounted_placements(self) -> list[tuple[Placement, CardRequest]]:
-        """Places that the ledger does not count: of those that were kicked, and of nominated pods that do not wait here."""
+        """Places that the ledger does not count: those of activated pods, and of nominated pods that were not rejected."""
         reserved = {each.pod.uid for each in self._ledger.list_reservations()}
-        kicked = [(each.laid, each.request) for uid, each in self._activations.items() if uid not in reserved]
-        kept = [
+        activated = [(each.placement, each.request) for uid, each in self._activations.items() if uid not in reserved]
+        nominated = [
             (each.placement, each.request)
             for each in self._nominator.list_placements()
             if each.pod.uid not in self._unschedulable_pods and each.pod.uid not in self._activations
         ]
-        return kicked + kept
+        return activated + nominated
 
-    async def _write_activation(self, attempt: Activation, value: str) -> None:
-        pod, node_name = attempt.pod, attempt.laid.node_name
-        refusal = self._unschedulable_pods.get_rejection(pod.uid)
+    async def _write_activation(self, activation: Activation, value: str) -> None:
+        pod, node_name = activation.pod, activation.placement.node_name
+        rejection = self._unschedulable_pods.get_rejection(pod.uid)
         try:
             await self._api.patch_pod_status(
                 pod.namespace,
@@ -315,22 +317,22 @@ class PodActivator:
             self._wake_up.set()
             return
         log.info("activated pod=%s node=%s retry=%s", pod, node_name, value)
-        if refusal is not None:
-            refusal.is_activated = True
+        if rejection is not None:
+            rejection.is_activated = True
 
     def _end_activation(self, uid: str, result: str, *, backs_off: bool = False) -> None:
-        attempt = self._activations.pop(uid, None)
-        if attempt is None:
+        activation = self._activations.pop(uid, None)
+        if activation is None:
             return
         self._metrics.activations.labels(result).inc()
-        refusal = self._unschedulable_pods.get_rejection(uid)
-        if backs_off and refusal is not None:
-            refusal.back_off_node(attempt.laid.node_name, self._clock())
+        rejection = self._unschedulable_pods.get_rejection(uid)
+        if backs_off and rejection is not None:
+            rejection.back_off_node(activation.placement.node_name, self._clock())
 
     def _set_next_round(self, now: float) -> None:
-        """When there is reason for a round if nothing changes: an attempt ends, a back-off ends, pods are adopted."""
+        """A round is due without any change when an activation or a backoff ends, and when pods are adopted."""
         newest = self._ledger.capacity_generation
-        times = [attempt.expires_at for attempt in self._activations.values()]
+        times = [activation.expires_at for activation in self._activations.values()]
         times += [
             each.backs_off_until
             for each in self._unschedulable_pods.list_rejections()

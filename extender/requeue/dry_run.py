@@ -1,4 +1,4 @@
-"""One laying of waiting pods onto the nodes that gained room, in slices that hold the loop for a few milliseconds."""
+"""Places waiting pods on a copy of the nodes that gained capacity, in slices that hold the loop for a few milliseconds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
 NODES_PER_SLICE = 100
-"""Nodes looked at before others get their turn: about 3 ms."""
+"""Nodes between two yields to the event loop: about 3 ms."""
 MAX_NODE_VISITS = 50_000
-"""Nodes looked at in one round, all pods together: a second and a half of work at most, and the rest is the next round's."""
+"""Nodes visited in one round for all pods: a second and a half of work at most; the rest is left to the next round."""
 
 RequestShape = tuple[CardRequest, PolicyName]
 RankedPlacement = tuple[tuple[float, str], int, Placement]
-"""A rank, how often the node had been filled when it was found, and the place."""
+"""A rank, how often the node had been filled when the place was found, and the place."""
 
 
 class DryRun:
-    """A copy of the nodes that gained room, filled pod by pod.
+    """A copy of the nodes that gained capacity, filled pod by pod.
 
-    `grown` are those nodes, the latest first, each with the capacity generation at which it gained room. The places of a
-    request shape are found once and kept in order; filling a node makes its old places stale and adds its new ones.
+    `nodes_gained` is in the order of the gains, the latest first, each node with the capacity generation of its gain.
+    `placements` are counted as held. The places of a request shape are found once and kept in order; filling a node makes
+    its old places stale and adds its new ones.
     """
 
     def __init__(
@@ -40,15 +41,15 @@ class DryRun:
         self._empty_trial = TrialCluster(node for _, node in nodes_gained)
         self._filled: defaultdict[str, int] = defaultdict(int)
         self._ranked_placements: dict[tuple[RequestShape, int], list[RankedPlacement]] = {}
-        """Heaps, by shape and by how many of the nodes, the latest first, are in it."""
+        """Heaps, by shape and by how many of the nodes, the latest first, they cover."""
         self._exhausted: dict[RequestShape, int] = {}
-        """Of how many nodes, the latest first, it is known that none takes the shape any more."""
+        """How many of the nodes, the latest first, have no place left for the shape."""
         self._unplaceable: dict[RequestShape, int] = {}
-        """The same, were nothing laid there; the next node takes those in `_fits_alone`."""
+        """The same if nothing were placed there; shapes in `_fits_alone` fit the node after these."""
         self._fits_alone: set[RequestShape] = set()
         self._visits = 0
-        for laid, request in placements:
-            self._trial.hold_placement(laid, request)
+        for placement, request in placements:
+            self._trial.hold_placement(placement, request)
 
     @property
     def is_budget_spent(self) -> bool:
@@ -57,23 +58,23 @@ class DryRun:
     async def place_pod(
         self, request: CardRequest, policy: PolicyName, *, since: int, excluded_nodes: Collection[str] = ()
     ) -> Placement | None:
-        """Take the best place on the nodes that gained room after `since`, or None."""
+        """Take the best place on the nodes that gained capacity after generation `since`; None when there is none."""
         shape, count = (request, policy), self._count_nodes_since(since)
         if count <= self._exhausted.get(shape, 0):
             return None
-        places = self._ranked_placements.get((shape, count))
-        if places is None:
-            places = self._ranked_placements[shape, count] = await self._find_placements(shape, count)
-        laid = self._take_best(places, excluded_nodes)
-        if laid is not None:
-            self._hold_placement(laid, request)
+        ranked = self._ranked_placements.get((shape, count))
+        if ranked is None:
+            ranked = self._ranked_placements[shape, count] = await self._find_placements(shape, count)
+        placement = self._take_best(ranked, excluded_nodes)
+        if placement is not None:
+            self._hold_placement(placement, request)
             await asyncio.sleep(0)
         elif not excluded_nodes:
             self._exhausted[shape] = count
-        return laid
+        return placement
 
     async def is_unplaceable(self, request: CardRequest, policy: PolicyName, *, since: int) -> bool:
-        """Whether it would find no place there even if it were alone."""
+        """Whether there would be no place for it there even if it were the only pod."""
         shape, count = (request, policy), self._count_nodes_since(since)
         while (position := self._unplaceable.get(shape, 0)) < count:
             if (
@@ -90,44 +91,44 @@ class DryRun:
         return bisect_left(self._newest_first, -since)
 
     async def _find_placements(self, shape: RequestShape, count: int) -> list[RankedPlacement]:
-        places: list[RankedPlacement] = []
+        ranked: list[RankedPlacement] = []
         for name in self._names[:count]:
-            laid = self._trial.find_placement(name, *shape)
-            if laid is not None:
-                places.append((laid.sort_key, self._filled[name], laid))
+            placement = self._trial.find_placement(name, *shape)
+            if placement is not None:
+                ranked.append((placement.sort_key, self._filled[name], placement))
             await self._count_visit()
-        heapq.heapify(places)
-        return places
+        heapq.heapify(ranked)
+        return ranked
 
     def _take_best(self, ranked_placements: list[RankedPlacement], excluded_nodes: Collection[str]) -> Placement | None:
         """The best place that is not stale; the heap keeps all but stale ones."""
         passed_over: list[RankedPlacement] = []
         best: Placement | None = None
         while ranked_placements and best is None:
-            _, filled, laid = ranked_placements[0]
-            if filled == self._filled[laid.node_name] and laid.node_name not in excluded_nodes:
-                best = laid
+            _, filled, placement = ranked_placements[0]
+            if filled == self._filled[placement.node_name] and placement.node_name not in excluded_nodes:
+                best = placement
             else:
                 passed = heapq.heappop(ranked_placements)
-                if filled == self._filled[laid.node_name]:
+                if filled == self._filled[placement.node_name]:
                     passed_over.append(passed)
-        for place in passed_over:
-            heapq.heappush(ranked_placements, place)
+        for ranked in passed_over:
+            heapq.heappush(ranked_placements, ranked)
         return best
 
     def _hold_placement(self, placement: Placement, request: CardRequest) -> None:
         name = placement.node_name
         self._trial.hold_placement(placement, request)
         self._filled[name] += 1
-        for (shape, count), places in self._ranked_placements.items():
+        for (shape, count), ranked in self._ranked_placements.items():
             if self._position[name] < count:
                 self._visits += 1
-                again = self._trial.find_placement(name, *shape)
-                if again is not None:
-                    heapq.heappush(places, (again.sort_key, self._filled[name], again))
+                found = self._trial.find_placement(name, *shape)
+                if found is not None:
+                    heapq.heappush(ranked, (found.sort_key, self._filled[name], found))
 
     async def _count_visit(self) -> None:
-        """Count one more node, and let others have their turn now and then."""
+        """Count one more node, and yield to the event loop now and then."""
         self._visits += 1
         if self._visits % NODES_PER_SLICE == 0:
             await asyncio.sleep(0)

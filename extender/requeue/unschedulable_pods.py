@@ -1,7 +1,7 @@
-"""The pods that filter refused: which room they have not seen yet, and which places were offered to them in vain.
+"""The pods that filter rejected: which capacity they have seen, and which nodes they were activated for without success.
 
-A pod that was refused at capacity generation 7 can only be let in by room gained after that. Whoever passes filter, is
-bound or gone waits no more; a pod that is bound in vain is tried again by the scheduler itself.
+A pod that was rejected at capacity generation 7 can only fit capacity gained after that. A pod that passes filter, is bound
+or is gone waits no more; if its bind fails, the scheduler itself tries it again.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from vrampack.cards.pod import Pod
 INITIAL_BACKOFF_SECONDS = 5.0
 MAX_BACKOFF_SECONDS = 300.0
 MAX_UNSCHEDULABLE_PODS = 65_536
-"""Beyond that the oldest refusal is forgotten: whoever calls filter with made-up pods must not fill the memory."""
+"""Beyond that the oldest rejection is forgotten: calls of filter with made-up pods must not fill the memory."""
 UNKNOWN_POD_SECONDS = 300.0
-"""How long a refused pod may be unknown to the ledger: longer than the ledger may be stale."""
+"""How long a rejected pod may be unknown to the ledger: longer than the ledger may be stale."""
 FLUSH_SECONDS = 290.0
-"""The scheduler tries parked pods again after 300 s, so what waited longer than this was not woken by anybody."""
+"""The scheduler flushes unschedulable pods after 300 s: a pod that waited longer than this was activated by nothing else."""
 
 
 @dataclass(slots=True)
 class Rejection:
-    """What is known of one refused pod."""
+    """What is known of one rejected pod."""
 
     seen_generation: int
-    """The capacity generation that its last no has seen."""
+    """The capacity generation of its last rejection."""
     rejected_at: float
     is_known: bool = False
-    """The ledger has shown it at least once."""
+    """The ledger has known it at least once."""
     placeable_since: float | None = None
-    """When a place was first laid for it since that no."""
+    """When a place was first found for it since that rejection."""
     is_activated: bool = False
-    """Woken since that no."""
+    """Activated since that rejection."""
     failures: int = 0
     backs_off_until: float = 0.0
-    """It backs off until then: the nodes in `vain` are not offered again before."""
+    """It backs off until then: it is not activated for a node of `avoided_nodes` before."""
     avoided_nodes: frozenset[str] = frozenset()
 
     def back_off_node(self, node_name: str, now: float) -> None:
-        """A place on this node was of no use to it."""
+        """It was activated for this node and not bound there."""
         self.avoided_nodes = self.avoided_nodes | {node_name} if now < self.backs_off_until else frozenset({node_name})
         self.backs_off_until = now + min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(self.failures, 6), MAX_BACKOFF_SECONDS)
         self.failures += 1
 
 
 class UnschedulablePods:
-    """Refusals by pod uid, the oldest first."""
+    """Rejections by pod uid, the oldest first."""
 
     def __init__(self) -> None:
         self._rejections: dict[str, Rejection] = {}
@@ -65,11 +65,11 @@ class UnschedulablePods:
         return self._rejections.get(uid)
 
     def reject_pod(self, uid: str, capacity_generation: int, now: float) -> None:
-        """Filter said no, knowing all room gained up to this generation."""
+        """Filter rejected it, knowing all capacity gained up to this generation."""
         known = self._rejections.pop(uid, None)
-        self._rejections[uid] = fresh = Rejection(capacity_generation, now)
+        self._rejections[uid] = rejection = Rejection(capacity_generation, now)
         if known is not None:
-            fresh.is_known, fresh.failures, fresh.backs_off_until, fresh.avoided_nodes = (
+            rejection.is_known, rejection.failures, rejection.backs_off_until, rejection.avoided_nodes = (
                 known.is_known,
                 known.failures,
                 known.backs_off_until,
@@ -79,7 +79,7 @@ class UnschedulablePods:
             del self._rejections[next(iter(self._rejections))]
 
     def admit_pod(self, uid: str, now: float) -> bool:
-        """Filter said yes. True when nobody but the scheduler's flush can have brought the pod there."""
+        """Filter let it pass. True when only the scheduler's flush can have made the scheduler ask."""
         known = self._rejections.pop(uid, None)
         return (
             known is not None
@@ -89,13 +89,13 @@ class UnschedulablePods:
         )
 
     def drop_resolved_pods(self, get_pod: Callable[[str], Pod | None], now: float) -> Iterator[tuple[Pod, Rejection]]:
-        """Those that the ledger shows unbound; what is bound or gone is forgotten."""
-        for uid, refusal in list(self._rejections.items()):
+        """The pods that the ledger shows unbound; those that are bound or gone are forgotten."""
+        for uid, rejection in list(self._rejections.items()):
             pod = get_pod(uid)
             if pod is not None and is_waiting(pod):
-                refusal.is_known = True
-                yield pod, refusal
-            elif pod is not None or refusal.is_known or now - refusal.rejected_at > UNKNOWN_POD_SECONDS:
+                rejection.is_known = True
+                yield pod, rejection
+            elif pod is not None or rejection.is_known or now - rejection.rejected_at > UNKNOWN_POD_SECONDS:
                 self._rejections.pop(uid, None)
 
 

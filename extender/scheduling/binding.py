@@ -3,12 +3,12 @@
 Whatever the POST answered decides what happens to the reservation:
 
     201                  bound; the watch will confirm it
-    409                  GET: bound by us to this node is success, anything else is a no
-    other 4xx            a no; the place is free again
-    5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success; otherwise nobody knows
-                         yet: the place stays held, and the answer begins with `bind outcome unknown`
+    409                  GET: bound by us to this node is success, anything else is a refusal
+    other 4xx            a refusal; the place is free again
+    5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success; otherwise the outcome is not
+                         known yet: the place stays held, and the answer begins with `bind outcome unknown`
 
-Nothing in the call but the pod's identity is believed: what it asks comes from the API server's own pod.
+Nothing in the call but the pod's identity is believed: its request comes from the API server's own pod.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from vrampack.kube.objects import to_pod
 log = logging.getLogger(__name__)
 
 OUTCOME_UNKNOWN = "bind outcome unknown"
-"""How an answer begins when neither yes nor no is known to be true."""
+"""How an answer begins when it is not known whether the pod is bound."""
 CONFIRM_AFTER_SECONDS = 2.0
 """A reservation older than this is looked up: the watch shows a Binding within milliseconds."""
 CONFIRM_INTERVAL_SECONDS = 1.0
@@ -46,8 +46,8 @@ CONFIRM_MAX_BACKOFF_SECONDS = 30.0
 CONFLICT = 409
 NOT_FOUND = 404
 REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})
-"""Results after which a place just reserved is free again. One reserved by an earlier bind without an answer is
-not: that Binding may still land."""
+"""Results after which a place just reserved is free again. A place that an earlier bind reserved without an answer stays
+held: that Binding may still land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ BOUND_OUTCOME = BindOutcome("ok")
 class Binder:
     """Binds pods. Binds of one pod to one node that overlap are one bind."""
 
-    def __init__(  # noqa: PLR0913 - what a bind touches
+    def __init__(  # noqa: PLR0913 - what a bind needs
         self,
         *,
         ledger: Ledger,
@@ -87,9 +87,9 @@ class Binder:
         self._clock = clock
         self._now_ns = now_ns
         self._binds_in_flight: dict[BindingArgs, asyncio.Task[BindOutcome]] = {}
-        """By all that the call says: one that names a pod wrongly must not be taken for the right one."""
+        """By the whole call: a call that names a pod wrongly must not be joined to the right one."""
         self._lookup_backoff: dict[tuple[str, str], tuple[float, float]] = {}
-        """When to look up a reservation next, and how long to wait after that."""
+        """When to look up each reservation next, by uid and node, and how many seconds to wait after that."""
 
     async def bind(self, args: BindingArgs) -> BindOutcome:
         """Bind the pod, or say why not. Never raises for what the API server does."""
@@ -110,7 +110,7 @@ class Binder:
             await asyncio.wait(self._binds_in_flight.values(), timeout=seconds)
 
     async def run(self) -> None:
-        """Settle once a second, until cancelled."""
+        """Look up old reservations once a second, until cancelled."""
         while True:
             await asyncio.sleep(CONFIRM_INTERVAL_SECONDS)
             await self.confirm_reservations()
@@ -119,11 +119,11 @@ class Binder:
         """Look up the pods of old reservations: each ends bound, or gone, or is looked up again later."""
         now = self._clock()
         waits = {}
-        under_way = {(args.pod_uid, args.node) for args in self._binds_in_flight}
+        in_flight = {(args.pod_uid, args.node) for args in self._binds_in_flight}
         for each in self._ledger.list_reservations():
             key = (each.pod.uid, each.node_name)
             due, wait = self._lookup_backoff.get(key, (each.made_at + CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS))
-            if now >= due and key not in under_way:
+            if now >= due and key not in in_flight:
                 await self._confirm_reservation(each)
                 due, wait = now + wait, min(wait * 2, CONFIRM_MAX_BACKOFF_SECONDS)
             waits[key] = (due, wait)
@@ -132,10 +132,10 @@ class Binder:
     async def _bind(self, args: BindingArgs, deadline: float) -> BindOutcome:
         pod = self._ledger.get_pod(args.pod_uid)
         if pod is None or (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
-            found = await self._fetch_unknown_pod(args, deadline)
-            if isinstance(found, BindOutcome):
-                return found
-            pod = found
+            fetched = await self._fetch_unknown_pod(args, deadline)
+            if isinstance(fetched, BindOutcome):
+                return fetched
+            pod = fetched
         if pod.node_name:
             return _resolve_already_bound(pod, args.node)
         if pod.is_terminating or pod.is_finished:
@@ -159,17 +159,17 @@ class Binder:
         if earlier is not None and is_again:
             allocation = earlier.allocation
         else:
-            judged = self._engine.evaluate_node(node.name, pod_request, pod.uid)
-            if isinstance(judged, Unfit):
+            evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
+            if isinstance(evaluation, Unfit):
                 self._metrics.bind_conflicts.inc()
-                why = pod_request.card_request.problem or f"node {node.name}: {judged.reason.value}"
+                why = pod_request.card_request.problem or f"node {node.name}: {evaluation.reason.value}"
                 return BindOutcome("no_capacity", f"{why}; nothing was bound")
-            allocation = allocate_cards(node, judged.cards, pod_request, reserve_mib=self._settings.reserve_mib)
+            allocation = allocate_cards(node, evaluation.cards, pod_request, reserve_mib=self._settings.reserve_mib)
         started = self._clock()
         record = self._build_record(allocation, pod_request, node)
         if not is_again:
             self._ledger.assume(pod, node.name, allocation)
-        self._soft_reservations.release_pod(pod.uid)  # a reservation now: it must not count twice
+        self._soft_reservations.release_pod(pod.uid)  # reserved now: it must not count twice
         outcome = await self._send_binding(pod, node.name, record, deadline)
         if earlier is None and outcome.result in REFUSED_RESULTS:
             self._ledger.forget(pod.uid, node.name)
@@ -202,7 +202,7 @@ class Binder:
         return BOUND_OUTCOME
 
     async def _resolve_conflict(self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float) -> BindOutcome:
-        """409 says that the pod is bound, is another one by now, or is being deleted: ask which."""
+        """409 means that the pod is bound, was recreated, or is being deleted: ask which."""
         try:
             seen = await self._get_known_pod(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
@@ -218,7 +218,7 @@ class Binder:
     async def _resolve_no_answer(
         self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float
     ) -> BindOutcome:
-        """The Binding may have been written: only the pod itself can say, on the watch by now or when it is asked for."""
+        """The Binding may have been written: only the pod shows it, on the watch by now or when it is fetched."""
         self._ledger.mark_unconfirmed(pod.uid, node_name)
         shown = self._ledger.get_pod(pod.uid)
         if shown is not None and shown.node_name:
@@ -235,22 +235,22 @@ class Binder:
 
     async def _fetch_unknown_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
         """The pod that the ledger does not know, or why there is none to bind."""
-        who = Pod(args.pod_uid, args.pod_namespace, args.pod_name)
+        named_pod = Pod(args.pod_uid, args.pod_namespace, args.pod_name)
         try:
-            seen = await self._get_pod(who, deadline)
+            seen = await self._get_pod(named_pod, deadline)
         except (NoAnswerError, RefusedError) as error:
-            return BindOutcome("api_error", f"pod {who}: {error}; nothing was bound")
+            return BindOutcome("api_error", f"pod {named_pod}: {error}; nothing was bound")
         if seen is None:
-            return BindOutcome("pod_gone", f"pod {who} does not exist; nothing was bound")
+            return BindOutcome("pod_gone", f"pod {named_pod} does not exist; nothing was bound")
         if seen.uid != args.pod_uid:
-            text = f"pod {who} has uid {seen.uid}, the call names {args.pod_uid}: it was recreated; nothing was bound"
+            text = f"pod {named_pod} has uid {seen.uid}, the call names {args.pod_uid}: it was recreated; nothing was bound"
             return BindOutcome("uid_mismatch", text)
         return seen
 
     async def _get_pod(self, pod: Pod, deadline: float) -> Pod | None:
-        """The pod as the API server has it now; the ledger learns it too if it knows the pod and heard nothing since.
+        """The pod as the API server has it now; the ledger is updated too if it knows the pod and saw no change meanwhile.
 
-        A watch event may overtake the answer: what it took away, nobody would take away again.
+        A watch event may overtake the answer: a pod that the event removed would otherwise come back for ever.
         """
         known = self._ledger.get_pod(pod.uid)
         remaining = deadline - self._clock()
@@ -263,9 +263,9 @@ class Binder:
         return seen
 
     async def _get_known_pod(self, pod: Pod, deadline: float) -> Pod | None:
-        """`_get` for a pod that the API server itself showed before; None when that very pod is gone, and released.
+        """`_get_pod` for a pod that the API server itself showed before; None when that pod is gone, and released.
 
-        Never for a pod that only a call names: nobody may free what another pod holds by naming its uid.
+        Never for a pod that only a call names: a call that names another pod's uid must not free what that pod holds.
         """
         seen = await self._get_pod(pod, deadline)
         if seen is not None and seen.uid == pod.uid:
@@ -297,14 +297,14 @@ class Binder:
 
 
 def _has_cards(node: Node, allocation: Allocation) -> bool:
-    """Whether an earlier allocation still means something: the node's agent may have other cards by now."""
+    """Whether the cards of an earlier allocation are still there: the node's agent may report others by now."""
     cards = {(card.index, card.uuid): card.units for card in node.cards}
-    here = [(held, cards.get((held.index, held.uuid), 0)) for held in allocation.cards]
-    return all(held.units == units if held.whole else held.units <= units for held, units in here)
+    shares = [(share, cards.get((share.index, share.uuid), 0)) for share in allocation.cards]
+    return all(share.units == units if share.whole else share.units <= units for share, units in shares)
 
 
 def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:
-    """A pod is bound once: by us to this very node is what was asked for."""
+    """A pod is bound once: bound by us to this node is what the call asked for."""
     is_by_us = pod.request is None or (isinstance(pod.record, Record) and pod.record.is_ours)
     if pod.node_name == node_name and is_by_us:
         return BOUND_OUTCOME

@@ -2,7 +2,7 @@
 
 Filter and prioritize name the best node, the same one every time. If the pod then fails there after we said yes (a
 volume, a permit, its Binding), it comes back to filter without having been bound, and would be sent there for ever. So
-a node that was named in vain ranks behind all others for this pod for a while, longer each time.
+a node on which the pod failed ranks behind all others for this pod for a while, longer each time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 INITIAL_BACKOFF_SECONDS = 30.0
-"""The scheduler's own back-off ends at 10 s: three further attempts go elsewhere."""
+"""The scheduler's own backoff ends at 10 s: three further attempts go elsewhere."""
 MAX_BACKOFF_SECONDS = 300.0
 MAX_PODS = 65_536
-"""Of whom this is remembered; whoever calls filter with made-up pods must not fill the memory."""
+"""How many pods are remembered: calls of filter with made-up pods must not fill the memory."""
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class _NodeBackoffEntry:
 @dataclass(slots=True)
 class _PodBackoff:
     target_node: str = ""
-    """The node named last, until it is known what came of it."""
+    """The node named last, until the outcome is known."""
     avoided_nodes: dict[str, _NodeBackoffEntry] = field(default_factory=dict)
 
 
 class NodeBackoff:
-    """What came of the nodes that were named, by pod uid."""
+    """The nodes on which each pod failed lately, by pod uid."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -41,30 +41,30 @@ class NodeBackoff:
 
     def back_off_target(self, uid: str) -> None:
         """Filter is called for the pod: it was not bound where it was sent last."""
-        tries = self._pods.get(uid)
-        if tries is None or not tries.target_node:
+        backoff = self._pods.get(uid)
+        if backoff is None or not backoff.target_node:
             return
-        avoided = tries.avoided_nodes.setdefault(tries.target_node, _NodeBackoffEntry())
+        avoided = backoff.avoided_nodes.setdefault(backoff.target_node, _NodeBackoffEntry())
         seconds = min(INITIAL_BACKOFF_SECONDS * 2.0 ** min(avoided.failures, 6), MAX_BACKOFF_SECONDS)
         avoided.until = self._clock() + seconds
         avoided.failures += 1
-        tries.target_node = ""
+        backoff.target_node = ""
 
     def record_target(self, uid: str, node_name: str) -> None:
         """The pod is sent to this node."""
-        tries = self._pods.get(uid)
-        if tries is None:
-            tries = self._pods[uid] = _PodBackoff()
-        tries.target_node = node_name
+        backoff = self._pods.get(uid)
+        if backoff is None:
+            backoff = self._pods[uid] = _PodBackoff()
+        backoff.target_node = node_name
 
     def forget_pod(self, uid: str) -> None:
-        """Nothing failed."""
+        """The pod was bound."""
         self._pods.pop(uid, None)
 
     def list_avoided_nodes(self, uid: str) -> frozenset[str]:
         """The nodes on which the pod failed lately."""
-        tries = self._pods.get(uid)
-        if tries is None or not tries.avoided_nodes:
+        backoff = self._pods.get(uid)
+        if backoff is None or not backoff.avoided_nodes:
             return frozenset()
         now = self._clock()
-        return frozenset(name for name, each in tries.avoided_nodes.items() if now < each.until)
+        return frozenset(name for name, each in backoff.avoided_nodes.items() if now < each.until)

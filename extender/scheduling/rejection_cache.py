@@ -1,7 +1,7 @@
-"""The last "no" of each request shape, as bytes: pods that fit nowhere come back with nearly every event.
+"""The last rejection of each request shape, as bytes: pods that fit nowhere come back with nearly every event.
 
-A node without room stays without room until some node gains some. So a "no" holds for the same set of names, in
-whatever order they come, until the ledger's capacity generation rises; which reason each name had may be older than that.
+A node without room stays without room until some node gains some. So a rejection holds for the same set of names, in any
+order, until the ledger's capacity generation rises; the reason given for a name may be older than the node's last change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from vrampack.cards.request import CardRequest
 
 CACHED_REJECTIONS = 16
-"""Names and bytes of one are 3 MB with 15,000 nodes, and few sizes at a time fit nowhere."""
+"""Names and bytes of one take 3 MB with 15,000 nodes, and few shapes at a time fit nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CachedRejection:
 
 
 class RejectionCache:
-    """By request shape, of the pods to which every node is what it is to others."""
+    """By request shape, for pods that find every node as other pods do (see `Engine.can_share_verdicts`)."""
 
     def __init__(self) -> None:
         self._rejections: LRUCache[CardRequest, CachedRejection] = LRUCache(maxsize=CACHED_REJECTIONS)
@@ -47,8 +47,10 @@ class RejectionCache:
         self, request: CardRequest, names: Sequence[str], capacity_generation: int
     ) -> CachedRejection | None:
         """The ready answer for these names, if there is one."""
-        no = self._rejections.get(request)
-        return no if no is not None and no.matches_call(names, capacity_generation) else None
+        rejection = self._rejections.get(request)
+        if rejection is None or not rejection.matches_call(names, capacity_generation):
+            return None
+        return rejection
 
     def put_rejection(self, request: CardRequest, rejection: CachedRejection) -> None:
         self._rejections[request] = rejection

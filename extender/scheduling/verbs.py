@@ -1,7 +1,7 @@
 """Filter, prioritize and bind: from a body to an answer. Nothing here changes the ledger but bind.
 
-A no is an answer, with a reason for each node; `Error` and HTTP errors are for our own failures. Which verb names the
-node is set for each scheduler: prioritize by the highest score, or filter by letting only that node pass, so that the
+A rejection is an answer, with a reason for each node; `Error` and HTTP errors are for our own failures. Which verb chooses
+the node is set for each scheduler: prioritize by the highest score, or filter by letting only that node pass, so that the
 scheduler skips its scoring.
 """
 
@@ -38,17 +38,17 @@ from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import PodRequest
 
 SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
-"""Best node first, all others 0: the best must win over whatever else the scheduler adds up."""
+"""Best node first, all others 0: the best must win over all that the scheduler adds."""
 
 
 class FilterListener(Protocol):
-    """Who wants to know what filter was asked and answered."""
+    """Is told of every call of filter."""
 
     def on_filter_called(self) -> None:
         """A scheduler asked about some pod, ours or not."""
 
     def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
-        """Whether any of these nodes can take this pod of ours."""
+        """Whether this pod, which asks for memory, fits any of these nodes."""
 
 
 class Verbs:
@@ -91,19 +91,19 @@ class Verbs:
         if problem:
             return _filter_error(f"not ready: {problem}")
         try:
-            asking, names = self._args.read_args(body)
+            scheduling_request, names = self._args.read_args(body)
         except MalformedCallError as error:
             return _filter_error(str(error))
         self._listener.on_filter_called()
-        pod = asking.pod
+        pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
         if pod.node_name:
-            found = self._engine.filter_nodes(names, pod.request, pod.uid)
+            outcome = self._engine.filter_nodes(names, pod.request, pod.uid)
             if pod.node_name in names:
-                found = found.with_node_passed(pod.node_name, names)
-            return self._build_filter_response(found)
-        return self._filter_unbound_pod(asking, pod.request, names)
+                outcome = outcome.with_node_passed(pod.node_name, names)
+            return self._build_filter_response(outcome)
+        return self._filter_unbound_pod(scheduling_request, pod.request, names)
 
     def prioritize(self, body: bytes) -> VerbResponse:
         """Scores of the best nodes, best first. There is no place for an error: 400 malformed, 503 not ready.
@@ -115,15 +115,15 @@ class Verbs:
         if problem:
             return _plain_error(503, f"not ready: {problem}")
         try:
-            asking, names = self._args.read_args(body)
+            scheduling_request, names = self._args.read_args(body)
         except MalformedCallError as error:
             return _plain_error(400, str(error))
-        pod = asking.pod
+        pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(b"[]")
-        best = self._rank_nodes(asking, pod.request, names, len(SCORES))
+        best = self._rank_nodes(scheduling_request, pod.request, names, len(SCORES))
         if best and not pod.node_name:
-            self._reserve_node(asking, pod.request, best[0])
+            self._reserve_node(scheduling_request, pod.request, best[0])
         return VerbResponse(encode_json([HostPriority(*each) for each in zip(best, SCORES, strict=False)]))
 
     async def bind(self, body: bytes) -> VerbResponse:
@@ -149,38 +149,36 @@ class Verbs:
         self._node_backoff.back_off_target(uid)
         self._soft_reservations.release_pod(uid)
         is_like_others = self._engine.can_share_verdicts(uid)
-        room_generation = self._ledger.capacity_generation
-        no = (
-            self._rejections.find_rejection(pod_request.card_request, names, room_generation)
-            if is_like_others
-            else None
+        generation = self._ledger.capacity_generation
+        rejection = (
+            self._rejections.find_rejection(pod_request.card_request, names, generation) if is_like_others else None
         )
-        if no is not None:
+        if rejection is not None:
             self._listener.on_filter_answered(uid, names, fits=False)
-            self._count_rejections(no.reasons)
-            return VerbResponse(no.body, "no")
-        found = self._engine.filter_nodes(names, pod_request, uid)
-        self._listener.on_filter_answered(uid, names, fits=bool(found.passed))
-        if not found.passed:
-            answer = self._build_filter_response(found)
-            if is_like_others and UnfitReason.NOT_SEEN.value not in found.unschedulable.values():
+            self._count_rejections(rejection.reasons)
+            return VerbResponse(rejection.body, "no")
+        outcome = self._engine.filter_nodes(names, pod_request, uid)
+        self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
+        if not outcome.passed:
+            response = self._build_filter_response(outcome)
+            if is_like_others and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
                 self._rejections.put_rejection(
                     pod_request.card_request,
-                    CachedRejection(frozenset(names), room_generation, answer.body, _count_reasons(found)),
+                    CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome)),
                 )
-            return answer
-        if len(found.passed) > 1 and self._decides_in_filter(scheduling_request):
-            found = FilterOutcome(
-                self._rank_nodes(scheduling_request, pod_request, found.passed, 1),
-                found.unschedulable,
-                found.unresolvable,
+            return response
+        if len(outcome.passed) > 1 and self._decides_in_filter(scheduling_request):
+            outcome = FilterOutcome(
+                self._rank_nodes(scheduling_request, pod_request, outcome.passed, 1),
+                outcome.unschedulable,
+                outcome.unresolvable,
             )
-        if len(found.passed) == 1:
-            self._reserve_node(scheduling_request, pod_request, found.passed[0])
-        return self._build_filter_response(found)
+        if len(outcome.passed) == 1:
+            self._reserve_node(scheduling_request, pod_request, outcome.passed[0])
+        return self._build_filter_response(outcome)
 
     def _decides_in_filter(self, scheduling_request: SchedulingRequest) -> bool:
-        """Whether filter names the node."""
+        """Whether filter chooses the node for this pod."""
         decide = self._decision.get_deciding_verb(scheduling_request.scheduler_name)
         return decide == "filter" or (decide == "auto" and not scheduling_request.prefers_nodes)
 
@@ -191,13 +189,13 @@ class Verbs:
         return self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
 
     def _reserve_node(self, scheduling_request: SchedulingRequest, pod_request: PodRequest, node_name: str) -> None:
-        """The scheduler is sent to this node: remember the place until it binds."""
+        """The scheduler is told this node: remember the place until it binds the pod."""
         uid = scheduling_request.pod.uid
-        judged = self._engine.evaluate_node(node_name, pod_request, uid)
-        if isinstance(judged, ScoredCards):
-            indices = tuple(sorted(card.index for card in judged.cards))
+        evaluation = self._engine.evaluate_node(node_name, pod_request, uid)
+        if isinstance(evaluation, ScoredCards):
+            indices = tuple(sorted(card.index for card in evaluation.cards))
             self._soft_reservations.reserve_placement(
-                uid, pod_request.card_request, Placement(node_name, indices, judged.score)
+                uid, pod_request.card_request, Placement(node_name, indices, evaluation.score)
             )
         self._node_backoff.record_target(uid, node_name)
 
@@ -214,7 +212,7 @@ class Verbs:
 
 
 def _count_reasons(outcome: FilterOutcome) -> Counter[str]:
-    """How many nodes each reason keeps out."""
+    """How many nodes have each reason."""
     reasons = Counter(outcome.unschedulable.values())
     reasons.update(outcome.unresolvable.values())
     return reasons

@@ -1,4 +1,4 @@
-"""The ledger: which pod holds how many units of which card. A cache of the API server, never its rival.
+"""The ledger: which pod holds how many units of which card. A cache of what the API server knows.
 
 What a pod holds on a node passes through these states:
 
@@ -17,10 +17,10 @@ What a pod holds on a node passes through these states:
                             v
                            gone
 
-A reservation counts what was decided; from *bound* on only the record counts. A bound pod without a record that
-can be read, or naming a card its node no longer has, counts on every card of the node until the node's agent
-says where it is. Every method is one transaction: nothing here awaits, so there are no locks. The sums of a node
-are made anew from its facts and its holders at every change, so a ledger rebuilt from a list equals the one that
+A reservation counts what was decided; from *bound* on only the record counts. A bound pod whose record is missing,
+cannot be read, or names a card that its node no longer has counts on every card of the node until the node's agent
+reports where it is. Every method is one transaction: nothing here awaits, so there are no locks. The sums of a node
+are recomputed from its facts and its holders at every change, so a ledger rebuilt from a list equals the one that
 saw the events.
 """
 
@@ -46,7 +46,7 @@ from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 
 REMOVED_NODES_KEPT = 256
-"""Names of removed nodes that are remembered beside as many as there are nodes: readers who ask often miss none."""
+"""Names of removed nodes that are remembered in addition to as many as there are nodes: frequent readers miss none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Ledger:
         self.generation = 0
         """Rises with every change of any node."""
         self.capacity_generation = 0
-        """Rises with every change by which a node gains room, and once when the policy lets all of them gain some."""
+        """Rises with every change by which a node gains room, and with every change of the policy."""
         self._capacity_gained_at: dict[str, int] = {}
         """The capacity generation of each node, the latest last."""
         self._listeners: list[LedgerListener] = []
@@ -102,18 +102,18 @@ class Ledger:
         """Uids of unbound pods by the node where others were evicted for them; no empty sets."""
         self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
         self._changed: dict[str, int] = {}
-        """The generation of each node's last change, in the order of these; gone nodes are in it for a while."""
+        """The generation of each node's last change, in this order; removed nodes stay for a while."""
         self._forgotten_generation = 0
-        """Changes up to this generation may be missing there."""
+        """Changes up to this generation may be missing in `_changed`."""
         self._fetched: set[str] = set()
-        """Pods read one by one since the last list began: newer than what that list will say of them."""
+        """Pods fetched one by one since the last list began: newer than that list."""
 
     def add_listener(self, listener: LedgerListener) -> None:
         """Tell `listener` of changes from now on."""
         self._listeners.append(listener)
 
     def apply_policy_change(self) -> None:
-        """Every node counts as roomier from here on: what is refused there may be let in, and no event tells of it."""
+        """Every node counts as having gained room: the new policy may accept pods that the old one rejected."""
         self.capacity_generation += 1
         self._capacity_gained_at = dict.fromkeys(self._nodes, self.capacity_generation)
         for listener in self._listeners:
@@ -121,12 +121,12 @@ class Ledger:
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
-        found = []
+        gained = []
         for name, gained_at in reversed(self._capacity_gained_at.items()):
             if gained_at <= generation:
                 break
-            found.append((gained_at, self._nodes[name]))
-        return found
+            gained.append((gained_at, self._nodes[name]))
+        return gained
 
     def get_node(self, name: str) -> Node | None:
         return self._nodes.get(name)
@@ -151,30 +151,30 @@ class Ledger:
         return self._clock() - reservation.made_at
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
-        """The nodes that changed, came or went after that generation; None when that is forgotten: look at all."""
+        """The nodes that changed, were added or removed after that generation; None when that is forgotten: any may have."""
         if generation < self._forgotten_generation:
             return None
         changed = []
-        for name, at in reversed(self._changed.items()):
-            if at <= generation:
+        for name, changed_at in reversed(self._changed.items()):
+            if changed_at <= generation:
                 break
             changed.append(name)
         return changed
 
     def list_reserved_nodes(self, uid: str) -> list[str]:
         """Where the pod has a place reserved."""
-        return [name for held, name in self._reservations if held == uid]
+        return [name for reserved_uid, name in self._reservations if reserved_uid == uid]
 
     def list_nominated_nodes(self) -> KeysView[str]:
-        """Where some unbound pod waits for the room of evicted ones."""
+        """The nodes to which some unbound pod is nominated."""
         return self._nominated.keys()
 
     def list_nominees(self, name: str) -> list[Pod]:
-        """The unbound pods for which others were evicted from this node, and that have no place there yet."""
+        """The unbound pods that are nominated to this node and have no reservation there."""
         return [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
-        """The node as it will be when the pods that are leaving, and those of the uids in `also`, are gone."""
+        """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
         facts = self._facts.get(name)
         if facts is None:
             return None
@@ -184,15 +184,15 @@ class Ledger:
         )
 
     def release_nominated_capacity(self, name: str) -> None:
-        """What was kept there for a nominated pod is room for others again."""
+        """What was kept on the node for a nominated pod is room for others again."""
         if name in self._nodes:
             self._mark_capacity_gained(name)
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: a place that is reserved for it there is free for it.
+        """The node as the pod `uid` finds it: its own reservation there counts as free.
 
-        A pod whose bind got no answer may only have room where its own reservation is. Such a node is made for
-        this pod alone. What a *bound* pod holds is never free, whoever names its uid.
+        A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
+        not even in a call that names its uid.
         """
         if uid in self._reserved.get(name, ()):
             facts = self._facts.get(name)
@@ -202,7 +202,7 @@ class Ledger:
         return self._nodes.get(name)
 
     def list_holds(self, node_name: str) -> list[Hold]:
-        """Who holds what on a node, in the order of namespace and name."""
+        """What each pod holds on a node, in the order of namespace and name."""
         facts = self._facts.get(node_name) or NodeFacts(node_name)
         return sorted(self._build_holds(facts), key=get_display_order)
 
@@ -228,7 +228,7 @@ class Ledger:
         self.update_pod(pod)
 
     def remove_pod(self, uid: str) -> None:
-        """Release whatever the pod held anywhere."""
+        """Release all that the pod holds."""
         pod = self._pods.pop(uid, None)
         touched = self._drop_reservations(uid)
         if pod is not None and pod.node_name:
@@ -252,9 +252,9 @@ class Ledger:
             self._put_pod(pod)
 
     def end_list(self, baseline: RelistBaseline, listed: set[str]) -> None:
-        """Release everything that was known before the list began and that it does not know: a uid never comes back.
+        """Release everything that was known before the list began and that is not in it: a uid never comes back.
 
-        That one of them was fetched meanwhile says nothing: the answer may be older than the list's snapshot.
+        A pod that was fetched meanwhile is no exception: the answer may be older than the list's snapshot.
         """
         for uid in baseline.pods - listed:
             self.remove_pod(uid)
@@ -286,7 +286,7 @@ class Ledger:
             self._rebuild_node(node_name)
 
     def count_drift_units(self, name: str) -> int:
-        """Units by which the node's sums differ from a fresh count; always 0, or there is a bug."""
+        """Units by which the node's sums differ from a fresh count; anything but 0 is a bug."""
         facts, node = self._facts.get(name), self._nodes.get(name)
         if facts is None or node is None:
             return 0
@@ -328,7 +328,7 @@ class Ledger:
             listener.on_pod_resolved(uid)
 
     def _update_nomination(self, uid: str, *, before: str, now: str) -> None:
-        """What was kept for the pod elsewhere is room for others again."""
+        """What was kept for the pod on the node of its former nomination is room for others again."""
         if before == now:
             return
         if before:
@@ -340,16 +340,16 @@ class Ledger:
             self._nominated[now].add(uid)
 
     def _drop_reservations(self, uid: str) -> set[str]:
-        names = {name for held, name in self._reservations if held == uid}
+        names = {name for reserved_uid, name in self._reservations if reserved_uid == uid}
         for name in names:
             del self._reservations[uid, name]
             self._reserved[name].discard(uid)
         return names
 
     def _rebuild_node(self, name: str) -> None:
-        """Count one node anew, after any change of it."""
+        """Recompute one node, after any change of it."""
         self.generation += 1
-        self._changed.pop(name, None)  # and to the end
+        self._changed.pop(name, None)  # so that it goes to the end
         self._changed[name] = self.generation
         facts = self._facts.get(name)
         if facts is None:
@@ -373,9 +373,9 @@ class Ledger:
             listener.on_capacity_gained()
 
     def _forget_removed_nodes(self) -> None:
-        """An autoscaler makes and removes nodes for ever: their names must not pile up."""
+        """An autoscaler adds and removes nodes without end: their names must not pile up."""
         if len(self._changed) > 2 * len(self._nodes) + REMOVED_NODES_KEPT:
-            self._changed = {name: at for name, at in self._changed.items() if name in self._nodes}
+            self._changed = {name: generation for name, generation in self._changed.items() if name in self._nodes}
             self._forgotten_generation = self.generation
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
@@ -412,5 +412,5 @@ class RelistBaseline:
 
 
 def _get_nomination(pod: Pod | None) -> str:
-    """The node that the pod may still be bound to because others were evicted there."""
+    """The node to which the pod is nominated while it is not bound; empty for none."""
     return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.nominated_node

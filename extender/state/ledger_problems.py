@@ -1,4 +1,4 @@
-"""What a human may have to see of a node and those who hold something there: it becomes an event, a counter, a log line."""
+"""Problems of a node and of the pods that hold its cards; each becomes an event, a counter and a log line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vrampack.cards.records import Record, UnreadableRecord
 
 @dataclass(frozen=True, slots=True)
 class LedgerProblem:
-    """Something a human may have to see: becomes an event, a counter and a log line."""
+    """Something that an operator may have to act on."""
 
     kind: Literal["record_missing", "record_unreadable", "card_unknown", "records_disagree", "overcommitted"]
     node_name: str
@@ -25,7 +25,7 @@ class LedgerProblem:
 
     @property
     def subject(self) -> str:
-        """What of the node it is about: with the kind, the same as long as it is the same trouble."""
+        """With the kind, the same while the problem is the same: the uid of the pod, or the text."""
         return self.pod.uid if self.pod is not None else self.text
 
 

@@ -1,10 +1,9 @@
-"""The ledger as one pod finds it: what is kept for a nominated pod is used for pods of lower or equal priority.
+"""The ledger as one pod finds it: cards kept for a nominated pod count as used for pods of lower or equal priority.
 
-The scheduler evicted others for it and protects the sum of its node meanwhile; which card that is, only we know.
-Which cards are kept follows from the ledger at every question; what preempt answered lately counts as a nomination until
-the API shows the real one (`evictions`). Each nominee's cards are found on the node as it will be when those that are
-leaving, and those that were named to be evicted for it, are gone, the most important nominee first, so what is kept for
-them fits together.
+The scheduler evicted others for the nominated pod and protects the sum of its node meanwhile; only we know which card that
+is. The kept cards are computed from the ledger for every call; an answer of preempt counts as a nomination until the API
+shows the real one (`PendingPreemptions`). A nominee's cards are found on the node as it will be when the terminating pods,
+and the victims named for it, are gone; the most important nominee comes first, so that all kept cards fit together.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class NominatedPlacement:
 
 
 class Nominator:
-    """A `policies.engine.engine.LedgerView` over the ledger."""
+    """A `LedgerView` for the engine."""
 
     def __init__(self, ledger: Ledger, pending_preemptions: PendingPreemptions) -> None:
         self._ledger = ledger
@@ -53,82 +52,89 @@ class Nominator:
         return self._ledger.get_node(name)
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node less what it has reserved for the pod itself, plus what is kept from it for nominated pods."""
+        """The node without the pod's own reservation, and with the cards that are kept from it counted as used."""
         node = self._ledger.get_node_for_pod(name, uid)
         if node is None:
             return None
-        for kept in self._list_placements_against(name, uid, self._get_priority(uid)):
-            node = hold_on_node(node, kept.placement.cards, kept.request)
+        for nominated in self._list_placements_against(name, uid, self._get_priority(uid)):
+            node = hold_on_node(node, nominated.placement.cards, nominated.request)
         return node
 
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
-        """The nodes that are others to this pod than to everybody else."""
-        special = self._ledger.list_reserved_nodes(uid)
+        """The nodes that look different to this pod than to other pods."""
+        names = self._ledger.list_reserved_nodes(uid)
         priority = self._get_priority(uid)
-        expected = self._pending_preemptions.list_pods_by_node()
-        for name in self._ledger.list_nominated_nodes() | expected.keys():
-            nominees = self._list_nominees(name, expected.get(name, ()))
-            if name not in special and any(_has_precedence(pod, uid, priority) for pod in nominees):
-                special.append(name)
-        return special
+        preemptors = self._pending_preemptions.list_pods_by_node()
+        for name in self._ledger.list_nominated_nodes() | preemptors.keys():
+            nominees = self._list_nominees(name, preemptors.get(name, ()))
+            if name not in names and any(_has_precedence(pod, uid, priority) for pod in nominees):
+                names.append(name)
+        return names
 
     def is_nominee(self, pod: Pod) -> bool:
-        """Whether others were evicted for it, or may be."""
+        """Whether other pods were evicted for it, or may be."""
         return bool(pod.nominated_node) or pod.uid in self._pending_preemptions
 
     def list_placements(self) -> Iterator[NominatedPlacement]:
-        """Whatever is kept anywhere."""
-        expected = self._pending_preemptions.list_pods_by_node()
-        for name in sorted(self._ledger.list_nominated_nodes() | expected.keys()):
-            yield from self._find_placements(name, expected.get(name, ()))
+        """All that is kept, by node."""
+        preemptors = self._pending_preemptions.list_pods_by_node()
+        for name in sorted(self._ledger.list_nominated_nodes() | preemptors.keys()):
+            yield from self._find_placements(name, preemptors.get(name, ()))
 
     def list_holds_against(self, name: str, pod: Pod) -> list[Hold]:
-        """What is kept on this node from that pod, as if it were held."""
+        """The cards that are kept on this node from that pod, as holds."""
         node = self._ledger.get_node(name)
         if node is None:
             return []
         units = {card.index: card.units for card in node.cards}
         return [
             Hold(
-                kept.pod,
+                nominated.pod,
                 "reserved",
-                {at: units[at] if kept.request.whole else kept.request.units for at in kept.placement.cards},
+                {
+                    index: units[index] if nominated.request.whole else nominated.request.units
+                    for index in nominated.placement.cards
+                },
             )
-            for kept in self._list_placements_against(name, pod.uid, pod.priority)
+            for nominated in self._list_placements_against(name, pod.uid, pod.priority)
         ]
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
-        """Preempt answered: as if the pod were nominated to all these nodes, until it shows to which it is."""
+        """Preempt answered: the pod counts as nominated to all these nodes until the API shows its nomination."""
         self._pending_preemptions.add_preemption(pod, victims)
 
     def release_ended_preemptions(self) -> bool:
-        """Where nothing is expected any longer there is room for those who were refused for it; whether more may end."""
+        """Give capacity back where a preemption has ended; whether others are still pending."""
         for name in sorted(self._pending_preemptions.take_ended_nodes()):
             self._ledger.release_nominated_capacity(name)
         return bool(self._pending_preemptions)
 
     def _list_placements_against(self, name: str, uid: str, priority: int) -> list[NominatedPlacement]:
-        expected = self._pending_preemptions.list_pods_on_node(name)
-        if not expected and name not in self._ledger.list_nominated_nodes():
+        preemptors = self._pending_preemptions.list_pods_on_node(name)
+        if not preemptors and name not in self._ledger.list_nominated_nodes():
             return []
-        return [kept for kept in self._find_placements(name, expected) if _has_precedence(kept.pod, uid, priority)]
+        return [
+            nominated
+            for nominated in self._find_placements(name, preemptors)
+            if _has_precedence(nominated.pod, uid, priority)
+        ]
 
     def _find_placements(self, name: str, preemptors: Iterable[Pod]) -> list[NominatedPlacement]:
-        """The cards that are kept on this node. A nominee that will find none there keeps nothing from others."""
-        kept: list[NominatedPlacement] = []
+        """The cards that are kept on this node. A nominee that will find no cards there keeps none from others."""
+        placements: list[NominatedPlacement] = []
         for pod in self._list_nominees(name, preemptors):
             future = self._ledger.build_node_after_terminations(
                 name, self._pending_preemptions.list_victims(pod.uid, name)
             )
             if future is None or pod.request is None:
                 continue
-            for each in kept:
+            for each in placements:
                 future = hold_on_node(future, each.placement.cards, each.request)
-            judged = evaluate_node(future, pod.request.card_request, "binpack")
-            if isinstance(judged, ScoredCards):
-                indices = tuple(sorted(card.index for card in judged.cards))
-                kept.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))
-        return kept
+            evaluation = evaluate_node(future, pod.request.card_request, "binpack")
+            if isinstance(evaluation, ScoredCards):
+                indices = tuple(sorted(card.index for card in evaluation.cards))
+                placements.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))
+        return placements
 
     def _list_nominees(self, name: str, preemptors: Iterable[Pod]) -> list[Pod]:
         """Most important first."""

@@ -1,10 +1,11 @@
-"""What preempt answered lately: for whom which pods may be evicted where, before the API shows a nomination.
+"""Answers of preempt whose outcome the API does not show yet: which pods may be evicted, where, and for which pod.
 
-    preempt answers --expect--> expected on all nodes --nomination--> on that node --bound, leaving, gone, or 5 s--> forgotten
+    preempt answers --> pending on all nodes --nomination--> on that node --bound, terminating, gone, or 5 s--> forgotten
 
-The scheduler goes on to its next pod at once. That it nominated this one is written beside the deletions of the victims, and
-may be seen after them: until then their cards would be anybody's. Of many nodes, too many to look at for every pod, those
-count where a victim is going. A restart forgets all this, and the nominations come from the API as ever.
+The scheduler goes on to its next pod at once. It writes the nomination beside the deletions of the victims, and the watch
+may show it after them: until then the cards of the victims would be free for any pod. Of an answer with many nodes, too many
+to evaluate for every pod, those count where a victim is terminating. A restart forgets all this; the nominations then come
+from the API.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from vrampack.cards.pod import Pod
 PENDING_SECONDS = 5.0
 """Deletions and nomination are written within milliseconds; an API server that takes longer has other troubles."""
 MAX_PENDING = 64
-"""Answers: the scheduler tries one pod at a time, and 64 in 5 s is more than it does."""
+"""Answers that are remembered: the scheduler tries one pod at a time, and preempts for fewer than 64 in 5 s."""
 MAX_IMMEDIATE_NODES = 32
-"""Nodes that count from the answer on, of all answers: what is kept on each is found anew for every pod, at 80 us."""
+"""Nodes of all answers that count from the answer on: the cards kept on each are found again for every pod, at 80 us."""
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class PendingPreemption:
     victims: Mapping[str, frozenset[str]]
     """Uids by node."""
     nominated_before: frozenset[str]
-    """What scheduler and ledger knew of it: no outcome of this answer, except to the same node again."""
+    """Its nominations that scheduler and ledger knew before: they are no outcome of this answer."""
     expires_at: float
     is_immediate: bool
-    """All its nodes count; else those where a victim is going."""
+    """All its nodes count; else those where a victim is terminating."""
     is_known: bool
     """The ledger has shown the pod."""
 
@@ -47,10 +48,10 @@ class PendingPreemptions:
         self._clock = clock
         self._pending: dict[str, PendingPreemption] = {}
         self._reported_nodes: set[str] = set()
-        """Nodes that were named since `ended` was asked."""
+        """Nodes that were listed since the last `take_ended_nodes`."""
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
-        """Preempt answered these uids by node for the pod, which is as the call shows it."""
+        """Preempt answered these uids, by node, for the pod as its call shows it."""
         self._pending.pop(pod.uid, None)
         known = self._ledger.get_pod(pod.uid)
         self._pending[pod.uid] = PendingPreemption(
@@ -71,31 +72,31 @@ class PendingPreemptions:
         return uid in self._pending
 
     def list_pods_by_node(self) -> dict[str, list[Pod]]:
-        """For whom others may be evicted, by node."""
+        """The pods for which others may be evicted, by node."""
         found: dict[str, list[Pod]] = {}
         for each, pod in self._drop_ended(list(self._pending.values())):
-            for name in self._nodes_of(each, pod):
+            for name in self._list_nodes(each, pod):
                 found.setdefault(name, []).append(pod)
         self._reported_nodes |= found.keys()
         return found
 
     def list_pods_on_node(self, node_name: str) -> list[Pod]:
-        """For whom others may be evicted from this node."""
+        """The pods for which others may be evicted from this node."""
         answers = [each for each in self._pending.values() if node_name in each.victims]
-        return [pod for each, pod in self._drop_ended(answers) if node_name in self._nodes_of(each, pod)]
+        return [pod for each, pod in self._drop_ended(answers) if node_name in self._list_nodes(each, pod)]
 
     def list_victims(self, uid: str, node_name: str) -> frozenset[str]:
-        """Who may be evicted from this node for that pod."""
+        """The uids of the pods that may be evicted from this node for that pod."""
         each = self._pending.get(uid)
         return each.victims.get(node_name, frozenset()) if each is not None else frozenset()
 
     def take_ended_nodes(self) -> set[str]:
-        """Nodes that were named since the last time and are no more."""
+        """Nodes that were listed since the last call and are pending no more."""
         before, self._reported_nodes = self._reported_nodes, set()
         return before - self.list_pods_by_node().keys()
 
     def _drop_ended(self, answers: Iterable[PendingPreemption]) -> Iterator[tuple[PendingPreemption, Pod]]:
-        """Those of them that still count, with the pod as it is now."""
+        """The answers that still count, each with the pod as it is now; the others are forgotten."""
         now = self._clock()
         for each in answers:
             uid = each.pod.uid
@@ -109,9 +110,9 @@ class PendingPreemptions:
 
     def _count_immediate_nodes(self) -> int:
         answers = [each for each in self._pending.values() if each.is_immediate]
-        return sum(len(self._nodes_of(each, pod)) for each, pod in self._drop_ended(answers))
+        return sum(len(self._list_nodes(each, pod)) for each, pod in self._drop_ended(answers))
 
-    def _nodes_of(self, each: PendingPreemption, pod: Pod) -> Collection[str]:
+    def _list_nodes(self, each: PendingPreemption, pod: Pod) -> Collection[str]:
         if pod.nominated_node not in each.nominated_before:
             return each.victims.keys() & {pod.nominated_node}
         if each.is_immediate:
@@ -119,6 +120,6 @@ class PendingPreemptions:
         return [name for name, uids in each.victims.items() if any(self._is_terminating(uid) for uid in uids)]
 
     def _is_terminating(self, uid: str) -> bool:
-        """Whether the pod is going; one that is gone, or not ours, is not known."""
+        """Whether the pod is terminating or gone. One without a memory request counts as gone: the ledger does not know it."""
         pod = self._ledger.get_pod(uid)
         return pod is None or pod.is_terminating

@@ -1,9 +1,10 @@
 """Places that were named to the scheduler and not bound yet: they lower the rank of their cards for other pods.
 
-    filter or prioritize names a place --make--> promised --its bind, its next filter, its end, or 2 s--> forgotten
+    filter or prioritize names a place --> reserved --its bind, its next filter, its end, or 2 s--> released
 
-Filter for the next pod comes before bind for this one, so without promises both are sent to the same card and one bind
-is refused. A promise refuses nobody and is no part of the ledger: whoever fits nowhere else may still have the place.
+Filter for the next pod comes before bind for this one, so without soft reservations both pods are sent to the same card and
+one bind is refused. A soft reservation rejects no pod and is no part of the ledger: a pod that fits nowhere else may still
+have the place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from policies.trial_placement import Placement
 from vrampack.cards.request import CardRequest
 
 SOFT_RESERVATION_SECONDS = 2.0
-"""A bind follows within milliseconds; one that waits longer for its volumes or its gang decides anew."""
+"""A bind follows within milliseconds; one that waits longer for its volumes or its gang decides again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class SoftReservation:
 
 
 class SoftReservations:
-    """At most one for each pod. `policies.engine.engine.Promised` for ranking."""
+    """At most one for each pod. A `SoftReservationView` for the engine."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._reservations: dict[str, SoftReservation] = {}
         """The oldest first."""
         self._cards_by_node: dict[str, tuple[ReservedCards, ...]] = {}
-        """By node; another tuple whenever one of them changes."""
+        """By node. A change of a node makes a new tuple."""
 
     def reserve_placement(self, uid: str, request: CardRequest, placement: Placement) -> None:
         """Remember the place that was just named for the pod."""
@@ -50,33 +51,33 @@ class SoftReservations:
         )
 
     def release_pod(self, uid: str) -> None:
-        """The pod is bound, leaving or gone, or asked about again."""
-        promise = self._reservations.pop(uid, None)
-        if promise is None:
+        """The pod is bound, terminating or gone, or filter is called for it again."""
+        reservation = self._reservations.pop(uid, None)
+        if reservation is None:
             return
-        name, places = promise.placement.node_name, list(self._cards_by_node[promise.placement.node_name])
-        places.remove((promise.placement.cards, promise.request))
-        if places:
-            self._cards_by_node[name] = tuple(places)
+        name, reserved = reservation.placement.node_name, list(self._cards_by_node[reservation.placement.node_name])
+        reserved.remove((reservation.placement.cards, reservation.request))
+        if reserved:
+            self._cards_by_node[name] = tuple(reserved)
         else:
             del self._cards_by_node[name]
 
     def get_placement(self, uid: str) -> Placement | None:
-        """The place that was promised to this pod."""
+        """The place that is reserved for this pod."""
         self._expire_old()
-        promise = self._reservations.get(uid)
-        return promise.placement if promise is not None else None
+        reservation = self._reservations.get(uid)
+        return reservation.placement if reservation is not None else None
 
     def list_reserved_for_others(self, uid: str) -> Mapping[str, Sequence[ReservedCards]]:
-        """What is promised to other pods, by node: cards by index, and the request."""
+        """What is reserved for other pods, by node: cards by index, and the request."""
         self._expire_old()
         own = self._reservations.get(uid)
         if own is None:
             return self._cards_by_node
-        node_name, places = own.placement.node_name, list(self._cards_by_node[own.placement.node_name])
-        places.remove((own.placement.cards, own.request))
+        node_name, reserved = own.placement.node_name, list(self._cards_by_node[own.placement.node_name])
+        reserved.remove((own.placement.cards, own.request))
         others = {name: each for name, each in self._cards_by_node.items() if name != node_name}
-        return {**others, node_name: tuple(places)} if places else others
+        return {**others, node_name: tuple(reserved)} if reserved else others
 
     def list_active(self) -> list[SoftReservation]:
         """All that hold now, the oldest first."""

@@ -1,7 +1,7 @@
 """Keeps the ledger in step with the API server, and knows how fresh it is.
 
-Two reflectors, pods and nodes, feed two sinks; the ledger is complete when both lists ended once. A third task
-counts every node anew, slice by slice, and notes where the ledger differs: it never should.
+Two reflectors, pods and nodes, feed two sinks; the ledger is complete when both lists ended once. A third task recomputes
+every node, slice by slice, and reports where the ledger differs, which would be a bug.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 RESOURCES = ("nodes", "pods")
 DRIFT_CHECK_SECONDS = 60.0
 DRIFT_CHECK_NODES_PER_SLICE = 100
-"""Nodes counted before others get their turn: about 2 ms."""
+"""Nodes between two yields to the event loop: about 2 ms."""
 
 _EVENT_REASONS = {
     "record_missing": EventReason.UNASSIGNED_POD,
@@ -151,7 +151,7 @@ class PodSink:
     def on_page(self, objects: Sequence[PodObject]) -> None:
         for obj in objects:
             self._listed.add(obj.metadata.uid)
-            self._ledger.update_listed_pod(self._read(obj))
+            self._ledger.update_listed_pod(self._read_pod(obj))
 
     def on_list_finished(self) -> None:
         if self._baseline is not None:
@@ -160,7 +160,7 @@ class PodSink:
         self._freshness.mark_listed("pods")
 
     def on_changed(self, obj: PodObject) -> None:
-        self._ledger.update_pod(self._read(obj))
+        self._ledger.update_pod(self._read_pod(obj))
 
     def on_deleted(self, obj: PodObject) -> None:
         self._ledger.remove_pod(obj.metadata.uid)
@@ -172,7 +172,7 @@ class PodSink:
     def on_contact(self) -> None:
         self._freshness.record_activity("pods")
 
-    def _read(self, obj: PodObject) -> Pod:
+    def _read_pod(self, obj: PodObject) -> Pod:
         pod = to_pod(obj, resource=self._resource)
         problem = pod.request.card_request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
@@ -237,21 +237,20 @@ class NodeSink:
         self._ledger.remove_node(name)
 
     def _report(self, name: str, problems: tuple[str, ...]) -> None:
-        """Once per problem, not once per heartbeat of the node."""
+        """Report each problem once, not with every heartbeat of the node."""
         node = self._ledger.get_node(name)
         mismatch = node.problem if node is not None and node.problem and node.problem not in problems else ""
-        found = (*problems, mismatch) if mismatch else problems
         known = self._problems.get(name, ())
-        for text in found:
+        for text in problems:
             if text not in known:
-                (self._reporter.report_unit_mismatch if text == mismatch else self._reporter.report_node_problem)(
-                    name, text
-                )
-        self._problems[name] = found
+                self._reporter.report_node_problem(name, text)
+        if mismatch and mismatch not in known:
+            self._reporter.report_unit_mismatch(name, mismatch)
+        self._problems[name] = (*problems, mismatch)
 
 
 class DriftCheck:
-    """Counts the ledger anew, for ever, a slice at a time."""
+    """Recomputes the ledger again and again, a slice at a time."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -260,18 +259,18 @@ class DriftCheck:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(DRIFT_CHECK_SECONDS)
-            found: dict[str, int] = {}
-            for at, name in enumerate(self._ledger.list_node_names()):
+            drift_units: dict[str, int] = {}
+            for count, name in enumerate(self._ledger.list_node_names()):
                 if drift := self._ledger.count_drift_units(name):
-                    found[name] = drift
+                    drift_units[name] = drift
                     log.error("ledger drift node=%s units=%d", name, drift)
-                if at % DRIFT_CHECK_NODES_PER_SLICE == 0:
+                if count % DRIFT_CHECK_NODES_PER_SLICE == 0:
                     await asyncio.sleep(0)
-            self.drift_units = found
+            self.drift_units = drift_units
 
 
 async def run_reflectors(pods: Reflector[PodObject], nodes: Reflector[NodeObject], freshness: Freshness) -> None:
-    """Feed the ledger for ever. Nodes after the first list of pods: each is then counted once, not anew for every pod."""
+    """Feed the ledger, until cancelled. Nodes start after the first list of pods: each is then computed once, not per pod."""
     async with asyncio.TaskGroup() as group:
         group.create_task(pods.run())
         await freshness.wait_until_listed("pods")

@@ -1,7 +1,7 @@
 """What filter and prioritize are called with: one pod, as the scheduler has it, and the names of its candidates.
 
-A pod that was refused comes back with nearly every event of the cluster, byte for byte the same, hundreds of them at a
-time. So what a pod's bytes mean is worked out once and kept.
+A pod that was rejected comes back with nearly every event of the cluster, byte for byte the same, hundreds of them at a
+time. So each pod is decoded once and kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SchedulingRequest:
     pod: Pod
     scheduler_name: str
     prefers_nodes: bool
-    """It says what the scheduler's own scores are for: volumes, resource claims, preferred affinity, soft spread."""
+    """The scheduler's own scores matter to it: volumes, resource claims, preferred affinity, soft spread."""
 
 
 class ArgsReader:
@@ -46,7 +46,7 @@ class ArgsReader:
         self._cache: LRUCache[bytes, SchedulingRequest] = LRUCache(maxsize=CACHED_PODS)
 
     def read_args(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
-        """The pod and the candidate names as they were sent. Raises `WireError`."""
+        """The pod and the candidate names as they were sent. Raises `MalformedCallError`."""
         return read_guarded(self._read, body)
 
     def _read(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
@@ -58,15 +58,15 @@ class ArgsReader:
                 raise _build_whole_nodes_error()
             return self._fold(body)
         raw = bytes(envelope.pod)
-        asking = self._cache.get(raw)
-        if asking is None:
+        scheduling_request = self._cache.get(raw)
+        if scheduling_request is None:
             pod = try_decode(_POD, raw) if _is_spelled_as_fields(raw) else None
             if pod is None:
                 return self._fold(body)
-            asking = self._build_request(pod)
+            scheduling_request = self._build_request(pod)
             if len(raw) <= MAX_CACHED_POD_BYTES:
-                self._cache[raw] = asking
-        return asking, envelope.node_names
+                self._cache[raw] = scheduling_request
+        return scheduling_request, envelope.node_names
 
     def _fold(self, body: bytes) -> tuple[SchedulingRequest, list[str]]:
         args = decode_folded(body, ExtenderArgs)

@@ -69,12 +69,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def read_binding_args(body: bytes) -> BindingArgs:
-    """A bind call with all four fields set. Raises `WireError` naming the first that is not."""
+    """A bind call with all four fields set. Raises `MalformedCallError` naming the first that is not."""
     return read_guarded(_read_binding, body)
 
 
 def read_guarded(read: Callable[..., _Read], body: bytes, *more: str) -> _Read:
-    """Whatever a decoder makes of strange bytes (bad UTF-8, numbers out of range, deep nesting) is the sender's fault."""
+    """Make every error of a decoder (bad UTF-8, numbers out of range, deep nesting) a `MalformedCallError`."""
     try:
         return read(body, *more)
     except MalformedCallError:

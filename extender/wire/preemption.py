@@ -31,7 +31,7 @@ class PreemptionResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionProposal:
-    """A preempt call: who wants room, and whom the scheduler would evict for it where."""
+    """A preempt call: the pod that wants room, and the pods that the scheduler would evict for it, by node."""
 
     pod: Pod
     may_preempt: bool
@@ -40,7 +40,7 @@ class PreemptionProposal:
 
 
 def read_preemption_args(body: bytes, resource: str) -> PreemptionProposal:
-    """Raises `WireError` saying what to send."""
+    """Raises `MalformedCallError` saying what to send."""
     return read_guarded(_read, body, resource)
 
 

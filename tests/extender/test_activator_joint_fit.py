@@ -55,9 +55,9 @@ async def check_a_round(cluster: list[tuple[NodeFacts, tuple[int, ...]]], asked:
         fitting = {name for name, node in filled.items() if not isinstance(find_fitting_cards(node, request), Unfit)}
         assert (attempt is not None) == bool(fitting)
         if attempt is not None:
-            name = attempt.laid.node_name
+            name = attempt.placement.node_name
             assert name in fitting
-            filled[name] = with_used(filled[name], attempt.laid.cards, request)
+            filled[name] = with_used(filled[name], attempt.placement.cards, request)
 
 
 def with_used(node: Node, indices: Collection[int], request: CardRequest) -> Node:

@@ -125,7 +125,7 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a place that nobody confirms is never looked up": Mutation(
         "extender/scheduling/binding.py",
-        "if now >= due and key not in under_way:",
+        "if now >= due and key not in in_flight:",
         "if False:",
         f"{BINDING}::test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed",
     ),

@@ -48,7 +48,7 @@ WAITING: Mapping[str, Mutation] = {
     ),
     "a node that the scheduler leaves out is offered again at once": Mutation(
         "extender/requeue/activator.py",
-        'self._end_activation(uid, "refused", backs_off=attempt.laid.node_name not in names)',
+        'self._end_activation(uid, "refused", backs_off=activation.placement.node_name not in names)',
         'self._end_activation(uid, "refused")',
         f"{KICKS}::test_a_node_that_the_scheduler_leaves_out_is_not_offered_again_for_a_while",
     ),
@@ -66,19 +66,19 @@ WAITING: Mapping[str, Mutation] = {
     ),
     "two pods are woken for one place": Mutation(
         "extender/requeue/activator.py",
-        "return kicked + kept",
-        "return kept",
+        "return activated + nominated",
+        "return nominated",
         f"{KICKS}::test_a_kicked_pods_place_is_kept_for_it",
     ),
     "a pod that is never bound keeps its place for itself": Mutation(
         "extender/requeue/activator.py",
-        "elif now >= attempt.expires_at:",
+        "elif now >= activation.expires_at:",
         "elif False:",
         f"{KICKS}::test_a_place_goes_to_the_next_after_five_seconds",
     ),
     "any number of pods is woken at once": Mutation(
         "extender/requeue/activator.py",
-        "if len(chosen) >= room:",
+        "if len(chosen) >= max_chosen:",
         "if False:",
         f"{KICKS}::test_no_more_than_a_hundred_are_out_at_a_time",
     ),

@@ -96,7 +96,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a running pod that is resized is told to go": Mutation(
         "extender/scheduling/verbs.py",
-        "found = found.with_node_passed(pod.node_name, names)",
+        "outcome = outcome.with_node_passed(pod.node_name, names)",
         "pass",
         "tests/extender/test_routes.py::test_a_running_pod_that_is_resized_in_place_passes_where_it_runs",
     ),
@@ -150,8 +150,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a node on which the pod failed once is avoided for ever": Mutation(
         "extender/scheduling/node_backoff.py",
-        "return frozenset(name for name, each in tries.avoided_nodes.items() if now < each.until)",
-        "return frozenset(name for name, each in tries.avoided_nodes.items() if now)",
+        "return frozenset(name for name, each in backoff.avoided_nodes.items() if now < each.until)",
+        "return frozenset(name for name, each in backoff.avoided_nodes.items() if now)",
         f"{DECIDING}::test_after_a_while_it_is_as_good_as_before",
     ),
     "a pod of equal priority is evicted": Mutation(

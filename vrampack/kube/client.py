@@ -107,7 +107,7 @@ class Api:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
         The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
-        because a half-open connection looks exactly like a quiet one. That is a `SilentError`.
+        because a half-open connection looks exactly like a quiet one. That is a `SilentWatchError`.
         """
         query = {
             "watch": "true",
@@ -145,7 +145,7 @@ class Api:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
 
     async def get_pod_bytes(self, namespace: str, name: str, *, timeout_seconds: float) -> bytes | None:
-        """The same pod undecoded, for who needs more of it than `PodObject` has."""
+        """The same pod undecoded, for callers that need more of it than `PodObject` has."""
         return await self._get_object(_pod_path(namespace, name), "pods", timeout_seconds)
 
     async def get_node(self, name: str, *, timeout_seconds: float) -> NodeObject | None:
@@ -235,7 +235,7 @@ class Api:
     async def write_secret(
         self, namespace: str, name: str, data: Mapping[str, bytes], *, version: str, timeout_seconds: float
     ) -> None:
-        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: somebody was faster."""
+        """Replace the Secret of this resourceVersion, or create it where `version` is empty. 409: it was changed or created meanwhile."""
         metadata = {"name": name, "namespace": namespace} | ({"resourceVersion": version} if version else {})
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
         body = {"apiVersion": "v1", "kind": "Secret", "type": TLS_SECRET, "metadata": metadata, "data": encoded}

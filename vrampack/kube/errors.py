@@ -1,4 +1,4 @@
-"""The two ways in which the API server says no, and the one in which it says nothing."""
+"""What may come of a call to the API server besides its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RefusedError(Exception):
 
 
 class ResourceExpiredError(RefusedError):
-    """410: the resourceVersion is too old; list anew."""
+    """410: the resourceVersion is too old; list again."""
 
 
 class NoAnswerError(Exception):
@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
 
 
 class SilentWatchError(NoAnswerError):
-    """A watch on which nothing came for as long as it may be silent."""
+    """A watch that was silent for longer than it may be."""
 
 
 class CredentialsError(Exception):

@@ -1,6 +1,6 @@
-"""Events on pods and nodes: few, never repeated soon, and nobody waits for them.
+"""Events on pods and nodes: few, not repeated soon, and written without delaying a caller.
 
-Whoever has one only puts it into a queue; a task writes it. One per object and reason per five minutes (and per card,
+Recording one puts it into a queue; a task writes it. One per object and reason per five minutes (and per card,
 where it is about one), at most ten a second in all; what is left out is counted.
 """
 
@@ -43,7 +43,7 @@ class _Event:
 
     @property
     def key(self) -> tuple[str, str, int | None]:
-        """Two of one key say the same, whatever their texts."""
+        """Two events of one key are the same event, even if their texts differ."""
         return self.uid, self.reason, self.card
 
 
@@ -59,7 +59,7 @@ class EventRecorder:
         clock: Callable[[], float],
         now: Callable[[], float],
     ) -> None:
-        """`dropped` is told of each event that is left out: `failed`, `repeated` or `rate`."""
+        """`on_dropped` is told the cause of each event that is left out: `failed`, `repeated` or `rate`."""
         self._api = api
         self._component = component
         self._on_dropped = on_dropped
@@ -113,7 +113,7 @@ class EventRecorder:
             self._queue.put_nowait(event)
 
     def _take_token(self, *, held_back: int) -> bool:
-        """A bucket of one second's worth, of which `kept_back` are for others; a full queue is an empty bucket."""
+        """A bucket of one second's worth, of which `held_back` are for warnings; a full queue is an empty bucket."""
         now = self._clock()
         self._tokens = min(float(EVENTS_PER_SECOND), self._tokens + (now - self._filled_at) * EVENTS_PER_SECOND)
         self._filled_at = now

@@ -183,14 +183,14 @@ def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE) -> Pod
     """The pod as the ledger sees it."""
     annotations = pod.metadata.annotations or {}
     specs = build_container_specs(pod.spec, resource)
-    ask = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
+    request = read_pod_request(specs, pod.metadata.labels or {}, annotations, resource=resource) if specs else None
     return Pod(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         node_name=pod.spec.node_name or "",
-        request=ask,
-        record=read_record(annotations, ask),
+        request=request,
+        record=read_record(annotations, request),
         is_terminating=pod.metadata.deletion_timestamp is not None,
         is_finished=pod.status.phase in ("Succeeded", "Failed"),
         priority=pod.spec.priority or 0,
@@ -239,7 +239,7 @@ def _build_container_spec(
 
 
 def _has_reference(container: ContainerObject) -> bool:
-    """Whether admission wired the container's visible devices to the pod's annotation of its name.
+    """Whether admission set the container's visible devices from the pod's annotation of its name.
 
     Of several entries of one name the last is the one that the container gets.
     """

@@ -1,4 +1,4 @@
-"""Keeps a sink in step with all objects of one kind: list, then watch, for ever.
+"""Keeps a sink in step with all objects of one kind: list, then watch, without end.
 
     list (pages of 500) --> watch --> event, bookmark --> watch ...
          ^                    |  ended by the server: watch again from the last version
@@ -86,7 +86,7 @@ class _ObjectWithReference(msgspec.Struct):
 
 
 class Sink(Protocol[_Object_contra]):
-    """Who is told. Methods do not await: each is one step."""
+    """Is told what the API server shows. Methods do not await: each is one step."""
 
     def on_list_started(self, reason: str) -> None:
         """A list of everything is about to be asked for: `start`, `expired`, `silent` or `restart`."""
@@ -101,7 +101,7 @@ class Sink(Protocol[_Object_contra]):
         ...
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
-        """An object could not be decoded. It is there all the same: what was known of it is not to be forgotten."""
+        """An object could not be decoded. It exists all the same: what is known of it must stay."""
         ...
 
 
@@ -131,7 +131,7 @@ class Reflector(Generic[_Object]):
         """Whether the present watch said anything yet."""
 
     async def run(self) -> None:
-        """List and watch for ever. Failures are logged and retried; only cancellation ends it."""
+        """List and watch until cancelled. Failures are logged and retried."""
         reason = "start"
         while True:
             try:
@@ -195,8 +195,8 @@ class Reflector(Generic[_Object]):
         try:
             return self._object.decode(raw)
         except UNDECODABLE as error:
-            who = _read_reference(raw)
-            self._sink.on_malformed(who, f"{self._resource} {who}: {error}")
+            reference = _read_reference(raw)
+            self._sink.on_malformed(reference, f"{self._resource} {reference}: {error}")
             return None
 
     async def _watch(self) -> None:
