@@ -296,6 +296,6 @@ def test_builders_read_back_their_own_records() -> None:
 
 
 TestHonestCluster = pytest.mark.timeout(120)(HonestCluster.TestCase)
-TestHonestCluster.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestHonestCluster.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
 TestAnyCluster = pytest.mark.timeout(120)(AnyCluster.TestCase)
-TestAnyCluster.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestAnyCluster.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)

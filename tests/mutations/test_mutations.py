@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import pytest
 import yaml
@@ -64,11 +65,18 @@ def _find_problem(row: Mutation) -> str:
         return f"the line is there {count} times"
     broken = row.mutate(text)
     if row.file.endswith(".py"):
-        compile(broken, row.file, "exec")
-        is_same = ast.dump(ast.parse(broken)) == ast.dump(ast.parse(text))
+        tree = ast.parse(broken)
+        compile(tree, row.file, "exec")
+        is_same = ast.dump(tree) == _dump_unbroken(text)
     else:
         is_same = list(yaml.safe_load_all(broken)) == list(yaml.safe_load_all(text))
     return "it means the same as before" if is_same else ""
+
+
+@cache
+def _dump_unbroken(text: str) -> str:
+    """Many rows break the same file."""
+    return ast.dump(ast.parse(text))
 
 
 def _function_names(file: str) -> set[str]:
