@@ -55,7 +55,7 @@ def largest_mib(driver: FakeDriver) -> float:
 def booked(node: LiveNode) -> dict[int, int]:
     """Bytes by process, as the agent counts."""
     (pod,) = node.list_objects("pods", "-n", NAMESPACE, "-l", f"app.kubernetes.io/name={AGENT}")
-    said = node.exec(pod["metadata"]["name"], "vrampack", "shim", "status", "-o", "json", namespace=NAMESPACE)
+    said = node.exec(pod["metadata"]["name"], "vrampack", "limits", "status", "-o", "json", namespace=NAMESPACE)
     processes = [process for each in json.loads(said)["containers"] for process in each["processes"]]
     return {each["pid"]: each["heldBytes"] for each in processes}
 
