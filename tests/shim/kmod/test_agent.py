@@ -109,7 +109,7 @@ class KmodHost:
         return ProgramResult(*json.loads(self.console.line(START_SECONDS)))
 
     def status(self) -> dict[str, Any]:
-        ended = self.command("shim", "status", "--address", HEALTH, "-o", "json")
+        ended = self.command("limits", "status", "--address", HEALTH, "-o", "json")
         found: dict[str, Any] = json.loads(ended.out or '{"module": null}')
         return found
 
@@ -193,7 +193,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     assert sorted(int(each.cards[0].limit) // MIB for each in instances.values()) == [4301, 4301, 6452]
     assert sorted(each.fields["weight"] for each in instances.values()) == ["1", "1", "4"]
 
-    ended = host.command("shim", "detach")
+    ended = host.command("limits", "detach")
     assert ended.code == 1
     assert "2 files of limited processes are open: " in ended.err
     assert f"(pid {first.pid})" in ended.err
@@ -202,7 +202,7 @@ def test_a_host_s_containers_are_held_by_agent_hook_and_module(host: KmodHost) -
     for each in (first, greedy):
         each.kill()
         each.ends()
-    assert host.command("shim", "detach") == ProgramResult(0, "detached\n", "")
+    assert host.command("limits", "detach") == ProgramResult(0, "detached\n", "")
     late = host.container("a", "wait")
     refused = host.hook("a", late)
     assert (refused.code, "is detached from the driver: vrampack limits attach" in refused.err) == (1, True)
