@@ -46,7 +46,7 @@ def starts(node: LiveNode, name: str) -> None:
 def asked(node: LiveNode, name: str) -> bool:
     """Whether the agent was asked about a container of this pod, by its own log."""
     log = node.kubectl("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=vrampack-agent", "--tail=-1").stdout
-    return any("limits.podlimits" in line and f"default/{name} " in line for line in log.splitlines())
+    return any("limits.pod_limits" in line and f"default/{name} " in line for line in log.splitlines())
 
 
 def why_not(node: LiveNode, name: str) -> str:
