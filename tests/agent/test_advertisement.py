@@ -59,11 +59,12 @@ async def test_a_card_that_recovers_is_offered_again() -> None:
         await quiet(world)
         world.driver.failing["GPU-1"] = LOST_CARD
         await world.wait_until(lambda: healthy_cards(world) == {"GPU-0"})
+        await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True, "GPU-1": False})
         world.driver.failing.clear()
         await world.wait_until(lambda: healthy_cards(world) == {"GPU-0", "GPU-1"})
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": True, "GPU-1": True})
         await world.wait_until(lambda: "GPUMemoryCardRecovered" in reasons(world))
-        assert node_writes(world) == 4
+        await world.wait_until(lambda: node_writes(world) == 4)
 
 
 async def test_an_xid_takes_the_card_at_once_and_is_counted() -> None:
