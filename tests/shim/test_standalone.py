@@ -303,7 +303,7 @@ async def test_a_container_whose_file_is_lost_gets_nothing_more(host: ShimHost) 
         async with host.agent():
             await container.start(host.mode)
             assert await host.hold(container, 100) == (LibraryVerdict.YES, 6043)
-        for file in (host.folder / "tenants").iterdir():
+        for file in (host.folder / "containers").iterdir():
             file.unlink()
         async with host.agent():
             assert await container.ask(f"say {host.folder}/preload/agent.sock 00") in {"Success", "Broken pipe"}
