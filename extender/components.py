@@ -19,6 +19,7 @@ from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter, ReadinessCheck
 from policies.engine.engine import Engine
@@ -75,12 +76,15 @@ def build_components(  # noqa: PLR0913 - what the parts share
     """All verbs over this ledger, which is new. `clock` counts seconds, `now_ns` is Unix time."""
     soft_reservations = SoftReservations(clock)
     nominator = Nominator(ledger, PendingPreemptions(ledger, clock=clock))
+    resource = settings.resources.memory
+    pods = PodClient(ledger, api, resource=resource, clock=clock, started_ns=now_ns())
     engine = Engine(nominator, settings.policy, soft_reservations=soft_reservations)
     binder = Binder(
         ledger=ledger,
         engine=engine,
         soft_reservations=soft_reservations,
         api=api,
+        pods=pods,
         events=events,
         metrics=metrics,
         settings=settings,
@@ -91,14 +95,12 @@ def build_components(  # noqa: PLR0913 - what the parts share
         ledger=ledger,
         engine=engine,
         nominator=nominator,
-        api=api,
+        pods=pods,
         metrics=metrics,
         readiness=readiness,
         clock=clock,
-        started_ns=now_ns(),
     )
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter))
-    resource = settings.resources.memory
     verbs = Verbs(
         ledger=ledger,
         engine=engine,

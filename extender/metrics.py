@@ -18,6 +18,7 @@ BIND_RESULTS = (
     "uid_mismatch",
     "node_gone",
     "refused",
+    "not_written",
     "api_error",
     "deadline",
     "unready",
@@ -57,6 +58,11 @@ class ExtenderMetrics:
         self.bind_conflicts = Counter(
             "vrampack_bind_conflicts_total",
             "Binds refused because the place that filter found was taken.",
+            registry=self.registry,
+        )
+        self.stale_bindings = Counter(
+            "vrampack_stale_bindings_total",
+            "Bindings refused because the pod had changed since the watch showed it, and sent once more.",
             registry=self.registry,
         )
         self.preemptions = Counter(

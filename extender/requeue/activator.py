@@ -24,13 +24,12 @@ from extender.requeue.dry_run import DryRun
 from extender.requeue.unschedulable_pods import Rejection, UnschedulablePods, is_waiting
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
+from extender.state.pod_client import PodClient
 from extender.state.sync import ReadinessCheck
 from policies.engine.engine import Engine
 from policies.trial_placement import Placement
-from vrampack.cards import well_known
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
-from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
 
 log = logging.getLogger(__name__)
@@ -46,6 +45,12 @@ ADOPT_SECONDS = 5.0
 """How long a new process waits, after the last pod that passed filter, for the scheduler to ask about the other pods."""
 MAX_ADOPT_SECONDS = 60.0
 """The longest wait after the first call, even if the scheduler's queue is longer."""
+MAX_SCHEDULERS = 1024
+"""Names of schedulers that are remembered."""
+API_PAUSE_SECONDS = 1.0
+"""The pause after an activation that the API server failed to take."""
+API_RETRY_SECONDS = 2.0
+"""How long the pod of such an activation lets others go first. Nothing is held against its node."""
 PATCH_TIMEOUT_SECONDS = 1.0
 UNREADY_RETRY_SECONDS = 1.0
 PREEMPTION_POLL_SECONDS = 0.5
@@ -54,6 +59,7 @@ MAX_ACTIVATED_PODS = 100
 """Activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
 PODS_PER_SLICE = 500
 """Pods between two yields to the event loop: about 3 ms."""
+TOO_MANY_REQUESTS = 429
 POD_GONE_STATUSES = frozenset({404, 409, 422})
 """No such pod, or another uid under its name."""
 
@@ -81,24 +87,24 @@ class PodActivator:
         ledger: Ledger,
         engine: Engine,
         nominator: Nominator,
-        api: Api,
+        pods: PodClient,
         metrics: ExtenderMetrics,
         readiness: ReadinessCheck,
         clock: Callable[[], float],
-        started_ns: int,
     ) -> None:
         self._ledger = ledger
         self._engine = engine
         self._nominator = nominator
-        self._api = api
+        self._pods = pods
         self._metrics = metrics
         self._readiness = readiness
         self._clock = clock
-        self._started_ns = started_ns
         self._unschedulable_pods = UnschedulablePods()
         self._activations: dict[str, Activation] = {}
         self._wake_up = asyncio.Event()
-        self._rounds = 0
+        self._api_paused_until = 0.0
+        self._schedulers: set[str] = set()
+        """Names of the schedulers that have called filter: no other one can be asked to try a pod."""
         self._filter_called_at: float | None = None
         self._adopt_at: float | None = None
         self._adopt_deadline = 0.0
@@ -118,9 +124,12 @@ class PodActivator:
         """Preempt answered: pods that are rejected because of it must be activated when it ends."""
         self._wake_up.set()
 
-    def on_filter_called(self) -> None:
-        """A scheduler called filter, for any pod."""
+    def on_filter_called(self, scheduler_name: str) -> None:
+        """A scheduler of this name called filter, for any pod."""
         now = self._clock()
+        if scheduler_name not in self._schedulers and len(self._schedulers) < MAX_SCHEDULERS:
+            self._schedulers.add(scheduler_name)
+            self._wake_up.set()
         if not self._has_active_scheduler(now):
             self._wake_up.set()
         if self._adopt_at is None:
@@ -171,7 +180,9 @@ class PodActivator:
         self._end_finished_activations(now)
         self._has_pending_preemptions = self._nominator.release_ended_preemptions()
         await self._adopt_pods(now)
-        chosen = await self._choose_candidates(await self._list_candidates(now), now)
+        chosen: list[Activation] = []
+        if now >= self._api_paused_until:
+            chosen = await self._choose_candidates(await self._list_candidates(now), now)
         # Verbs were answered meanwhile: a pod that passed filter needs no activation.
         chosen = [activation for activation in chosen if activation.pod.uid in self._unschedulable_pods]
         for activation in chosen:
@@ -182,11 +193,9 @@ class PodActivator:
 
     async def activate_pods(self, chosen: Collection[Activation]) -> None:
         """Write one annotation to each pod."""
-        if chosen:
-            self._rounds += 1
-            async with asyncio.TaskGroup() as group:
-                for activation in chosen:
-                    group.create_task(self._write_activation(activation, f"{self._started_ns}-{self._rounds}"))
+        async with asyncio.TaskGroup() as group:
+            for activation in chosen:
+                group.create_task(self._write_activation(activation))
 
     async def _wait(self) -> None:
         seconds = None if self.next_round_at is None else max(0.0, self.next_round_at - self._clock())
@@ -221,11 +230,14 @@ class PodActivator:
 
     async def _list_candidates(self, now: float) -> list[list[Candidate]]:
         """Rejected pods that have not seen all capacity yet, most urgent first: sorted lists, to be merged."""
-        placed_uids = {each.pod.uid for each in self._ledger.list_reservations()} | self._activations.keys()
+        binding = {each.pod.uid for each in self._ledger.list_reservations() if not each.is_unconfirmed}
+        placed_uids = binding | self._activations.keys()
         newest = self._ledger.capacity_generation
         chunks: list[list[Candidate]] = [[]]
         for pod, rejection in self._unschedulable_pods.drop_resolved_pods(self._ledger.get_pod, now):
             if rejection.seen_generation >= newest or pod.uid in placed_uids:
+                continue
+            if pod.scheduler_name not in self._schedulers or now < rejection.retry_at:
                 continue
             urgency = (
                 now < rejection.backs_off_until,
@@ -290,8 +302,11 @@ class PodActivator:
 
     def _list_uncounted_placements(self) -> list[tuple[Placement, CardRequest]]:
         """Places that the ledger does not count: those of activated pods, and of nominated pods that were not rejected."""
-        reserved = {each.pod.uid for each in self._ledger.list_reservations()}
-        activated = [(each.placement, each.request) for uid, each in self._activations.items() if uid not in reserved]
+        activated = [
+            (each.placement, each.request)
+            for uid, each in self._activations.items()
+            if self._ledger.get_reservation(uid, each.placement.node_name) is None
+        ]
         nominated = [
             (each.placement, each.request)
             for each in self._nominator.list_placements()
@@ -299,24 +314,23 @@ class PodActivator:
         ]
         return activated + nominated
 
-    async def _write_activation(self, activation: Activation, value: str) -> None:
+    async def _write_activation(self, activation: Activation) -> None:
         pod, node_name = activation.pod, activation.placement.node_name
         rejection = self._unschedulable_pods.get_rejection(pod.uid)
         try:
-            await self._api.patch_pod_status(
-                pod.namespace,
-                pod.name,
-                pod.uid,
-                {well_known.RETRY_ANNOTATION: value},
-                timeout_seconds=PATCH_TIMEOUT_SECONDS,
-            )
+            await self._pods.request_retry(pod, self._clock() + PATCH_TIMEOUT_SECONDS)
         except (RefusedError, NoAnswerError) as error:
             is_gone = isinstance(error, RefusedError) and error.status in POD_GONE_STATUSES
+            is_refused = isinstance(error, RefusedError) and error.status != TOO_MANY_REQUESTS
             log.log(logging.DEBUG if is_gone else logging.WARNING, "activation failed pod=%s error=%s", pod, error)
-            self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=True)
+            self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=is_refused)
+            if not is_refused:
+                self._api_paused_until = self._clock() + API_PAUSE_SECONDS
+                if rejection is not None:
+                    rejection.retry_at = self._clock() + API_RETRY_SECONDS
             self._wake_up.set()
             return
-        log.info("activated pod=%s node=%s retry=%s", pod, node_name, value)
+        log.info("activated pod=%s node=%s", pod, node_name)
         if rejection is not None:
             rejection.is_activated = True
 
@@ -334,12 +348,14 @@ class PodActivator:
         newest = self._ledger.capacity_generation
         times = [activation.expires_at for activation in self._activations.values()]
         times += [
-            each.backs_off_until
+            each.backs_off_until if each.backs_off_until > now else each.retry_at
             for each in self._unschedulable_pods.list_rejections()
-            if each.backs_off_until > now and each.seen_generation < newest
+            if max(each.backs_off_until, each.retry_at) > now and each.seen_generation < newest
         ]
         if not self._is_adopted and self._adopt_at is not None:
             times.append(self._adopt_at)
+        if now < self._api_paused_until:
+            times.append(self._api_paused_until)
         if self._has_pending_preemptions:
             times.append(now + PREEMPTION_POLL_SECONDS)
         self.next_round_at = min(times, default=None)

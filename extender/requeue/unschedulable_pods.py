@@ -38,6 +38,8 @@ class Rejection:
     backs_off_until: float = 0.0
     """It backs off until then: it is not activated for a node of `avoided_nodes` before."""
     avoided_nodes: frozenset[str] = frozenset()
+    retry_at: float = 0.0
+    """The API server failed to take its activation: it is not tried again before."""
 
     def back_off_node(self, node_name: str, now: float) -> None:
         """It was activated for this node and not bound there."""
@@ -75,6 +77,7 @@ class UnschedulablePods:
                 known.backs_off_until,
                 known.avoided_nodes,
             )
+            rejection.retry_at = known.retry_at
         elif len(self._rejections) > MAX_UNSCHEDULABLE_PODS:
             del self._rejections[next(iter(self._rejections))]
 
@@ -100,5 +103,5 @@ class UnschedulablePods:
 
 
 def is_waiting(pod: Pod) -> bool:
-    """Whether it asks for memory and has no node yet."""
-    return pod.request is not None and not (pod.node_name or pod.is_terminating or pod.is_finished)
+    """Whether it asks for memory, has no node yet, and may be tried by a scheduler."""
+    return pod.request is not None and not (pod.node_name or pod.is_terminating or pod.is_finished or pod.is_gated)

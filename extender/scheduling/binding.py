@@ -3,11 +3,15 @@
 Whatever the POST answered decides what happens to the reservation:
 
     201                  bound; the watch will confirm it
-    409                  GET: bound by us to this node is success, anything else is a refusal
-    other 4xx            a refusal; the place is free again
-    5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success; otherwise the outcome is not
-                         known yet: the place stays held, and the answer begins with `bind outcome unknown`
+    409                  GET: bound by us to this node is success. At another version than the Binding's the pod only
+                         changed meanwhile: once more for that version. At the same version nothing is known: an API
+                         server answers so for errors of its own store too
+    other 4xx, too large a refusal; the place is free again
+    5xx, time-out, cut   the watch by now, or a GET: bound by us to this node is success, unbound at another version than
+                         the Binding's is a refusal; otherwise the outcome is not known yet: the place stays held, and
+                         the answer begins with `bind outcome unknown`. `BindingFence` ends that
 
+A pod has one place. What an earlier bind left on another node is fenced before this one is decided.
 Nothing in the call but the pod's identity is believed: its request comes from the API server's own pod.
 """
 
@@ -15,13 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
+from extender.scheduling.binding_fence import BindingFence
 from extender.settings import ExtenderConfiguration
-from extender.state.ledger import Ledger, Reservation
+from extender.state.ledger import Ledger
+from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.wire.codec import BindingArgs
 from policies.engine.engine import Engine
@@ -33,21 +39,19 @@ from vrampack.cards.records import Record, write_fraction_annotations, write_rec
 from vrampack.cards.request import PodRequest
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError, RefusedError
-from vrampack.kube.objects import to_pod
 
 log = logging.getLogger(__name__)
 
 OUTCOME_UNKNOWN = "bind outcome unknown"
 """How an answer begins when it is not known whether the pod is bound."""
-CONFIRM_AFTER_SECONDS = 2.0
-"""A reservation older than this is looked up: the watch shows a Binding within milliseconds."""
 CONFIRM_INTERVAL_SECONDS = 1.0
-CONFIRM_MAX_BACKOFF_SECONDS = 30.0
 CONFLICT = 409
 NOT_FOUND = 404
-REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})
-"""Results after which a place just reserved is free again. A place that an earlier bind reserved without an answer stays
-held: that Binding may still land."""
+TOO_MANY_REQUESTS = 429
+REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "not_written", "deadline"})
+"""Results after which a place just reserved is free again, unless an earlier Binding may still land there."""
+API_FAILURES = frozenset({"api_error", "not_written", "deadline", "unready"})
+"""Results that say nothing against the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,14 @@ class BindOutcome:
 BOUND_OUTCOME = BindOutcome("ok")
 
 
+@dataclass(frozen=True, slots=True)
+class StaleBinding:
+    """The Binding was refused because the pod has changed since; nothing was bound."""
+
+    pod: Pod
+    """The pod as it is now: unbound."""
+
+
 class Binder:
     """Binds pods. Binds of one pod to one node that overlap are one bind."""
 
@@ -71,6 +83,7 @@ class Binder:
         engine: Engine,
         soft_reservations: SoftReservations,
         api: Api,
+        pods: PodClient,
         events: ExtenderEventRecorder,
         metrics: ExtenderMetrics,
         settings: ExtenderConfiguration,
@@ -81,6 +94,7 @@ class Binder:
         self._engine = engine
         self._soft_reservations = soft_reservations
         self._api = api
+        self._pods = pods
         self._events = events
         self._metrics = metrics
         self._settings = settings
@@ -88,14 +102,15 @@ class Binder:
         self._now_ns = now_ns
         self._binds_in_flight: dict[BindingArgs, asyncio.Task[BindOutcome]] = {}
         """By the whole call: a call that names a pod wrongly must not be joined to the right one."""
-        self._lookup_backoff: dict[tuple[str, str], tuple[float, float]] = {}
-        """When to look up each reservation next, by uid and node, and how many seconds to wait after that."""
+        self._fence = BindingFence(ledger, pods, call_seconds=settings.deadlines.bind_seconds, clock=clock)
 
     async def bind(self, args: BindingArgs) -> BindOutcome:
         """Bind the pod, or say why not. Never raises for what the API server does."""
         task = self._binds_in_flight.get(args)
         if task is None:
-            task = asyncio.create_task(self._bind(args, self._clock() + self._settings.deadlines.bind_seconds))
+            earlier = [task for other, task in self._binds_in_flight.items() if other.pod_uid == args.pod_uid]
+            deadline = self._clock() + self._settings.deadlines.bind_seconds
+            task = asyncio.create_task(self._bind_after(earlier, args, deadline))
             self._binds_in_flight[args] = task
             task.add_done_callback(lambda _: self._binds_in_flight.pop(args, None))
         # A caller that hangs up must not take the Binding of another one with it.
@@ -116,26 +131,24 @@ class Binder:
             await self.confirm_reservations()
 
     async def confirm_reservations(self) -> None:
-        """Look up the pods of old reservations: each ends bound, or gone, or is looked up again later."""
-        now = self._clock()
-        waits = {}
-        in_flight = {(args.pod_uid, args.node) for args in self._binds_in_flight}
-        for each in self._ledger.list_reservations():
-            key = (each.pod.uid, each.node_name)
-            due, wait = self._lookup_backoff.get(key, (each.made_at + CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS))
-            if now >= due and key not in in_flight:
-                await self._confirm_reservation(each)
-                due, wait = now + wait, min(wait * 2, CONFIRM_MAX_BACKOFF_SECONDS)
-            waits[key] = (due, wait)
-        self._lookup_backoff = waits
+        """Look up the pods of old reservations; see `BindingFence`."""
+        await self._fence.confirm_reservations({(args.pod_uid, args.node) for args in self._binds_in_flight})
+
+    async def _bind_after(
+        self, earlier: Collection[asyncio.Task[BindOutcome]], args: BindingArgs, deadline: float
+    ) -> BindOutcome:
+        """Bind when the earlier binds of this pod, to other nodes, have ended."""
+        if earlier:
+            _, unfinished = await asyncio.wait(earlier, timeout=max(0.0, deadline - self._clock()))
+            if unfinished:
+                text = f"pod {args.pod_namespace}/{args.pod_name}: an earlier bind has not ended; nothing was bound"
+                return BindOutcome("deadline", text)
+        return await self._bind(args, deadline)
 
     async def _bind(self, args: BindingArgs, deadline: float) -> BindOutcome:
-        pod = self._ledger.get_pod(args.pod_uid)
-        if pod is None or (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
-            fetched = await self._fetch_unknown_pod(args, deadline)
-            if isinstance(fetched, BindOutcome):
-                return fetched
-            pod = fetched
+        pod = await self._prepare_pod(args, deadline)
+        if isinstance(pod, BindOutcome):
+            return pod
         if pod.node_name:
             return _resolve_already_bound(pod, args.node)
         if pod.is_terminating or pod.is_finished:
@@ -147,6 +160,33 @@ class Binder:
             return await self._send_binding(pod, args.node, {}, deadline)
         return await self._bind_memory_pod(pod, pod.request, node, deadline)
 
+    async def _prepare_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
+        """The pod of the call, without a place on any other node; or why it is not bound."""
+        pod = self._ledger.get_pod(args.pod_uid)
+        if pod is None or (pod.namespace, pod.name) != (args.pod_namespace, args.pod_name):
+            fetched = await self._fetch_unknown_pod(args, deadline)
+            if isinstance(fetched, BindOutcome):
+                return fetched
+            pod = fetched
+        return await self._fence_other_place(pod, args.node, deadline)
+
+    async def _fence_other_place(self, pod: Pod, node_name: str, deadline: float) -> Pod | BindOutcome:
+        """The pod, once an earlier Binding of it to another node, or to cards that are gone, has landed or never will."""
+        reservation = self._ledger.get_pod_reservation(pod.uid)
+        if reservation is None:
+            return pod
+        node = self._ledger.get_node(node_name)
+        if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):
+            return pod
+        try:
+            seen = await self._fence.fence_reservation(reservation, deadline)
+        except (NoAnswerError, RefusedError) as error:
+            text = f"pod {pod} may still be bound to node {reservation.node_name}: {error}; nothing was bound"
+            return BindOutcome("not_written", text)
+        return (
+            BindOutcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound") if seen is None else seen
+        )
+
     async def _bind_memory_pod(self, pod: Pod, pod_request: PodRequest, node: Node, deadline: float) -> BindOutcome:
         if node.injection == "exact" and not node.legacy and not pod_request.has_references:
             return BindOutcome(
@@ -155,8 +195,7 @@ class Binder:
                 f"from its annotations, and node {node.name} gives them none",
             )
         earlier = self._ledger.get_reservation(pod.uid, node.name)
-        is_again = earlier is not None and _has_cards(node, earlier.allocation)
-        if earlier is not None and is_again:
+        if earlier is not None:
             allocation = earlier.allocation
         else:
             evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
@@ -167,11 +206,12 @@ class Binder:
             allocation = allocate_cards(node, evaluation.cards, pod_request, reserve_mib=self._settings.reserve_mib)
         started = self._clock()
         record = self._build_record(allocation, pod_request, node)
-        if not is_again:
+        if earlier is None:
             self._ledger.assume(pod, node.name, allocation)
         self._soft_reservations.release_pod(pod.uid)  # reserved now: it must not count twice
         outcome = await self._send_binding(pod, node.name, record, deadline)
-        if earlier is None and outcome.result in REFUSED_RESULTS:
+        held = self._ledger.get_reservation(pod.uid, node.name)
+        if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:
             self._ledger.forget(pod.uid, node.name)
         self._report_outcome(
             pod, node.name, allocation, outcome, policy=self._engine.choose_policy(pod_request), started=started
@@ -185,26 +225,44 @@ class Binder:
     async def _send_binding(
         self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
     ) -> BindOutcome:
-        """The one POST, and what its answer means."""
+        """The one POST, and a second one if the pod had merely changed since we heard of it."""
+        outcome = await self._post_binding(pod, node_name, annotations, deadline)
+        if isinstance(outcome, StaleBinding):
+            self._metrics.stale_bindings.inc()
+            if self._ledger.get_reservation(pod.uid, node_name) is not None:
+                outcome = await self._post_binding(outcome.pod, node_name, annotations, deadline)
+        if isinstance(outcome, StaleBinding):
+            return BindOutcome("not_written", f"pod {pod} keeps changing; nothing was bound")
+        return outcome
+
+    async def _post_binding(
+        self, pod: Pod, node_name: str, annotations: dict[str, str], deadline: float
+    ) -> BindOutcome | StaleBinding:
+        """One POST, and what its answer means. A pod without memory of ours is bound at any version."""
         remaining = deadline - self._clock()
         if remaining <= 0:
             text = f"pod {pod}: the deadline passed before the Binding was sent; nothing was bound"
             return BindOutcome("deadline", text)
+        version = pod.resource_version if pod.request is not None else ""
+        self._ledger.record_binding(pod.uid, node_name, version)
         try:
-            await self._api.bind(pod.namespace, pod.name, pod.uid, node_name, annotations, timeout_seconds=remaining)
+            await self._api.bind(
+                pod.namespace, pod.name, pod.uid, node_name, annotations, version=version, timeout_seconds=remaining
+            )
         except RefusedError as error:
             if error.status == CONFLICT:
                 return await self._resolve_conflict(pod, node_name, error, deadline)
-            result = "pod_gone" if error.status == NOT_FOUND else "refused"
-            return BindOutcome(result, f"pod {pod}: {error}; nothing was bound")
+            return BindOutcome(_name_refusal(error), f"pod {pod}: {error}; nothing was bound")
         except NoAnswerError as error:
             return await self._resolve_no_answer(pod, node_name, error, deadline)
         return BOUND_OUTCOME
 
-    async def _resolve_conflict(self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float) -> BindOutcome:
-        """409 means that the pod is bound, was recreated, or is being deleted: ask which."""
+    async def _resolve_conflict(
+        self, pod: Pod, node_name: str, refusal: RefusedError, deadline: float
+    ) -> BindOutcome | StaleBinding:
+        """409 means that the pod is bound, was changed or recreated, or is being deleted, or that etcd failed: ask which."""
         try:
-            seen = await self._get_known_pod(pod, deadline)
+            seen = await self._pods.get_known_pod(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
             # An earlier Binding of ours may be what we collided with: keep the place until that is known.
             self._ledger.mark_unconfirmed(pod.uid, node_name)
@@ -213,7 +271,12 @@ class Binder:
             return BindOutcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return _resolve_already_bound(seen, node_name)
-        return BindOutcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
+        if seen.is_terminating or pod.request is None:
+            return BindOutcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
+        if seen.resource_version != pod.resource_version:
+            return StaleBinding(seen)
+        self._ledger.mark_unconfirmed(pod.uid, node_name)
+        return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {refusal}; not bound yet, its place is kept")
 
     async def _resolve_no_answer(
         self, pod: Pod, node_name: str, silence: NoAnswerError, deadline: float
@@ -224,20 +287,23 @@ class Binder:
         if shown is not None and shown.node_name:
             return _resolve_already_bound(shown, node_name)
         try:
-            seen = await self._get_known_pod(pod, deadline)
+            seen = await self._pods.get_known_pod(pod, deadline)
         except (NoAnswerError, RefusedError) as error:
             return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; then {error}")
         if seen is None:
             return BindOutcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return _resolve_already_bound(seen, node_name)
+        if pod.request is not None and seen.resource_version != pod.resource_version:
+            self._ledger.forget(pod.uid, node_name)
+            return BindOutcome("not_written", f"pod {pod}: {silence}; nothing was bound")
         return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")
 
     async def _fetch_unknown_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
         """The pod that the ledger does not know, or why there is none to bind."""
         named_pod = Pod(args.pod_uid, args.pod_namespace, args.pod_name)
         try:
-            seen = await self._get_pod(named_pod, deadline)
+            seen = await self._pods.get_pod(named_pod, deadline)
         except (NoAnswerError, RefusedError) as error:
             return BindOutcome("api_error", f"pod {named_pod}: {error}; nothing was bound")
         if seen is None:
@@ -246,40 +312,6 @@ class Binder:
             text = f"pod {named_pod} has uid {seen.uid}, the call names {args.pod_uid}: it was recreated; nothing was bound"
             return BindOutcome("uid_mismatch", text)
         return seen
-
-    async def _get_pod(self, pod: Pod, deadline: float) -> Pod | None:
-        """The pod as the API server has it now; the ledger is updated too if it knows the pod and saw no change meanwhile.
-
-        A watch event may overtake the answer: a pod that the event removed would otherwise come back for ever.
-        """
-        known = self._ledger.get_pod(pod.uid)
-        remaining = deadline - self._clock()
-        if remaining <= 0:
-            raise NoAnswerError("the deadline passed")
-        obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
-        seen = None if obj is None else to_pod(obj, resource=self._settings.resources.memory)
-        if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.get_pod(pod.uid) is known:
-            self._ledger.update_fetched_pod(seen)
-        return seen
-
-    async def _get_known_pod(self, pod: Pod, deadline: float) -> Pod | None:
-        """`_get_pod` for a pod that the API server itself showed before; None when that pod is gone, and released.
-
-        Never for a pod that only a call names: a call that names another pod's uid must not free what that pod holds.
-        """
-        seen = await self._get_pod(pod, deadline)
-        if seen is not None and seen.uid == pod.uid:
-            return seen
-        self._ledger.remove_pod(pod.uid)
-        return None
-
-    async def _confirm_reservation(self, reservation: Reservation) -> None:
-        try:
-            await self._get_known_pod(reservation.pod, self._clock() + self._settings.deadlines.bind_seconds)
-        except (NoAnswerError, RefusedError) as error:
-            log.warning(
-                "reservation not confirmed pod=%s node=%s error=%s", reservation.pod, reservation.node_name, error
-            )
 
     def _report_outcome(
         self, pod: Pod, node_name: str, allocation: Allocation, outcome: BindOutcome, *, policy: str, started: float
@@ -301,6 +333,12 @@ def _has_cards(node: Node, allocation: Allocation) -> bool:
     cards = {(card.index, card.uuid): card.units for card in node.cards}
     shares = [(share, cards.get((share.index, share.uuid), 0)) for share in allocation.cards]
     return all(share.units == units if share.whole else share.units <= units for share, units in shares)
+
+
+def _name_refusal(error: RefusedError) -> str:
+    if error.status == NOT_FOUND:
+        return "pod_gone"
+    return "not_written" if error.status == TOO_MANY_REQUESTS else "refused"
 
 
 def _resolve_already_bound(pod: Pod, node_name: str) -> BindOutcome:

@@ -24,6 +24,11 @@ class _NodeBackoffEntry:
     until: float = 0.0
     failures: int = 0
 
+    @property
+    def forgotten_at(self) -> float:
+        """When its failures count no more."""
+        return self.until + MAX_BACKOFF_SECONDS
+
 
 @dataclass(slots=True)
 class _PodBackoff:
@@ -40,7 +45,7 @@ class NodeBackoff:
         self._pods: LRUCache[str, _PodBackoff] = LRUCache(maxsize=MAX_PODS)
 
     def back_off_target(self, uid: str) -> None:
-        """Filter is called for the pod: it was not bound where it was sent last."""
+        """Filter is called for the pod: it was not bound on the node that was named, or that bind was called for."""
         backoff = self._pods.get(uid)
         if backoff is None or not backoff.target_node:
             return
@@ -57,6 +62,12 @@ class NodeBackoff:
             backoff = self._pods[uid] = _PodBackoff()
         backoff.target_node = node_name
 
+    def clear_target(self, uid: str) -> None:
+        """The bind failed for a reason that says nothing against the node."""
+        backoff = self._pods.get(uid)
+        if backoff is not None:
+            backoff.target_node = ""
+
     def forget_pod(self, uid: str) -> None:
         """The pod was bound."""
         self._pods.pop(uid, None)
@@ -67,4 +78,6 @@ class NodeBackoff:
         if backoff is None or not backoff.avoided_nodes:
             return frozenset()
         now = self._clock()
+        for name in [name for name, each in backoff.avoided_nodes.items() if now >= each.forgotten_at]:
+            del backoff.avoided_nodes[name]
         return frozenset(name for name, each in backoff.avoided_nodes.items() if now < each.until)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
-from extender.scheduling.binding import Binder
+from extender.scheduling.binding import API_FAILURES, Binder
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.rejection_cache import CachedRejection, RejectionCache
 from extender.settings import DecisionSettings
@@ -44,8 +44,8 @@ SCORES = (MAX_SCORE, 5, 4, 3, 2, 1)
 class FilterListener(Protocol):
     """Is told of every call of filter."""
 
-    def on_filter_called(self) -> None:
-        """A scheduler asked about some pod, ours or not."""
+    def on_filter_called(self, scheduler_name: str) -> None:
+        """A scheduler of this name asked about some pod, ours or not."""
 
     def on_filter_answered(self, uid: str, names: Collection[str], *, fits: bool) -> None:
         """Whether this pod, which asks for memory, fits any of these nodes."""
@@ -94,7 +94,7 @@ class Verbs:
             scheduling_request, names = self._args.read_args(body)
         except MalformedCallError as error:
             return _filter_error(str(error))
-        self._listener.on_filter_called()
+        self._listener.on_filter_called(scheduling_request.scheduler_name)
         pod = scheduling_request.pod
         if pod.request is None:
             return VerbResponse(encode_json(FilterResult(node_names=list(dict.fromkeys(names)))))
@@ -137,9 +137,12 @@ class Verbs:
         except MalformedCallError as error:
             self._binds.labels("malformed").inc()
             return _bind_error(f"{error}; nothing was bound")
+        self._node_backoff.record_target(args.pod_uid, args.node)
         outcome = await self._binder.bind(args)
         if not outcome.error:
             self._node_backoff.forget_pod(args.pod_uid)
+        elif outcome.result in API_FAILURES:
+            self._node_backoff.clear_target(args.pod_uid)
         return VerbResponse(encode_json(BindingResult(outcome.error)), "error" if outcome.error else "ok")
 
     def _filter_unbound_pod(
@@ -185,8 +188,13 @@ class Verbs:
     def _rank_nodes(
         self, scheduling_request: SchedulingRequest, pod_request: PodRequest, names: Sequence[str], count: int
     ) -> list[str]:
+        """The best nodes, best first. The node of a Binding that was not answered comes before all: bind ends it there."""
         uid = scheduling_request.pod.uid
-        return self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
+        ranked = self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
+        reservation = self._ledger.get_pod_reservation(uid)
+        if reservation is None or reservation.node_name not in names:
+            return ranked
+        return [reservation.node_name, *(name for name in ranked if name != reservation.node_name)][:count]
 
     def _reserve_node(self, scheduling_request: SchedulingRequest, pod_request: PodRequest, node_name: str) -> None:
         """The scheduler is told this node: remember the place until it binds the pod."""

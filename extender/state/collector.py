@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.state.ledger import Ledger, Reservation
+from extender.state.ledger import Ledger
+from extender.state.reservations import Reservation
 from extender.state.sync import DriftCheck, Freshness
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node

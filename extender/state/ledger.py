@@ -6,7 +6,7 @@ What a pod holds on a node passes through these states:
           .---------------------------------------.
           v                                       |
         free --assume--> reserved --(no answer)--> reserved, unconfirmed
-                            |                         |
+                            |                         |    '--the pod is seen unbound, at a later version--> free
                             |   the API shows it bound (confirm)
                             v                         v
                           bound <---------------------'
@@ -29,9 +29,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from extender.state.ledger_problems import LedgerProblem, find_problems
+from extender.state.ledger_listener import LedgerListener
+from extender.state.ledger_problems import find_problems
+from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_gained_capacity
 from vrampack.cards.holding import (
@@ -47,35 +48,6 @@ from vrampack.cards.pod import Pod
 
 REMOVED_NODES_KEPT = 256
 """Names of removed nodes that are remembered in addition to as many as there are nodes: frequent readers miss none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """A place whose Binding was sent and is not yet seen on the watch."""
-
-    pod: Pod
-    node_name: str
-    allocation: Allocation
-    made_at: float
-    """Seconds of the ledger's clock."""
-    is_unconfirmed: bool = False
-    """No answer came: the Binding may still land."""
-
-
-class LedgerListener(Protocol):
-    """Is told of changes at once, inside the transaction: it must not call a method that changes the ledger."""
-
-    def on_capacity_gained(self) -> None:
-        """Some node has room that it had not; `Ledger.capacity_generation` has risen."""
-
-    def on_pod_added(self, uid: str) -> None:
-        """An unbound pod is known that was not."""
-
-    def on_pod_resolved(self, uid: str) -> None:
-        """The pod is shown bound or terminating, or is gone: it needs no place any more."""
-
-    def on_problem_found(self, problem: LedgerProblem) -> None:
-        """Something is wrong on a node that was not wrong at its last count."""
 
 
 class Ledger:
@@ -95,9 +67,7 @@ class Ledger:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._bound: defaultdict[str, set[str]] = defaultdict(set)
-        self._reservations: dict[tuple[str, str], Reservation] = {}
-        self._reserved: defaultdict[str, set[str]] = defaultdict(set)
-        """Pod uids with a reservation, by node."""
+        self._reservations = Reservations()
         self._nominated: defaultdict[str, set[str]] = defaultdict(set)
         """Uids of unbound pods by the node where others were evicted for them; no empty sets."""
         self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
@@ -142,10 +112,16 @@ class Ledger:
         return self._pods.values()
 
     def get_reservation(self, uid: str, node_name: str) -> Reservation | None:
-        return self._reservations.get((uid, node_name))
+        """The pod's reservation if it is on this node."""
+        reservation = self._reservations.get_reservation(uid)
+        return reservation if reservation is not None and reservation.node_name == node_name else None
+
+    def get_pod_reservation(self, uid: str) -> Reservation | None:
+        """The pod's reservation, wherever it is."""
+        return self._reservations.get_reservation(uid)
 
     def list_reservations(self) -> list[Reservation]:
-        return list(self._reservations.values())
+        return list(self._reservations)
 
     def get_age_seconds(self, reservation: Reservation) -> float:
         return self._clock() - reservation.made_at
@@ -161,17 +137,14 @@ class Ledger:
             changed.append(name)
         return changed
 
-    def list_reserved_nodes(self, uid: str) -> list[str]:
-        """Where the pod has a place reserved."""
-        return [name for reserved_uid, name in self._reservations if reserved_uid == uid]
-
     def list_nominated_nodes(self) -> KeysView[str]:
         """The nodes to which some unbound pod is nominated."""
         return self._nominated.keys()
 
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""
-        return [self._pods[uid] for uid in self._nominated.get(name, ()) if (uid, name) not in self._reservations]
+        nominees = self._nominated.get(name, ())
+        return [self._pods[uid] for uid in nominees if self.get_reservation(uid, name) is None]
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
@@ -194,7 +167,7 @@ class Ledger:
         A pod whose bind got no answer may fit only where its own reservation is. What a *bound* pod holds is never free,
         not even in a call that names its uid.
         """
-        if uid in self._reserved.get(name, ()):
+        if self.get_reservation(uid, name) is not None:
             facts = self._facts.get(name)
             if facts is None:
                 return None
@@ -230,7 +203,7 @@ class Ledger:
     def remove_pod(self, uid: str) -> None:
         """Release all that the pod holds."""
         pod = self._pods.pop(uid, None)
-        touched = self._drop_reservations(uid)
+        touched = self._drop_reservation(uid)
         if pod is not None and pod.node_name:
             self._bound[pod.node_name].discard(uid)
             touched.add(pod.node_name)
@@ -242,7 +215,7 @@ class Ledger:
     def begin_list(self) -> RelistBaseline:
         """Call before the first page of a list of all pods is asked for."""
         self._fetched.clear()
-        return RelistBaseline(frozenset(self._pods), frozenset(self._reservations))
+        return RelistBaseline(frozenset(self._pods), frozenset(each.pod.uid for each in self._reservations))
 
     def update_listed_pod(self, pod: Pod) -> None:
         """A list says more than the watch before it: it may take back even a binding (a restored backup)."""
@@ -258,32 +231,41 @@ class Ledger:
         """
         for uid in baseline.pods - listed:
             self.remove_pod(uid)
-        for uid, node_name in baseline.reservations:
-            if uid not in listed:
-                self.forget(uid, node_name)
+        for uid in baseline.reserved_pods - listed:
+            self._release_reservation(uid)
 
     def list_node_names(self) -> frozenset[str]:
         return frozenset(self._facts)
 
     def assume(self, pod: Pod, node_name: str, allocation: Allocation) -> Reservation:
-        """Hold the place before its Binding is sent. The caller has just seen that it fits."""
+        """Hold the place before its Binding is sent. The caller has just seen that it fits.
+
+        Raises `ValueError` if the pod has a place on another node: that one is fenced first.
+        """
         reservation = Reservation(pod, node_name, allocation, made_at=self._clock())
-        self._reservations[pod.uid, node_name] = reservation
-        self._reserved[node_name].add(pod.uid)
+        self._reservations.put_reservation(reservation)
         self._rebuild_node(node_name)
         return reservation
 
+    def record_binding(self, uid: str, node_name: str, version: str) -> None:
+        """A Binding for this version of the pod is about to be sent.
+
+        An unanswered one for an earlier version can no longer land; one for the same version still may.
+        """
+        known = self.get_reservation(uid, node_name)
+        if known is not None and known.binding_version != version:
+            self._reservations.put_reservation(replace(known, binding_version=version, is_unconfirmed=False))
+
     def mark_unconfirmed(self, uid: str, node_name: str) -> None:
-        """No answer came to the Binding: keep the place until the API shows the pod, or shows it gone."""
-        reservation = self._reservations.get((uid, node_name))
-        if reservation is not None:
-            self._reservations[uid, node_name] = replace(reservation, is_unconfirmed=True)
+        """No answer came to the Binding: keep the place until it is fenced, or the API shows the pod bound or gone."""
+        known = self.get_reservation(uid, node_name)
+        if known is not None:
+            self._reservations.put_reservation(replace(known, is_unconfirmed=True))
 
     def forget(self, uid: str, node_name: str) -> None:
-        """The Binding was refused for certain: the place is free again."""
-        if self._reservations.pop((uid, node_name), None) is not None:
-            self._reserved[node_name].discard(uid)
-            self._rebuild_node(node_name)
+        """The Binding was refused for certain, or is fenced: the place is free again."""
+        if self.get_reservation(uid, node_name) is not None:
+            self._release_reservation(uid)
 
     def count_drift_units(self, name: str) -> int:
         """Units by which the node's sums differ from a fresh count; anything but 0 is a bug."""
@@ -310,13 +292,15 @@ class Ledger:
                 listener.on_pod_added(pod.uid)
         if pod.node_name:
             self._bound[pod.node_name].add(pod.uid)
-            touched |= self._drop_reservations(pod.uid)
+            touched |= self._drop_reservation(pod.uid)
             if known is None or (known.node_name, known.record, known.request) != (
                 pod.node_name,
                 pod.record,
                 pod.request,
             ):
                 touched.add(pod.node_name)
+        elif self._is_fenced(pod):
+            touched |= self._drop_reservation(pod.uid)
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(pod.uid, before=_get_nomination(known), now=_get_nomination(pod))
@@ -339,12 +323,19 @@ class Ledger:
         if now:
             self._nominated[now].add(uid)
 
-    def _drop_reservations(self, uid: str) -> set[str]:
-        names = {name for reserved_uid, name in self._reservations if reserved_uid == uid}
-        for name in names:
-            del self._reservations[uid, name]
-            self._reserved[name].discard(uid)
-        return names
+    def _is_fenced(self, pod: Pod) -> bool:
+        """Whether the pod has a place that its Binding can no longer take, as this version of the pod shows."""
+        reservation = self._reservations.get_reservation(pod.uid)
+        return reservation is not None and reservation.is_fenced_by(pod)
+
+    def _release_reservation(self, uid: str) -> None:
+        for name in self._drop_reservation(uid):
+            self._rebuild_node(name)
+
+    def _drop_reservation(self, uid: str) -> set[str]:
+        """Remove the pod's reservation; the node to be rebuilt, if there was one."""
+        name = self._reservations.remove_reservation(uid)
+        return {name} if name else set()
 
     def _rebuild_node(self, name: str) -> None:
         """Recompute one node, after any change of it."""
@@ -383,14 +374,13 @@ class Ledger:
 
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
-        reserved = (self._reservations[uid, facts.name] for uid in self._reserved.get(facts.name, ()))
         return [
             *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.get(facts.name, ())),
             *(
                 build_reserved_hold(
                     each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
                 )
-                for each in reserved
+                for each in self._reservations.list_on_node(facts.name)
             ),
         ]
 
@@ -408,7 +398,7 @@ class RelistBaseline:
     """What the ledger knew when a list of all pods began."""
 
     pods: frozenset[str]
-    reservations: frozenset[tuple[str, str]]
+    reserved_pods: frozenset[str]
 
 
 def _get_nomination(pod: Pod | None) -> str:

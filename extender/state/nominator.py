@@ -62,7 +62,8 @@ class Nominator:
 
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
         """The nodes that look different to this pod than to other pods."""
-        names = self._ledger.list_reserved_nodes(uid)
+        reservation = self._ledger.get_pod_reservation(uid)
+        names = [] if reservation is None else [reservation.node_name]
         priority = self._get_priority(uid)
         preemptors = self._pending_preemptions.list_pods_by_node()
         for name in self._ledger.list_nominated_nodes() | preemptors.keys():

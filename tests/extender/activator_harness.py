@@ -13,17 +13,20 @@ from extender.requeue.activator import Activation, PodActivator
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter
 from policies.engine.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts
+from tests.support.manifest_builders import RESOURCE
 from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import NodeFacts, Share
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
+from vrampack.kube.objects import ObjectMeta, PodObject
 
 
 class ActivationApi(FakeKubeApi):
@@ -48,13 +51,15 @@ class ActivationApi(FakeKubeApi):
         annotations: Mapping[str, str],
         *,
         timeout_seconds: float,  # noqa: ARG002 - the real one's shape
-    ) -> None:
+    ) -> PodObject:
+        """The answer names no uid: the ledger learns nothing from it that a test did not feed."""
         if name in self.errors:
             raise self.errors[name]
         self.kicked.append(name)
         self.values.append(annotations["vrampack.dev/retry"])
         async with self._told:
             self._told.notify_all()
+        return PodObject(metadata=ObjectMeta(name=name))
 
 
 class ActivatorHarness:
@@ -72,11 +77,10 @@ class ActivatorHarness:
             ledger=self.ledger,
             engine=Engine(nominations, PolicyTuning()),
             nominator=nominations,
-            api=self.door,
+            pods=PodClient(self.ledger, self.door, resource=RESOURCE, clock=lambda: self.seconds, started_ns=7),
             metrics=self.metrics,
             readiness=self.readiness,
             clock=lambda: self.seconds,
-            started_ns=7,
         )
         events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
         reactions = LedgerReactions(
@@ -105,11 +109,11 @@ class ActivatorHarness:
 
     def reject_pod(self, name: str, *, nodes: Collection[str] = ("n", "m")) -> None:
         """Filter is called for the pod and says no to all of these nodes."""
-        self.kicker.on_filter_called()
+        self.kicker.on_filter_called("vrampack")
         self.kicker.on_filter_answered(name, nodes, fits=False)
 
     def accept_pod(self, name: str) -> None:
-        self.kicker.on_filter_called()
+        self.kicker.on_filter_called("vrampack")
         self.kicker.on_filter_answered(name, ["n"], fits=True)
 
     def add_rejected_pod(self, name: str, units: int = 15, *, priority: int = 0, created: str = "") -> Pod:

@@ -16,7 +16,7 @@ async def test_a_new_process_takes_what_waits_for_refused() -> None:
     stage.ledger.update_pod(ledger_pod("leaving", leaving=True))
     stage.seconds += 100
     assert await stage.run_round() == []
-    stage.kicker.on_filter_called()
+    stage.kicker.on_filter_called("vrampack")
     assert await stage.run_round() == []
     stage.seconds += 5
     assert await stage.run_round() == ["a"]

@@ -54,9 +54,10 @@ class ClusterMachine(RuleBasedStateMachine):
         self.nodes["n2"] = node_facts("n2", 15, 15, legacy=True)
         self.live: dict[str, Pod] = {}
         self.events: list[tuple[str, Any]] = []
-        self.posts: list[tuple[str, str, Allocation]] = []
-        """Bindings sent whose reply was lost: they may still land."""
+        self.posts: list[tuple[str, str, Allocation, str]] = []
+        """Bindings sent whose reply was lost, with the version of the pod: they may still land."""
         self.made = 0
+        self.version = 0
         self.ledger = a_ledger()
         self.engine = Engine(Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: 0.0)), PolicyTuning())
         for facts in self.nodes.values():
@@ -85,6 +86,10 @@ class ClusterMachine(RuleBasedStateMachine):
         seen = self.ledger.get_node_for_pod(node, uid)
         if pod is None or pod.node_name or pod.is_terminating or pod.request is None or seen is None:
             return
+        held = self.ledger.get_pod_reservation(uid)
+        if held is not None and held.node_name != node:
+            self.fence(uid)
+            return
         earlier = self.ledger.get_reservation(uid, node)
         if earlier is not None:
             allocation = earlier.allocation
@@ -94,16 +99,37 @@ class ClusterMachine(RuleBasedStateMachine):
                 return
             allocation = allocate_cards(seen, judged.cards, pod.request)
             self.ledger.assume(pod, node, allocation)
-        if reply == "refused" or (reply == "heard" and not self.land(uid, node, allocation)):
-            if earlier is None:
+        version = pod.resource_version
+        self.ledger.record_binding(uid, node, version)
+        if reply == "refused" or (reply == "heard" and not self.land(uid, node, allocation, version)):
+            held = self.ledger.get_reservation(uid, node)
+            if held is not None and not held.is_unconfirmed:
                 self.ledger.forget(uid, node)
             self.fetch(uid)
         elif reply == "lost":
             self.ledger.mark_unconfirmed(uid, node)
-            self.posts.append((uid, node, allocation))
+            self.posts.append((uid, node, allocation, version))
         elif reply == "cut":
-            self.land(uid, node, allocation)
+            self.land(uid, node, allocation, version)
             self.ledger.mark_unconfirmed(uid, node)
+
+    @rule(uid=pods)
+    def fence(self, uid: str) -> None:
+        """As `extender.scheduling.binding_fence` does it: give the pod a new version, and release the place if it is unbound."""
+        reservation, pod = self.ledger.get_pod_reservation(uid), self.live.get(uid)
+        if reservation is None or pod is None:
+            return
+        if not pod.node_name and pod.resource_version == reservation.binding_version:
+            self.put(pod)
+        self.fetch(uid)
+        if not self.live[uid].node_name:
+            self.ledger.forget(uid, reservation.node_name)
+
+    @rule(uid=pods)
+    def change(self, uid: str) -> None:
+        """The scheduler writes a condition, or anybody a label."""
+        if uid in self.live:
+            self.put(self.live[uid])
 
     @precondition(lambda self: self.posts)
     @rule(data=st.data())
@@ -155,9 +181,9 @@ class ClusterMachine(RuleBasedStateMachine):
         snapshot = list(self.live.values())
         self.events = [event for event in self.events if event[0] in ("node", "node gone")]
         if lands and self.posts:
-            uid, node, allocation = self.posts.pop()
-            if self.land(uid, node, allocation):
-                self.fetch(uid)
+            post = self.posts.pop()
+            if self.land(*post):
+                self.fetch(post[0])
         for pod in snapshot:
             self.ledger.update_listed_pod(pod)
         self.ledger.end_list(before, {pod.uid for pod in snapshot})
@@ -202,13 +228,14 @@ class ClusterMachine(RuleBasedStateMachine):
         return uid
 
     def put(self, pod: Pod) -> None:
-        self.live[pod.uid] = pod
-        self.events.append(("pod", pod))
+        self.version += 1
+        self.live[pod.uid] = replace(pod, resource_version=str(self.version))
+        self.events.append(("pod", self.live[pod.uid]))
 
-    def land(self, uid: str, node: str, allocation: Allocation) -> bool:
+    def land(self, uid: str, node: str, allocation: Allocation, version: str) -> bool:
         """What the API server does with a Binding: all of it, or nothing."""
         pod = self.live.get(uid)
-        if pod is None or pod.node_name or pod.is_terminating or pod.request is None:
+        if pod is None or pod.resource_version != version or pod.node_name or pod.is_terminating:
             return False
         self.put(replace(pod, node_name=node, record=Record("vrampack", allocation.to_shares())))
         return True

@@ -44,6 +44,7 @@ class FakeKubeApi(Api):
         node_name: str,
         annotations: Mapping[str, str],
         *,
+        version: str = "",
         timeout_seconds: float,  # noqa: ARG002 - the real one's shape
     ) -> None:
         pod = self.pods.get((namespace, name))
@@ -51,6 +52,8 @@ class FakeKubeApi(Api):
             raise RefusedError(404, "NotFound", f'pods "{name}" not found')
         if pod["metadata"]["uid"] != uid:
             raise RefusedError(409, "Conflict", "Precondition failed: UID in precondition")
+        if version and pod["metadata"].get("resourceVersion", version) != version:
+            raise RefusedError(409, "Conflict", "Precondition failed: ResourceVersion in precondition")
         if pod["spec"].get("nodeName"):
             raise RefusedError(409, "Conflict", f"pod {name} is already assigned to node {pod['spec']['nodeName']}")
         pod["spec"]["nodeName"] = node_name

@@ -99,9 +99,11 @@ class SimulatedApi(Api):
         node_name: str,
         annotations: Mapping[str, str],
         *,
+        version: str = "",
         timeout_seconds: float,
     ) -> None:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "annotations": dict(annotations)}
+        metadata |= {"resourceVersion": version} if version else {}
         binding = {"metadata": metadata, "target": {"kind": "Node", "name": node_name}}
         for observe in self._network.on_bind:
             observe(self.name, uid, node_name, annotations)
@@ -113,13 +115,15 @@ class SimulatedApi(Api):
 
     async def patch_pod_status(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
-    ) -> None:
+    ) -> PodObject:
         patch = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
 
-        def run() -> None:
-            self._store.patch(POD, namespace, name, patch, apply_patch=apply_merge_patch, is_status=True)
+        def run() -> PodObject:
+            found = self._store.patch(POD, namespace, name, patch, apply_patch=apply_merge_patch, is_status=True)
+            return msgspec.json.decode(encode(found), type=PodObject)
 
-        await self._ask("patch", name, run, timeout_seconds)
+        patched: PodObject = await self._ask("patch", name, run, timeout_seconds)
+        return patched
 
     async def create_event(self, namespace: str, event: Mapping[str, object], *, timeout_seconds: float) -> None:
         """Events are no part of the simulation: they are always written, at once."""

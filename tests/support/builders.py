@@ -100,6 +100,9 @@ def ledger_pod(
     uid: str = "",
     priority: int = 0,
     created: str = "",
+    version: str = "",
+    scheduler: str = "vrampack",
+    gated: bool = False,
 ) -> Pod:
     """A pod of namespace `default`; its uid is its name unless given."""
     return Pod(
@@ -113,6 +116,9 @@ def ledger_pod(
         is_finished=finished,
         priority=priority,
         created_at=created,
+        resource_version=version,
+        scheduler_name=scheduler,
+        is_gated=gated,
     )
 
 

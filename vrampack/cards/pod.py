@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
+from vrampack.cards.resource_version import is_later_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,10 @@ class Pod:
     """Where the scheduler evicted others for it; it is bound there or not at all."""
     created_at: str = ""
     """As the API server writes it (RFC 3339, UTC, whole seconds): texts in this form sort by time."""
+    resource_version: str = ""
+    scheduler_name: str = ""
+    is_gated: bool = False
+    """It has schedulingGates: no scheduler tries it, and the API server refuses to bind it."""
 
     @property
     def can_hold_memory(self) -> bool:
@@ -39,9 +44,10 @@ class Pod:
         return bool(self.node_name) and self.can_hold_memory and not self.is_finished
 
     def is_older_than(self, known: Pod) -> bool:
-        """Whether `known` already shows a state that never ends: bound, terminating, finished."""
+        """Whether `known` was written later, or shows a state that never ends: bound, terminating, finished."""
         return (
-            (bool(known.node_name) and not self.node_name)
+            is_later_version(known.resource_version, than=self.resource_version)
+            or (bool(known.node_name) and not self.node_name)
             or (known.is_terminating and not self.is_terminating)
             or (known.is_finished and not self.is_finished)
         )

@@ -30,6 +30,8 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 """Lists are merged by name, so that one webhook of several can be changed."""
+TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send message larger than max")
+"""What etcd, and the API server's client of it, say of an object that they do not take, whatever the status is then."""
 TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
@@ -165,7 +167,7 @@ class Api:
         """
         await self._call("PATCH", _node_path(name), verb="patch", resource="nodes", body=body, seconds=timeout_seconds)
 
-    async def bind(
+    async def bind(  # noqa: PLR0913 - the fields of a Binding
         self,
         namespace: str,
         name: str,
@@ -173,13 +175,18 @@ class Api:
         node_name: str,
         annotations: Mapping[str, str],
         *,
+        version: str = "",
         timeout_seconds: float,
     ) -> None:
         """Bind the pod of this uid to the node and give it these annotations, in one step or not at all.
 
-        Raises `RefusedError` when nothing was written, `NoAnswerError` when that is not known.
+        With a `version` only if it is the pod's resourceVersion still. Raises `RefusedError`, `NoAnswerError` when it is
+        not known whether anything was written. A 409 is not definite: an API server answers so for errors of its store
+        too (`assignPod` in pkg/registry/core/pod/storage/storage.go of Kubernetes).
         """
         metadata: dict[str, object] = {"name": name, "namespace": namespace, "uid": uid}
+        if version:
+            metadata["resourceVersion"] = version
         if annotations:
             metadata["annotations"] = dict(annotations)
         binding = {
@@ -193,15 +200,21 @@ class Api:
 
     async def patch_pod_status(
         self, namespace: str, name: str, uid: str, annotations: Mapping[str, str], *, timeout_seconds: float
-    ) -> None:
+    ) -> PodObject:
         """Set annotations of the pod of this uid through its status, which needs no right on the pod itself.
 
-        Raises `RefusedError` when nothing was written (422 for a pod of another uid), `NoAnswerError` when that is
-        not known.
+        The answer is the pod as it is then. Raises `RefusedError` when nothing was written (422 for a pod of another
+        uid), `NoAnswerError` when that is not known.
         """
         body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
         path = _pod_path(namespace, name) + "/status"
-        await self._call("PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds)
+        answer = await self._call(
+            "PATCH", path, verb="patch", resource="pods/status", body=body, seconds=timeout_seconds
+        )
+        try:
+            return msgspec.json.decode(answer, type=PodObject)
+        except UNDECODABLE as error:
+            raise NoAnswerError(f"patch pod {namespace}/{name}: {error}") from error
 
     async def evict(self, namespace: str, name: str, uid: str, *, timeout_seconds: float) -> None:
         """Ask for the pod of this uid to be evicted; 429 when a disruption budget does not allow it now.
@@ -358,7 +371,9 @@ def _build_error(code: int, body: bytes) -> Exception:
         status = Status(message=body[:200].decode(errors="replace"))
     if code == HTTPStatus.GONE:
         return ResourceExpiredError(code, status.reason, status.message)
-    if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
+    is_too_large = any(text in status.message for text in TOO_LARGE_FOR_ETCD)
+    if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else code
         return RefusedError(code, status.reason, status.message)
     return NoAnswerError(f"{code} {status.reason}: {status.message}")
 

@@ -48,6 +48,8 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     containers: list[ContainerObject] | None = None
     init_containers: list[ContainerObject] | None = None
     priority: int | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -196,6 +198,9 @@ def to_pod(pod: PodObject, *, resource: str = well_known.MEMORY_RESOURCE) -> Pod
         priority=pod.spec.priority or 0,
         nominated_node=pod.status.nominated_node_name or "",
         created_at=pod.metadata.creation_timestamp or "",
+        resource_version=pod.metadata.resource_version,
+        scheduler_name=pod.spec.scheduler_name or "",
+        is_gated=bool(pod.spec.scheduling_gates),
     )
 
 

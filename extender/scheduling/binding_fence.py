@@ -1,0 +1,84 @@
+"""Ends what is not known of a Binding: makes sure that one that was never answered cannot land any more.
+
+A Binding carries the version of the pod that it is for, and the API server refuses it for any other version. So a pod that
+is seen unbound at another version shows that the Binding has not landed and never will: its place is free. Where the pod
+still has that version it is given a new one. Nothing is released by the clock: while the API server takes no write, the
+place stays, and it is the pod's only one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+
+from extender.state.ledger import Ledger
+from extender.state.pod_client import PodClient
+from extender.state.reservations import Reservation
+from vrampack.cards.pod import Pod
+from vrampack.kube.errors import NoAnswerError, RefusedError
+
+log = logging.getLogger(__name__)
+
+CONFIRM_AFTER_SECONDS = 2.0
+"""A reservation older than this is looked up: the watch shows a Binding within milliseconds."""
+CONFIRM_MAX_BACKOFF_SECONDS = 15.0
+CONFIRMS_AT_ONCE = 16
+"""Pods looked up at a time: an API server that does not answer must not make each wait for all others."""
+
+
+class BindingFence:
+    """Confirms or releases the reservations of one ledger."""
+
+    def __init__(self, ledger: Ledger, pods: PodClient, *, call_seconds: float, clock: Callable[[], float]) -> None:
+        self._ledger = ledger
+        self._pods = pods
+        self._call_seconds = call_seconds
+        self._clock = clock
+        self._lookup_backoff: dict[tuple[str, str], tuple[float, float]] = {}
+        """When to look up each reservation next, by uid and node, and how many seconds to wait after that."""
+
+    async def fence_reservation(self, reservation: Reservation, deadline: float) -> Pod | None:
+        """The pod once it is known that its Binding landed or never will; None when the pod is gone.
+
+        Afterwards an unbound pod has no place here. Raises `NoAnswerError` or `RefusedError` when it is not known; the
+        place stays. The Binding must not be on its way at the same time: what it is answered would come after this.
+        """
+        seen = await self._pods.get_known_pod(reservation.pod, deadline)
+        if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:
+            seen = await self._pods.request_retry(seen, deadline)
+        if seen is None or seen.node_name:
+            return seen
+        if self._ledger.get_pod_reservation(seen.uid) is reservation:
+            self._ledger.forget(seen.uid, reservation.node_name)
+            log.info("binding fenced pod=%s node=%s", seen, reservation.node_name)
+        return seen
+
+    async def confirm_reservations(self, excluded: Collection[tuple[str, str]] = ()) -> None:
+        """Look up the pods of old reservations: each ends bound, fenced or gone, or is looked up again later.
+
+        `excluded` are those whose Bindings are on their way, by uid and node.
+        """
+        now = self._clock()
+        waits, due_now = {}, []
+        for each in self._ledger.list_reservations():
+            key = (each.pod.uid, each.node_name)
+            due, wait = self._lookup_backoff.get(key, (each.made_at + CONFIRM_AFTER_SECONDS, CONFIRM_AFTER_SECONDS))
+            if now >= due and key not in excluded:
+                due_now.append(each)
+                due, wait = now + wait, min(wait * 2, CONFIRM_MAX_BACKOFF_SECONDS)
+            waits[key] = (due, wait)
+        self._lookup_backoff = waits
+        slots = asyncio.Semaphore(CONFIRMS_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for each in due_now:
+                group.create_task(self._confirm_reservation(each, slots))
+
+    async def _confirm_reservation(self, reservation: Reservation, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            try:
+                await self.fence_reservation(reservation, self._clock() + self._call_seconds)
+            except (NoAnswerError, RefusedError) as error:
+                log.warning(
+                    "reservation not confirmed pod=%s node=%s error=%s", reservation.pod, reservation.node_name, error
+                )

@@ -1,0 +1,23 @@
+"""What the ledger tells others."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from extender.state.ledger_problems import LedgerProblem
+
+
+class LedgerListener(Protocol):
+    """Is told of changes at once, inside the transaction: it must not call a method that changes the ledger."""
+
+    def on_capacity_gained(self) -> None:
+        """Some node has room that it had not; `Ledger.capacity_generation` has risen."""
+
+    def on_pod_added(self, uid: str) -> None:
+        """An unbound pod is known that was not."""
+
+    def on_pod_resolved(self, uid: str) -> None:
+        """The pod is shown bound or terminating, or is gone: it needs no place any more."""
+
+    def on_problem_found(self, problem: LedgerProblem) -> None:
+        """Something is wrong on a node that was not wrong at its last count."""

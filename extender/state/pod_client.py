@@ -1,0 +1,72 @@
+"""Single pods, read from and written to the API server; the ledger learns from every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from extender.state.ledger import Ledger
+from vrampack.cards import well_known
+from vrampack.cards.pod import Pod
+from vrampack.kube.client import Api
+from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.objects import PodObject, to_pod
+
+
+class PodClient:
+    """The pods of one ledger. `clock` is that of the deadlines, `started_ns` the Unix time at which this process began."""
+
+    def __init__(self, ledger: Ledger, api: Api, *, resource: str, clock: Callable[[], float], started_ns: int) -> None:
+        self._ledger = ledger
+        self._api = api
+        self._resource = resource
+        self._clock = clock
+        self._started_ns = started_ns
+        self._retries = 0
+
+    async def get_pod(self, pod: Pod, deadline: float) -> Pod | None:
+        """The pod of this name as the API server has it now; it may have another uid.
+
+        Raises `NoAnswerError` or `RefusedError`.
+        """
+        obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=self._get_remaining(deadline))
+        return None if obj is None else self._learn_answer(pod, obj)
+
+    async def get_known_pod(self, pod: Pod, deadline: float) -> Pod | None:
+        """`get_pod` for a pod that the API server itself showed before; None when that pod is gone, and released.
+
+        Never for a pod that only a call names: a call that names another pod's uid must not free what that pod holds.
+        """
+        seen = await self.get_pod(pod, deadline)
+        if seen is not None and seen.uid == pod.uid:
+            return seen
+        self._ledger.remove_pod(pod.uid)
+        return None
+
+    async def request_retry(self, pod: Pod, deadline: float) -> Pod:
+        """Give the pod a new version, which makes the scheduler try it again; the pod as it is then.
+
+        The annotation's value was never used before, so that every call makes a new version. Raises `RefusedError` when
+        nothing was written, `NoAnswerError` when that is not known.
+        """
+        self._retries += 1
+        obj = await self._api.patch_pod_status(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            {well_known.RETRY_ANNOTATION: f"{self._started_ns}-{self._retries}"},
+            timeout_seconds=self._get_remaining(deadline),
+        )
+        return self._learn_answer(pod, obj)
+
+    def _learn_answer(self, pod: Pod, obj: PodObject) -> Pod:
+        """Update the ledger if it knows the pod still: an answer that a deletion overtook must not bring it back."""
+        seen = to_pod(obj, resource=self._resource)
+        if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:
+            self._ledger.update_fetched_pod(seen)
+        return seen
+
+    def _get_remaining(self, deadline: float) -> float:
+        remaining = deadline - self._clock()
+        if remaining <= 0:
+            raise NoAnswerError("the deadline passed")
+        return remaining

@@ -1,0 +1,71 @@
+"""Places whose Binding was sent and is not yet seen on the watch: at most one for each pod."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vrampack.cards.allocation import Allocation
+from vrampack.cards.pod import Pod
+from vrampack.cards.resource_version import is_later_version
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One such place."""
+
+    pod: Pod
+    node_name: str
+    allocation: Allocation
+    made_at: float
+    """Seconds of the ledger's clock."""
+    binding_version: str = ""
+    """The resourceVersion of the pod that the Binding carries; empty before it is sent."""
+    is_unconfirmed: bool = False
+    """No answer came: the Binding may still land, as long as the pod has `binding_version`."""
+
+    def is_fenced_by(self, pod: Pod) -> bool:
+        """Whether the watch's `pod` shows that the Binding did not land and never will."""
+        return (
+            self.is_unconfirmed
+            and not pod.node_name
+            and is_later_version(pod.resource_version, than=self.binding_version)
+        )
+
+
+class Reservations:
+    """Reservations by pod uid, and which pods have one on each node."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, Reservation] = {}
+        self._pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
+        """No empty sets."""
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(self._by_pod.values())
+
+    def get_reservation(self, uid: str) -> Reservation | None:
+        return self._by_pod.get(uid)
+
+    def put_reservation(self, reservation: Reservation) -> None:
+        """Add it, or replace the pod's reservation on the same node. Raises `ValueError` if the pod has one elsewhere."""
+        known = self._by_pod.get(reservation.pod.uid)
+        if known is not None and known.node_name != reservation.node_name:
+            raise ValueError(f"pod {reservation.pod} has a place on node {known.node_name} already")
+        self._by_pod[reservation.pod.uid] = reservation
+        self._pods_by_node[reservation.node_name].add(reservation.pod.uid)
+
+    def remove_reservation(self, uid: str) -> str:
+        """Remove the pod's reservation, and say on which node it was; empty when it had none."""
+        reservation = self._by_pod.pop(uid, None)
+        if reservation is None:
+            return ""
+        pods = self._pods_by_node[reservation.node_name]
+        pods.discard(uid)
+        if not pods:
+            del self._pods_by_node[reservation.node_name]
+        return reservation.node_name
+
+    def list_on_node(self, node_name: str) -> list[Reservation]:
+        return [self._by_pod[uid] for uid in self._pods_by_node.get(node_name, ())]
