@@ -270,7 +270,7 @@ class Binder:
         if seen is None:
             return BindOutcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
-            return _resolve_already_bound(seen, node_name)
+            return self._resolve_seen_bound(seen, node_name)
         if seen.is_terminating or pod.request is None:
             return BindOutcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
         if seen.resource_version != pod.resource_version:
@@ -293,11 +293,18 @@ class Binder:
         if seen is None:
             return BindOutcome("pod_gone", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
-            return _resolve_already_bound(seen, node_name)
+            return self._resolve_seen_bound(seen, node_name)
         if pod.request is not None and seen.resource_version != pod.resource_version:
             self._ledger.forget(pod.uid, node_name)
             return BindOutcome("not_written", f"pod {pod}: {silence}; nothing was bound")
         return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")
+
+    def _resolve_seen_bound(self, pod: Pod, node_name: str) -> BindOutcome:
+        """A pod that is bound elsewhere has no place here, whatever became of its Bindings."""
+        outcome = _resolve_already_bound(pod, node_name)
+        if outcome.error:
+            self._ledger.forget(pod.uid, node_name)
+        return outcome
 
     async def _fetch_unknown_pod(self, args: BindingArgs, deadline: float) -> Pod | BindOutcome:
         """The pod that the ledger does not know, or why there is none to bind."""

@@ -32,7 +32,7 @@ class SchedulerHarness:
         self.seconds = 1000.0
         self.metrics = ExtenderMetrics("test")
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=self.clock)
-        api = FakeKubeApi()
+        self.api = api = FakeKubeApi()
         events = ExtenderEventRecorder(api, self.metrics, clock=self.clock, now=self.clock)
         settings = ExtenderConfiguration(
             apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", decide=DecisionSettings(default=decide)
@@ -86,6 +86,14 @@ class SchedulerHarness:
         scores = json.loads(self.parts.verbs.prioritize(self._body(name, units, passed, {})).body)
         (best,) = [each["Host"] for each in scores if each["Score"] == 10]
         return str(best)
+
+    async def bind(self, name: str, node: str) -> str:
+        """The error of a bind; the API server knows the pod as the ledger does."""
+        body = json.loads(self._body(name, 4, (), {}))["Pod"]
+        self.api.pods.setdefault(("default", name), body)
+        call = {"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": node}
+        answer: Json = json.loads((await self.parts.verbs.bind(json.dumps(call).encode())).body)
+        return str(answer["Error"])
 
     def choose_cards(self, name: str, node: str, units: int = 4) -> list[int]:
         """The cards that bind would choose on this node, by index; none where the pod does not fit."""

@@ -281,6 +281,45 @@ async def test_what_the_api_server_does_not_take_is_counted_and_the_place_goes_o
     assert (stage.count_results("failed"), stage.count_results("gone")) == (2, 1)
 
 
+async def test_an_activation_that_the_api_server_fails_to_take_is_tried_again_within_seconds(
+    stage: ActivatorHarness,
+) -> None:
+    """Four minutes of failures, and nothing is held against the node: the pod goes there 2 s after the last."""
+    stage.add_rejected_pod("a")
+    stage.free_node("n")
+    for error in (RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503"), NoAnswerError("cut")):
+        stage.door.errors["a"] = error
+        for _ in range(8):
+            assert await stage.run_round() == []
+            stage.seconds += 10
+    await stage.run_round()
+    stage.door.errors.clear()
+    stage.seconds += activator.API_RETRY_SECONDS
+    assert await stage.run_round() == ["a"]
+
+
+async def test_a_pod_whose_activation_always_fails_lets_others_go_first(stage: ActivatorHarness) -> None:
+    """A webhook that fails for one namespace, say."""
+    stage.door.errors["bad"] = NoAnswerError("500")
+    stage.add_rejected_pod("bad", priority=9)
+    stage.add_rejected_pod("good")
+    stage.free_node("n")
+    assert await stage.run_round() == []
+    stage.seconds += activator.API_PAUSE_SECONDS
+    assert await stage.run_round() == ["good"]
+
+
+async def test_a_pod_with_an_unanswered_binding_is_activated_as_any_other() -> None:
+    stage = ActivatorHarness("n", "m")
+    pod = stage.add_pending_pod("a")
+    stage.free_node("n")
+    stage.assume_pod(pod, "n")
+    stage.ledger.mark_unconfirmed("a", "n")
+    stage.reject_pod("a", nodes=["m"])
+    stage.free_node("m")
+    assert await stage.run_round() == ["a"]
+
+
 async def test_a_kicked_pod_that_is_deleted_counts_as_gone(stage: ActivatorHarness) -> None:
     stage.add_rejected_pod("a")
     stage.free_node("n")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.extender.activator_harness import ActivatorHarness
 from tests.support.builders import ledger_pod, node_facts
 
@@ -37,3 +41,31 @@ async def test_a_new_process_lets_a_busy_scheduler_work_its_queue_first() -> Non
     stage.seconds = 1060.0
     stage.accept_pod("passes-last")
     assert await stage.run_round() == ["waits"]
+
+
+@pytest.mark.parametrize("count", [10, 400])
+@pytest.mark.parametrize("kind", ["gated", "of another scheduler"])
+async def test_pods_that_no_scheduler_tries_hold_up_nobody(kind: str, count: int) -> None:
+    """More important than the pod that really waits, and each would have cost it five seconds."""
+    stage = ActivatorHarness("n")
+    about: dict[str, Any] = {"gated": True} if kind == "gated" else {"scheduler": "never-called"}
+    for number in range(count):
+        stage.ledger.update_pod(ledger_pod(f"odd-{number}", units=15, priority=9, **about))
+    stage.add_pending_pod("waits")
+    stage.reject_pod("waits")
+    stage.seconds += 5
+    assert await stage.run_round() == []
+    stage.free_node("n")
+    assert await stage.run_round() == ["waits"]
+
+
+async def test_pods_of_a_scheduler_that_calls_later_are_activated_then() -> None:
+    stage = ActivatorHarness("n")
+    stage.ledger.update_pod(ledger_pod("a", units=15, scheduler="second"))
+    stage.kicker.on_filter_called("vrampack")
+    stage.seconds += 5
+    await stage.run_round()
+    stage.free_node("n")
+    assert await stage.run_round() == []
+    stage.kicker.on_filter_called("second")
+    assert await stage.run_round() == ["a"]

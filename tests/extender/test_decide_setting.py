@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from extender.scheduling.node_backoff import INITIAL_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
+from extender.scheduling.node_backoff import INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_PODS, NodeBackoff
 from extender.settings import DecidingVerb
 from tests.extender.scheduler_harness import SchedulerHarness
+from vrampack.kube.errors import NoAnswerError, RefusedError
 
 TOKEN = {"name": "kube-api-access", "projected": {"sources": []}}
 TERM = {"weight": 1, "preference": {}}
@@ -110,6 +111,49 @@ def test_each_failure_is_remembered_longer_and_a_bind_forgets_them() -> None:
     attempts.forget_pod("p")
     attempts.back_off_target("p")
     assert attempts.list_avoided_nodes("p") == frozenset()
+
+
+def test_a_node_that_failed_long_ago_is_forgotten() -> None:
+    """A pod that fails on one node after another must not remember them all."""
+    seconds = 0.0
+    attempts = NodeBackoff(lambda: seconds)
+    for number in range(100):
+        attempts.record_target("p", f"n{number}")
+        attempts.back_off_target("p")
+        attempts.list_avoided_nodes("p")
+        seconds += 10
+    assert len(attempts._pods["p"].avoided_nodes) <= 1 + (INITIAL_BACKOFF_SECONDS + MAX_BACKOFF_SECONDS) / 10
+
+
+async def test_the_node_that_bind_was_called_for_is_to_blame() -> None:
+    """The scheduler's own scores took `b` instead of `a`."""
+    desk = SchedulerHarness({"a": [8], "b": [8], "c": [15]})
+    desk.add_pending_pod("p")
+    assert desk.filter_and_prioritize("p") == "a"
+    desk.api.errors.append(RefusedError(422, "Invalid", "no"))
+    assert "422" in await desk.bind("p", "b")
+    assert desk.filter_and_prioritize("p") == "a"
+
+
+async def test_a_failure_of_the_api_server_says_nothing_against_the_node() -> None:
+    desk = SchedulerHarness({"a": [8], "b": [15]}, decide="filter")
+    desk.add_pending_pod("p")
+    for error in (RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503")):
+        assert desk.filter_names("p") == ["a"]
+        desk.api.errors.append(error)
+        assert await desk.bind("p", "a")
+    assert desk.filter_names("p") == ["a"]
+
+
+@pytest.mark.parametrize("decide", ["prioritize", "filter"])
+async def test_the_node_where_a_binding_was_not_answered_comes_first(decide: DecidingVerb) -> None:
+    """There its place is; on another node bind would first have to fence it."""
+    desk = SchedulerHarness({"a": [8], "b": [15]}, decide=decide)
+    desk.add_pending_pod("p")
+    desk.api.errors.append(NoAnswerError("503"))
+    assert (await desk.bind("p", "b")).startswith("bind outcome unknown")
+    assert desk.filter_and_prioritize("p") == "b"
+    assert desk.filter_names("another") == ["a", "b"] if decide == "prioritize" else ["a"]
 
 
 def test_made_up_pods_do_not_fill_the_memory() -> None:

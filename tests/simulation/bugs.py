@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from extender.scheduling.binding import BOUND_OUTCOME, Binder, BindOutcome
-from extender.state.ledger import Ledger, RelistBaseline, Reservation
+from extender.scheduling.binding import BOUND_OUTCOME, Binder, BindOutcome, StaleBinding
+from extender.scheduling.binding_fence import BindingFence
+from extender.state.ledger import Ledger, RelistBaseline
+from extender.state.pod_client import PodClient
+from extender.state.reservations import Reservation
 from extender.state.sync import Freshness, PodSink
 from policies.engine.engine import Engine
 from tests.simulation.api import SimulatedApi
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record
-from vrampack.kube.errors import NoAnswerError
+from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.kube.objects import PodObject, to_pod
 from vrampack.kube.reflector import Reflector
 
@@ -50,7 +54,7 @@ def free_a_leaving_pod(patch: Patch) -> None:
 
 
 def count_the_reservation_and_the_record(patch: Patch) -> None:
-    patch.setattr(Ledger, "_drop_reservations", lambda *_: set())
+    patch.setattr(Ledger, "_drop_reservation", lambda *_: set())
 
 
 def confirm_by_the_reply(patch: Patch) -> None:
@@ -72,7 +76,7 @@ def confirm_by_the_uid_alone(patch: Patch) -> None:
 
     def confirmed(self: Ledger, pod: Pod) -> None:
         put(self, pod)
-        for name in self._drop_reservations(pod.uid):
+        for name in self._drop_reservation(pod.uid):
             self._rebuild_node(name)
 
     patch.setattr(Ledger, "_put_pod", confirmed)
@@ -123,17 +127,12 @@ def believe_a_list_that_a_look_up_overtook(patch: Patch) -> None:
 def believe_a_look_up_that_the_watch_overtook(patch: Patch) -> None:
     """Found by the simulation in the product itself: a pod came back to life, and held its card for ever."""
 
-    async def fetched(self: Binder, pod: Pod, deadline: float) -> Pod | None:
-        remaining = deadline - self._clock()
-        if remaining <= 0:
-            raise NoAnswerError("the deadline passed")
-        obj = await self._api.get_pod(pod.namespace, pod.name, timeout_seconds=remaining)
-        seen = None if obj is None else to_pod(obj)
-        if seen is not None:
-            self._ledger.update_fetched_pod(seen)
+    def learn_answer(self: PodClient, _: Pod, obj: PodObject) -> Pod:
+        seen = to_pod(obj)
+        self._ledger.update_fetched_pod(seen)
         return seen
 
-    patch.setattr(Binder, "_get_pod", fetched)
+    patch.setattr(PodClient, "_learn_answer", learn_answer)
 
 
 def keep_what_was_looked_up_during_a_list(patch: Patch) -> None:
@@ -159,18 +158,54 @@ def bind_by_name_alone(patch: Patch) -> None:
 def never_look_up_a_reservation(patch: Patch) -> None:
     """A place nobody answered for is kept for a pod that is gone."""
 
-    async def nothing(self: Binder, reservation: Reservation) -> None:
+    async def nothing(self: BindingFence, reservation: Reservation, slots: asyncio.Semaphore) -> None:
         pass
 
-    patch.setattr(Binder, "_confirm_reservation", nothing)
-    patch.setattr(Ledger, "_drop_reservations", _dropped_if_bound)
+    drop = Ledger._drop_reservation
+    patch.setattr(BindingFence, "_confirm_reservation", nothing)
+    patch.setattr(Ledger, "_drop_reservation", lambda self, uid: drop(self, uid) if uid in self._pods else set())
 
 
-def _dropped_if_bound(ledger: Ledger, uid: str) -> set[str]:
-    names = {name for held, name in ledger._reservations if held == uid and uid in ledger._pods}
-    for name in names:
-        ledger.forget(uid, name)
-    return names
+def take_an_old_event_for_a_fence(patch: Patch) -> None:
+    """Any event of an unbound pod frees its place, that of the version for which the Binding is among them."""
+    patch.setattr(Reservation, "is_fenced_by", lambda self, pod: self.is_unconfirmed and not pod.node_name)
+
+
+def release_what_a_look_up_shows_unbound(patch: Patch) -> None:
+    """Without a new version of the pod the Binding may still land."""
+
+    async def released(self: BindingFence, reservation: Reservation, deadline: float) -> Pod | None:
+        seen = await self._pods.get_known_pod(reservation.pod, deadline)
+        if seen is not None and not seen.node_name:
+            self._ledger.forget(seen.uid, reservation.node_name)
+        return seen
+
+    patch.setattr(BindingFence, "fence_reservation", released)
+
+
+def bind_at_any_version(patch: Patch) -> None:
+    """A fenced Binding lands all the same."""
+    bind = SimulatedApi.bind
+
+    async def bound(self: SimulatedApi, *identity: Any, version: str, **more: Any) -> None:  # noqa: ANN401 - passed on
+        await bind(self, *identity, **more)
+
+    patch.setattr(SimulatedApi, "bind", bound)
+
+
+def take_any_conflict_for_a_no(patch: Patch) -> None:
+    """An API server answers 409 for a time-out of etcd, too."""
+    conflict = Binder._resolve_conflict
+
+    async def resolved(
+        self: Binder, pod: Pod, node_name: str, refusal: RefusedError, deadline: float
+    ) -> BindOutcome | StaleBinding:
+        outcome = await conflict(self, pod, node_name, refusal, deadline)
+        if isinstance(outcome, BindOutcome) and outcome.result == "api_error":
+            self._ledger.forget(pod.uid, node_name)
+        return outcome
+
+    patch.setattr(Binder, "_resolve_conflict", resolved)
 
 
 def draw_an_outline_once(patch: Patch) -> None:
@@ -237,6 +272,8 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
         reserve_after_the_reply,
         bind_by_name_alone,
         never_look_up_a_reservation,
+        take_an_old_event_for_a_fence,
+        bind_at_any_version,
         draw_an_outline_once,
         trust_a_silent_api_server,
         resume_after_410,

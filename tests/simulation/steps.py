@@ -257,18 +257,21 @@ def _answer(world: SimulationWorld, step: Step) -> str | None:
     if fate < 90:
         world.network.give_up(call, "cut")
         return f"{call}: the answer is lost, it may still be done"
-    return _refuse(call, fate)
+    return _refuse(world, call, fate)
 
 
-def _refuse(call: NetworkCall, fate: int) -> str | None:
-    """Nothing is written: what was executed can no longer be refused."""
+def _refuse(world: SimulationWorld, call: NetworkCall, fate: int) -> str | None:
+    """What was executed can no longer be refused. Of a Binding, a conflict may hide a time-out of etcd."""
     if call.is_executed:
         return None
     error: Exception = NoAnswerError("500")
     if fate >= 98 and call.verb in ("list", "watch"):
         error = ResourceExpiredError(410, "Expired", "too old")
     elif fate >= 96 and call.verb == "bind":
-        error = RefusedError(409, "Conflict", "the object has been modified")
+        world.network.late.append(call)
+        error = RefusedError(409, "Conflict", "etcdserver: request timed out")
+        call.fail(error)
+        return f"{call}: {error}, and it may still be done"
     elif fate >= 93:
         error = RefusedError(429, "TooManyRequests", "later")
     call.is_executed = True

@@ -32,6 +32,10 @@ BOUND_UNHEARD = (*filtered_and_bound("p1", "n0"), answer("bind p1 to n0"), Step(
 ANOTHER = (Step("create", 0, 3, "p2"), *filtered_and_bound("p2", "n0"), answer("get p2"), answer("bind p2 to n0"))
 """Bound to n0 only where the extender believes that there is room."""
 
+LANDS_LATE = Step("land", 0, 1, "e0 bind p1 to n0")
+LOST, CONFLICT = 85, 97
+"""How a Binding is answered that may still be done: not at all, and with the 409 of an API server whose etcd timed out."""
+
 RUNS: Mapping[str, tuple[Sequence[Step], Callable[[pytest.MonkeyPatch], None]]] = {
     "a deletion overtakes a look-up": (
         (
@@ -65,6 +69,30 @@ RUNS: Mapping[str, tuple[Sequence[Step], Callable[[pytest.MonkeyPatch], None]]] 
             *ANOTHER,
         ),
         bugs.believe_a_list_that_a_look_up_overtook,
+    ),
+    "a Binding lands after a look-up showed the pod unbound": (
+        (
+            *ONE_POD,
+            *filtered_and_bound("p1", "n0"),
+            answer("bind p1 to n0", LOST),
+            answer("get p1"),
+            Step("wait", LONG),
+            answer("get p1"),
+            *ANOTHER,
+            LANDS_LATE,
+        ),
+        bugs.release_what_a_look_up_shows_unbound,
+    ),
+    "a Binding lands after a conflict": (
+        (
+            *ONE_POD,
+            *filtered_and_bound("p1", "n0"),
+            answer("bind p1 to n0", CONFLICT),
+            answer("get p1"),
+            *ANOTHER,
+            LANDS_LATE,
+        ),
+        bugs.take_any_conflict_for_a_no,
     ),
 }
 
