@@ -141,8 +141,8 @@ class Binder:
         if earlier:
             _, unfinished = await asyncio.wait(earlier, timeout=max(0.0, deadline - self._clock()))
             if unfinished:
-                text = f"pod {args.pod_namespace}/{args.pod_name}: an earlier bind has not ended; nothing was bound"
-                return BindOutcome("deadline", text)
+                name = f"{args.pod_namespace}/{args.pod_name}"
+                return BindOutcome("deadline", f"pod {name}: an earlier bind has not ended; nothing was bound")
         return await self._bind(args, deadline)
 
     async def _bind(self, args: BindingArgs, deadline: float) -> BindOutcome:

@@ -290,17 +290,16 @@ class Ledger:
         if known is None and not pod.node_name:
             for listener in self._listeners:
                 listener.on_pod_added(pod.uid)
+        if pod.node_name or self._is_fenced(pod):
+            touched |= self._drop_reservation(pod.uid)
         if pod.node_name:
             self._bound[pod.node_name].add(pod.uid)
-            touched |= self._drop_reservation(pod.uid)
             if known is None or (known.node_name, known.record, known.request) != (
                 pod.node_name,
                 pod.record,
                 pod.request,
             ):
                 touched.add(pod.node_name)
-        elif self._is_fenced(pod):
-            touched |= self._drop_reservation(pod.uid)
         for name in touched:
             self._rebuild_node(name)
         self._update_nomination(pod.uid, before=_get_nomination(known), now=_get_nomination(pod))

@@ -6,6 +6,7 @@ A proxy stands before the API server and loses, delays or answers calls; no sche
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tests.support.manifest_builders import PODS, cards_annotation, pod_manifest
 from tests.support.processes import LOOPBACK
 
 BINDING = r"^/api/v1/namespaces/default/pods/[^/]+/binding$"
+ETCD_BYTES = 1_572_864
+"""What etcd takes in one request, unless it is told otherwise."""
 POD = r"^/api/v1/namespaces/default/pods/[^/?]+$"
 
 
@@ -39,6 +42,18 @@ def made(cluster: ControlPlane, ours: ExtenderProgram, name: str = "a", units: i
     pod = cluster.request_ok("POST", PODS, pod_manifest(name, units))
     cluster.wait_until(lambda: count_pending_pods(ours) == before + 1, what="the extender saw the pod")
     return pod
+
+
+def create_largest_pod(cluster: ControlPlane) -> Any:  # noqa: ANN401 - the pod as the API server holds it
+    """A pod that etcd just takes: with 300 bytes more it would not."""
+    body = pod_manifest("a", 4)
+    for size in range(ETCD_BYTES, 0, -300):
+        body["spec"]["containers"][0]["env"] = [{"name": "LARGE", "value": "x" * size}]
+        status, answer = cluster.request("POST", PODS, body)
+        if status == HTTPStatus.CREATED:
+            return answer
+        assert "request is too large" in answer["message"]
+    raise AssertionError("etcd takes no pod")
 
 
 def now(cluster: ControlPlane, name: str = "a") -> Any:  # noqa: ANN401 - the pod as the API server holds it
@@ -285,10 +300,10 @@ def test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks(
     cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-0/0": "bound, 4"}, what="the watch settles it")
 
 
-def test_after_a_server_error_another_node_is_held_as_well(
+def test_a_pod_whose_binds_fail_has_one_place(
     cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
 ) -> None:
-    """Either Binding may be the one that lands, so both places are held until the API shows one."""
+    """The first Binding is fenced before the second is sent."""
     pod = made(cluster, ours)
     api_proxy.when("POST", BINDING).answer(500, times=1)
     second = api_proxy.when("POST", BINDING).answer(503, times=1)
@@ -296,12 +311,56 @@ def test_after_a_server_error_another_node_is_held_as_well(
     assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
     assert post_bind(ours, pod, "gpu-1").startswith("bind outcome unknown")
     assert second.hits == 1
-    assert read_ledger_states(ours) == {"a on gpu-0/0": "unconfirmed, 4", "a on gpu-1/0": "unconfirmed, 4"}
+    assert read_ledger_states(ours) == {"a on gpu-1/0": "unconfirmed, 4"}
 
     assert post_bind(ours, pod, "gpu-1") == ""
-    cluster.wait_until(
-        lambda: read_ledger_states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the other place is free again"
-    )
+    cluster.wait_until(lambda: read_ledger_states(ours) == {"a on gpu-1/0": "bound, 4"}, what="the watch confirms it")
+
+
+def test_a_binding_that_was_never_answered_is_fenced(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
+    """The pod gets a new version; the API server itself refuses the old Binding then."""
+    pod = made(cluster, ours)
+    api_proxy.when("POST", BINDING).answer(500, times=1)
+
+    assert post_bind(ours, pod, "gpu-0").startswith("bind outcome unknown")
+
+    cluster.wait_until(lambda: read_ledger_states(ours) == {}, what="the place is free again")
+    metadata = {"name": "a", "uid": pod["metadata"]["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]}
+    late = {"metadata": metadata, "target": {"kind": "Node", "name": "gpu-0"}}
+    status, answer = cluster.request("POST", f"{PODS}/a/binding", {"apiVersion": "v1", "kind": "Binding"} | late)
+    assert status == HTTPStatus.CONFLICT
+    assert "Precondition failed: ResourceVersion" in answer["message"]
+
+
+def test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
+    pod = made(cluster, ours)
+    api_proxy.freeze_watches()
+    label = {"metadata": {"labels": {"changed": "yes"}}}
+    cluster.request_ok("PATCH", f"{PODS}/a", label, content_type="application/merge-patch+json")
+
+    assert post_bind(ours, pod, "gpu-0") == ""
+
+    assert (api_proxy.count("POST", BINDING), api_proxy.count("GET", POD)) == (2, 1)
+    assert read_metric(ours, "vrampack_stale_bindings_total") == 1
+    api_proxy.thaw_watches()
+
+
+def test_a_pod_that_etcd_finds_too_large_holds_nothing(
+    cluster: ControlPlane, ours: ExtenderProgram, api_proxy: FaultProxyThread
+) -> None:
+    """It is created, and what the Binding adds is more than etcd takes: nobody else loses a unit by that."""
+    pod = create_largest_pod(cluster)
+    cluster.wait_until(lambda: count_pending_pods(ours) == 1, what="the extender saw the pod")
+
+    answer = post_bind(ours, pod, "gpu-0")
+
+    assert "request is too large" in answer
+    assert answer.endswith("nothing was bound")
+    assert read_ledger_states(ours) == {}
 
 
 def test_an_unconfirmed_place_ends_with_its_pod(

@@ -130,7 +130,7 @@ async def test_the_node_that_bind_was_called_for_is_to_blame() -> None:
     desk = SchedulerHarness({"a": [8], "b": [8], "c": [15]})
     desk.add_pending_pod("p")
     assert desk.filter_and_prioritize("p") == "a"
-    desk.api.errors.append(RefusedError(422, "Invalid", "no"))
+    desk.api.bind_errors.append(RefusedError(422, "Invalid", "no"))
     assert "422" in await desk.bind("p", "b")
     assert desk.filter_and_prioritize("p") == "a"
 
@@ -140,7 +140,7 @@ async def test_a_failure_of_the_api_server_says_nothing_against_the_node() -> No
     desk.add_pending_pod("p")
     for error in (RefusedError(429, "TooManyRequests", "later"), NoAnswerError("503")):
         assert desk.filter_names("p") == ["a"]
-        desk.api.errors.append(error)
+        desk.api.bind_errors.append(error)
         assert await desk.bind("p", "a")
     assert desk.filter_names("p") == ["a"]
 
@@ -150,7 +150,7 @@ async def test_the_node_where_a_binding_was_not_answered_comes_first(decide: Dec
     """There its place is; on another node bind would first have to fence it."""
     desk = SchedulerHarness({"a": [8], "b": [15]}, decide=decide)
     desk.add_pending_pod("p")
-    desk.api.errors.append(NoAnswerError("503"))
+    desk.api.bind_errors.append(NoAnswerError("503"))
     assert (await desk.bind("p", "b")).startswith("bind outcome unknown")
     assert desk.filter_and_prioritize("p") == "b"
     assert desk.filter_names("another") == ["a", "b"] if decide == "prioritize" else ["a"]

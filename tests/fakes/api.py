@@ -27,7 +27,7 @@ class FakeKubeApi(Api):
         self.bindings: list[tuple[str, str]] = []
         """Pod uid and node of every Binding that was written."""
         self.gets: list[tuple[str, str]] = []
-        self.errors: list[Exception] = []
+        self.bind_errors: list[Exception] = []
         """What the next Bindings are answered; nothing is written."""
 
     async def close(self) -> None:
@@ -49,8 +49,8 @@ class FakeKubeApi(Api):
         version: str = "",
         timeout_seconds: float,  # noqa: ARG002 - the real one's shape
     ) -> None:
-        if self.errors:
-            raise self.errors.pop(0)
+        if self.bind_errors:
+            raise self.bind_errors.pop(0)
         pod = self.pods.get((namespace, name))
         if pod is None:
             raise RefusedError(404, "NotFound", f'pods "{name}" not found')

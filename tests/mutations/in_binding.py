@@ -11,15 +11,15 @@ BINDING = "tests/extender/test_binding.py"
 BINDINGS: Mapping[str, Mutation] = {
     "no answer frees the place": Mutation(
         "extender/scheduling/binding.py",
-        'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline"})',
-        'REFUSED_RESULTS = frozenset({"conflict", "pod_gone", "uid_mismatch", "refused", "deadline", "api_error"})',
-        f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
+        "if pod.request is not None and seen.resource_version != pod.resource_version:",
+        "if pod.request is not None:",
+        f"{BINDING}::test_an_unanswered_binding_is_fenced",
     ),
     "no answer is a success": Mutation(
         "extender/scheduling/binding.py",
         'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")',
         "return BOUND_OUTCOME",
-        f"{BINDING}::test_a_binding_that_never_arrived_is_no_success",
+        f"{BINDING}::test_an_unanswered_binding_is_fenced",
     ),
     "a lost reply is not looked up": Mutation(
         "extender/scheduling/binding.py",
@@ -29,13 +29,13 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a definite no keeps the place": Mutation(
         "extender/scheduling/binding.py",
-        "if earlier is None and outcome.result in REFUSED_RESULTS:",
+        "if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:",
         "if False:",
         f"{BINDING}::test_a_refused_binding_gives_its_place_back",
     ),
     "a refused second try frees the place of the first": Mutation(
         "extender/scheduling/binding.py",
-        "if earlier is None and outcome.result in REFUSED_RESULTS:",
+        "if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:",
         "if outcome.result in REFUSED_RESULTS:",
         f"{BINDING}::test_a_refused_retry_keeps_the_place_of_the_first_try",
     ),
@@ -49,7 +49,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "return await self._resolve_conflict(pod, node_name, error, deadline)",
         "return BOUND_OUTCOME",
-        f"{BINDING}::test_a_conflict_over_another_node_is_a_no_and_holds_nothing_here",
+        f"{BINDING}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
     ),
     "bound to any node is bound to this one": Mutation(
         "extender/scheduling/binding.py",
@@ -106,16 +106,46 @@ BINDINGS: Mapping[str, Mutation] = {
         f"{BINDING}::test_no_binding_is_sent_after_the_deadline",
     ),
     "an old answer brings a pod back that is gone": Mutation(
-        "extender/scheduling/binding.py",
-        "if seen is not None and seen.uid == pod.uid and known is not None and self._ledger.get_pod(pod.uid) is known:",
-        "if seen is not None and seen.uid == pod.uid and known is not None:",
+        "extender/state/pod_client.py",
+        "if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:",
+        "if seen.uid == pod.uid:",
         f"{BINDING}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
     ),
     "a second try writes a record of cards that are gone": Mutation(
         "extender/scheduling/binding.py",
-        "is_again = earlier is not None and _has_cards(node, earlier.allocation)",
-        "is_again = earlier is not None",
+        "if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):",
+        "if reservation.node_name == node_name and node is not None:",
         f"{BINDING}::test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new",
+    ),
+    "a Binding is for any version of the pod": Mutation(
+        "extender/scheduling/binding.py",
+        'version = pod.resource_version if pod.request is not None else ""',
+        'version = ""',
+        f"{BINDING}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
+    ),
+    "a conflict is always definite": Mutation(
+        "extender/scheduling/binding.py",
+        "if seen.resource_version != pod.resource_version:",
+        "if True:",
+        f"{BINDING}::test_a_conflict_at_the_version_of_the_binding_is_no_answer",
+    ),
+    "a look-up frees a place without a new version": Mutation(
+        "extender/scheduling/binding_fence.py",
+        "if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:",
+        "if False:",
+        f"{BINDING}::test_while_the_api_server_takes_no_write_the_place_stays",
+    ),
+    "an event of the Binding's own version frees the place": Mutation(
+        "extender/state/reservations.py",
+        "and is_later_version(pod.resource_version, than=self.binding_version)",
+        "and True",
+        f"{BINDING}::test_the_watch_fences_too",
+    ),
+    "what etcd finds too large may have been written": Mutation(
+        "vrampack/kube/client.py",
+        "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
+        "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
+        f"{BINDING}::test_a_pod_that_etcd_finds_too_large_holds_nothing",
     ),
     "a container is bound that will see no card": Mutation(
         "extender/scheduling/binding.py",
@@ -124,8 +154,8 @@ BINDINGS: Mapping[str, Mutation] = {
         f"{BINDING}::test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card",
     ),
     "a place that nobody confirms is never looked up": Mutation(
-        "extender/scheduling/binding.py",
-        "if now >= due and key not in in_flight:",
+        "extender/scheduling/binding_fence.py",
+        "if now >= due and key not in excluded:",
         "if False:",
         f"{BINDING}::test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed",
     ),

@@ -14,14 +14,14 @@ CLIENT = "tests/kube/test_client.py"
 LEDGERS: Mapping[str, Mutation] = {
     "a reservation is not counted": Mutation(
         "extender/state/ledger.py",
-        "self._reserved[node_name].add(pod.uid)",
+        "self._reservations.put_reservation(reservation)",
         "pass",
         f"{LEDGER}::test_assume_holds_the_place_at_once",
     ),
     "a refused bind keeps its place": Mutation(
         "extender/state/ledger.py",
-        "if self._reservations.pop((uid, node_name), None) is not None:",
-        "if self._reservations.get((uid, node_name)) is None:",
+        "if self.get_reservation(uid, node_name) is not None:",
+        "if self.get_reservation(uid, node_name) is None:",
         f"{LEDGER}::test_forget_gives_it_back",
     ),
     "a pod that is leaving has left": Mutation(
@@ -56,19 +56,19 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a list leaves the places of pods that it lacks": Mutation(
         "extender/state/ledger.py",
-        "if uid not in listed:",
-        "if False:",
+        "for uid in baseline.reserved_pods - listed:",
+        "for uid in ():",
         f"{LEDGER}::test_a_list_releases_what_it_does_not_name",
     ),
     "a confirmed place counts beside its record": Mutation(
         "extender/state/ledger.py",
-        "touched |= self._drop_reservations(pod.uid)",
-        "pass",
+        "if pod.node_name or self._is_fenced(pod):",
+        "if self._is_fenced(pod):",
         f"{LEDGER}::test_from_bound_on_the_record_counts_and_not_the_reservation",
     ),
     "a pod finds free what it holds itself": Mutation(
         "extender/state/ledger.py",
-        "if uid in self._reserved.get(name, ()):",
+        "if self.get_reservation(uid, name) is not None:",
         "if True:",
         f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
     ),
@@ -146,7 +146,7 @@ LEDGERS: Mapping[str, Mutation] = {
     ),
     "a server error is a definite no": Mutation(
         "vrampack/kube/client.py",
-        "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
+        "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if 400 <= code:",
         f"{CLIENT}::test_5xx_and_what_is_no_answer_leaves_it_open[500]",
     ),
