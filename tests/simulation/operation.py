@@ -1,0 +1,122 @@
+"""A cluster in operation: pods come and go, the scheduler tries and tries again, and the API server has bad hours.
+
+Where `steps` draws orders of events that hardly ever happen, this is what happens every day, for a long time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from tests.simulation.invariants import InvariantChecker
+from tests.simulation.network import NetworkCall
+from tests.simulation.world import SimulationWorld
+from vrampack.kube.errors import NoAnswerError, RefusedError
+from vrampack.simulator.resource_kinds import Object
+
+Health = Literal["well", "no bindings", "no writes", "no answers"]
+"""What the API server takes: everything, no Binding, no write at all, or no call."""
+
+WRITES = {"bind", "patch"}
+LANDS_WITHIN_SECONDS = 20.0
+"""How late a Binding lands that was answered with an error."""
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 10.0
+"""The scheduler's own back-off."""
+TICK_SECONDS = 1.0
+
+
+@dataclass
+class OperatedCluster:
+    """One world whose scheduler never gives up. Everything is drawn from `dice`."""
+
+    world: SimulationWorld
+    judge: InvariantChecker
+    dice: Random
+    health: Health = "well"
+    _retry_at: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When the scheduler tries each pod again, and its back-off then, by uid."""
+    _lands: list[tuple[float, NetworkCall]] = field(default_factory=list)
+
+    def run(self, seconds: float) -> None:
+        """Let so much time pass. Raises `BrokenPromiseError`."""
+        end = self.world.seconds + seconds
+        while self.world.seconds < end:
+            self.tick()
+
+    def tick(self) -> None:
+        """One second: what is due lands, the scheduler tries who is due, everything sent meanwhile is answered."""
+        self._land_late_bindings()
+        self._answer_all()
+        self._schedule()
+        self._answer_all()
+        for stream in self.world.network.streams:
+            stream.send("BOOKMARK", {"metadata": {"resourceVersion": str(self.world.store.version)}})
+        self.judge.check_step()
+        self.world.seconds += TICK_SECONDS
+        self.world.run_ready()
+
+    def _schedule(self) -> None:
+        pending = self.world.pending()
+        self._retry_at = {
+            uid: self._retry_at[uid] for pod in pending if (uid := pod["metadata"]["uid"]) in self._retry_at
+        }
+        for pod in pending:
+            due, wait = self._retry_at.get(pod["metadata"]["uid"], (0.0, FIRST_RETRY_SECONDS))
+            if pod["spec"].get("schedulingGates") or self.world.seconds < due:
+                continue
+            self._retry_at[pod["metadata"]["uid"]] = (self.world.seconds + wait, min(2 * wait, LAST_RETRY_SECONDS))
+            self._try_pod(pod)
+
+    def _try_pod(self, pod: Object) -> None:
+        process = next(iter(self.world.processes.values()))
+        ranked, _ = self.world.filter(process, pod)
+        if ranked:
+            self.world.bind(process.name, pod["metadata"]["name"], pod["metadata"]["uid"], ranked[0])
+            self.world.run_ready()
+            self._answer_all()
+
+    def _land_late_bindings(self) -> None:
+        for due, call in self._lands:
+            if due <= self.world.seconds:
+                call.execute()
+        self._lands = [each for each in self._lands if each[0] > self.world.seconds]
+
+    def _answer_all(self) -> None:
+        """Until nobody has anything to say."""
+        while True:
+            for call in tuple(self.world.network.calls):
+                self._answer(call)
+            for stream in self.world.network.streams:
+                while stream.is_open and stream.feed.pending():
+                    stream.send_change(stream.feed.take(0))
+            self.world.run_ready()
+            if not self.world.network.calls and not any(each.feed.pending() for each in self.world.network.streams):
+                return
+
+    def _answer(self, call: NetworkCall) -> None:
+        if not self._fails(call):
+            call.answer()
+            return
+        if call.verb != "bind":
+            call.fail(self.dice.choice([NoAnswerError("500"), RefusedError(429, "TooManyRequests", "later")]))
+            return
+        if self.dice.random() < 0.5:
+            self._lands.append((self.world.seconds + self.dice.random() * LANDS_WITHIN_SECONDS, call))
+        call.fail(NoAnswerError("500"))
+
+    def _fails(self, call: NetworkCall) -> bool:
+        if self.health == "well":
+            return False
+        if self.health == "no bindings":
+            return call.verb == "bind"
+        return self.health == "no answers" or call.verb in WRITES
+
+
+def find_pods_with_a_place(cluster: OperatedCluster) -> list[str]:
+    """Unbound pods for which some extender holds a place."""
+    return [
+        f"{process.name} {reservation.pod} on {reservation.node_name}"
+        for process in cluster.world.processes.values()
+        for reservation in process.ledger.list_reservations()
+    ]
