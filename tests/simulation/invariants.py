@@ -175,8 +175,8 @@ class InvariantChecker:
                 raise BrokenPromiseError("I8", f"{process.name} is ready and filter says {answer['Error']}")
             return
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-        for node in self._world.nodes():
-            node_name = node["metadata"]["name"]
+        offered = {node["metadata"]["name"] for node in self._world.nodes()} - self._world.cordoned
+        for node_name in offered:
             want = pod_fits(process.ledger, node_name, pod)
             if want != (node_name in answer["NodeNames"]):
                 text = f"{process.name} filter says {not want} for {name} ({uid}) on {node_name}: {answer}"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from tests.simulation.invariants import InvariantChecker
 from tests.simulation.network import NetworkCall
+from tests.simulation.objects import NODES
 from tests.simulation.world import SimulationWorld
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.simulator.resource_kinds import Object
@@ -57,7 +58,7 @@ class OperatedCluster:
         self.world.run_ready()
 
     def _schedule(self) -> None:
-        pending = self.world.pending()
+        pending = self.world.pending() if self.world.cordoned < NODES.keys() else []
         self._retry_at = {
             uid: self._retry_at[uid] for pod in pending if (uid := pod["metadata"]["uid"]) in self._retry_at
         }

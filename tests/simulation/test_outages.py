@@ -7,11 +7,14 @@ from random import Random
 import pytest
 
 from tests.simulation.invariants import InvariantChecker
-from tests.simulation.objects import ASKS
+from tests.simulation.objects import ASKS, NODES
 from tests.simulation.operation import Health, OperatedCluster, find_pods_with_a_place
-from tests.simulation.world import SimulationSettings, draw_settings, simulation_world
+from tests.simulation.world import NAMESPACE, SimulationSettings, draw_settings, simulation_world
+from vrampack.simulator.resource_kinds import POD
 
 OUTAGE_SECONDS, RECOVERY_SECONDS = 600.0, 60.0
+CHURN_SECONDS = 6.0
+"""So often a pod goes and another comes."""
 PODS = 14
 """They ask for twice what there is."""
 
@@ -35,8 +38,16 @@ def test_after_an_outage_every_unit_is_accounted_for(health: Health, seed: int, 
         cluster.health = health
         for _ in range(PODS):
             world.create_pod(world.new_name(), dice.randrange(len(ASKS)))
-        cluster.run(OUTAGE_SECONDS)
+        for _ in range(int(OUTAGE_SECONDS / CHURN_SECONDS)):
+            cluster.run(CHURN_SECONDS)
+            gone = dice.choice(world.pods())["metadata"]["name"]
+            world.store.delete(POD, NAMESPACE, gone, {"gracePeriodSeconds": 0})
+            world.create_pod(world.new_name(), dice.randrange(len(ASKS)))
+        cluster.run(CHURN_SECONDS / 2)
         cluster.health = "well"
+        world.cordoned.update(NODES)
         cluster.run(RECOVERY_SECONDS)
         assert find_pods_with_a_place(cluster) == []
+        world.cordoned.clear()
+        cluster.run(RECOVERY_SECONDS)
         cluster.judge.check_settled()

@@ -102,6 +102,8 @@ class SimulationWorld:
     """Uids of pods that somebody else bound or wrote a record on."""
     crashes: list[str] = field(default_factory=list)
     """What verbs raised."""
+    cordoned: set[str] = field(default_factory=set)
+    """Nodes that the scheduler offers nobody."""
     on_filter: list[Callable[[SimulatedExtender, Object, Mapping[str, Any]], None]] = field(default_factory=list)
     """Told of every answer of filter."""
 
@@ -200,7 +202,7 @@ class SimulationWorld:
 
     def filter(self, process: SimulatedExtender, pod: Object) -> tuple[list[str], dict[str, Any]]:
         """One cycle's first half: the nodes that pass, best first, and the whole answer."""
-        names = [node["metadata"]["name"] for node in self.nodes()]
+        names = [name for node in self.nodes() if (name := node["metadata"]["name"]) not in self.cordoned]
         body = encode({"Pod": POD.add_type_meta(pod), "NodeNames": names})
         answer = msgspec.json.decode(process.verbs.filter(body).body)
         for observe in self.on_filter:
