@@ -57,7 +57,8 @@ e2e: needed-e2e setup ## Real etcd, API server, controller manager and scheduler
 e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too, with our image and manifests on it; as root
 	$(BIN)/python -m tests.node $(TESTS)
 
-soak: setup ## Nothing lost, the long way: 300 deaths, 20 changes of the lead, 1,000 activations, 200 preemptions ..; over an hour
+soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations ..; over an hour
+	VRAMPACK_SIMULATION_HOURS=24 $(BIN)/python -m pytest -s tests/simulation/test_long_run.py
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 $(BIN)/python -m pytest -m e2e -s $(SOAK)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
+from tests.auditor.places import find_placeable_pods
+from tests.e2e.auditing import assert_never_oversold
 from tests.e2e.bench import BINDING, BindBench, bind_bench
 from tests.e2e.in_cluster import ExtenderProgram
-from tests.e2e.verb_calls import read_ledger_states
+from tests.e2e.verb_calls import read_ledger_states, read_metric
 from tests.fakes.proxy_thread import FaultProxyThread
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifest_builders import PODS
 from tests.support.processes import ManagedProcess
+
+OUTAGE_SECONDS, RECOVERY_SECONDS = 45, 60
+PODS_AT_ONCE = 12
+"""They ask for 48 units, and there are 30."""
+MOST_BINDINGS = 2000
+POD = r"^/api/v1/namespaces/default/pods/[^/?]+$"
 
 
 @pytest.fixture
@@ -46,6 +57,25 @@ def test_whatever_happens_to_bindings_every_pod_is_bound_once(
     bench.recounted()
     # eight that were bound, and no more than one for each of the six faults
     assert bench.api.count("POST", BINDING) <= 14
+
+
+def test_an_outage_of_bindings_leaves_no_unit_unaccounted_for(
+    bench: BindBench, scheduler: Callable[..., ManagedProcess]
+) -> None:
+    """For 45 s no Binding is answered, nor what a pod is. Half of them land all the same, all are sent again later.
+
+    Pods come and go meanwhile. Then every pod that has room is bound within a minute, and no card was over at any moment.
+    """
+    scheduler()
+    with assert_never_oversold(bench.cluster):
+        outage = BindingOutage(bench)
+        outage.run(OUTAGE_SECONDS)
+        bench.cluster.wait_until(
+            lambda: not outage.list_unaccounted(), RECOVERY_SECONDS, what=lambda: f"left: {outage.list_unaccounted()}"
+        )
+    bench.recounted()
+    assert outage.sent_late > 0
+    assert read_metric(bench.extender, "vrampack_bound_after_flush_total") == 0
 
 
 def test_a_bind_that_ends_after_the_scheduler_gave_up_is_done_once(
@@ -108,6 +138,55 @@ def test_the_scheduler_gets_on_without_the_extender_but_for_its_pods(
 
     bench.cluster.wait_until(lambda: bench.read_node_of("gpu"), 60, what="it is bound as well")
     bench.recounted()
+
+
+class BindingOutage:
+    """The API server's Bindings fail, as far as the extender can see."""
+
+    def __init__(self, bench: BindBench) -> None:
+        self._bench = bench
+        self._names = [f"p{number}" for number in range(PODS_AT_ONCE)]
+        self._seen = 0
+        self.sent_late = 0
+
+    def run(self, seconds: float) -> None:
+        for name in self._names:
+            self._bench.create_unseen_pod(name)
+        for _ in range(MOST_BINDINGS // 2):
+            self._bench.api.when("POST", BINDING).answer(500, times=1)
+            self._bench.api.when("POST", BINDING).cut_after_write(times=1)
+        self._bench.api.when("GET", POD).answer(500)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with suppress(TimeoutError):
+                self._bench.cluster.wait_until(self._has_new_calls, 3)
+            self._send_again()
+            self._exchange_pod()
+        assert self._seen < MOST_BINDINGS
+        self._bench.api.clear()
+
+    def list_unaccounted(self) -> list[str]:
+        """Places that are neither bound nor gone, and pods that wait although there is room for them."""
+        get = self._bench.cluster.request_ok
+        waiting = find_placeable_pods(get("GET", PODS)["items"], get("GET", "/api/v1/nodes")["items"])
+        states = read_ledger_states(self._bench.extender)
+        return [name for name, state in states.items() if not state.startswith("bound")] + list(waiting)
+
+    def _has_new_calls(self) -> bool:
+        return self._bench.api.count("POST", BINDING) >= self._seen + 2
+
+    def _send_again(self) -> None:
+        """As the extender sent it: the API server refuses what is fenced by now, and what has landed."""
+        calls = self._bench.api.matching("POST", BINDING)
+        for call in calls[self._seen :]:
+            self._bench.cluster.request("POST", call.target, json.loads(call.body))
+            self.sent_late += 1
+        self._seen = len(calls)
+
+    def _exchange_pod(self) -> None:
+        self._bench.delete(self._names.pop(0))
+        self._names.append(f"p{int(self._names[-1][1:]) + 1}")
+        self._bench.create_unseen_pod(self._names[-1])
 
 
 def waiting_for(cluster: ControlPlane, name: str) -> str:

@@ -16,15 +16,14 @@ from tests.simulation.world import SimulationWorld
 from vrampack.kube.errors import NoAnswerError, RefusedError
 from vrampack.simulator.resource_kinds import Object
 
-Health = Literal["well", "no bindings", "no writes", "no answers"]
-"""What the API server takes: everything, no Binding, no write at all, or no call."""
+Health = Literal["well", "no bindings", "no writes", "no answers", "unauthorized"]
+"""What the API server takes: everything, no Binding, no write at all, no call, or no call with these credentials."""
 
 WRITES = {"bind", "patch"}
 LANDS_WITHIN_SECONDS = 20.0
 """How late a Binding lands that was answered with an error."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 10.0
 """The scheduler's own back-off."""
-TICK_SECONDS = 1.0
 
 
 @dataclass
@@ -35,9 +34,18 @@ class OperatedCluster:
     judge: InvariantChecker
     dice: Random
     health: Health = "well"
+    tick_seconds: float = 1.0
     _retry_at: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When the scheduler tries each pod again, and its back-off then, by uid."""
     _lands: list[tuple[float, NetworkCall]] = field(default_factory=list)
+
+    def forget_the_past(self) -> None:
+        """What the test itself remembers must not grow with the hours."""
+        self.world.transcript.clear()
+        self.world.on_filter.clear()
+        self.world.network.on_bind.clear()
+        self.world.compact()
+        self.judge = InvariantChecker(self.world)
 
     def run(self, seconds: float) -> None:
         """Let so much time pass. Raises `BrokenPromiseError`."""
@@ -46,7 +54,7 @@ class OperatedCluster:
             self.tick()
 
     def tick(self) -> None:
-        """One second: what is due lands, the scheduler tries who is due, everything sent meanwhile is answered."""
+        """One tick: what is due lands, the scheduler tries who is due, everything sent meanwhile is answered."""
         self._land_late_bindings()
         self._answer_all()
         self._schedule()
@@ -54,7 +62,7 @@ class OperatedCluster:
         for stream in self.world.network.streams:
             stream.send("BOOKMARK", {"metadata": {"resourceVersion": str(self.world.store.version)}})
         self.judge.check_step()
-        self.world.seconds += TICK_SECONDS
+        self.world.seconds += self.tick_seconds
         self.world.run_ready()
 
     def _schedule(self) -> None:
@@ -99,6 +107,9 @@ class OperatedCluster:
         if not self._fails(call):
             call.answer()
             return
+        if self.health == "unauthorized":
+            call.fail(RefusedError(401, "Unauthorized", "Unauthorized"))
+            return
         if call.verb != "bind":
             call.fail(self.dice.choice([NoAnswerError("500"), RefusedError(429, "TooManyRequests", "later")]))
             return
@@ -111,7 +122,7 @@ class OperatedCluster:
             return False
         if self.health == "no bindings":
             return call.verb == "bind"
-        return self.health == "no answers" or call.verb in WRITES
+        return self.health in ("no answers", "unauthorized") or call.verb in WRITES
 
 
 def find_pods_with_a_place(cluster: OperatedCluster) -> list[str]:

@@ -190,12 +190,13 @@ class SimulationWorld:
         return list(self.store.read_page(NODE, None).items)
 
     def pending(self) -> list[Object]:
-        """What the scheduler would take up: unbound, not leaving, no bind of it under way."""
+        """What the scheduler would take up: unbound, without gates, not leaving, no bind of it under way."""
         busy = {bind.uid for bind in self.binds} | {decided.uid for decided in self.decided}
         return [
             pod
             for pod in self.pods()
             if not pod["spec"].get("nodeName")
+            and not pod["spec"].get("schedulingGates")
             and "deletionTimestamp" not in pod["metadata"]
             and pod["metadata"]["uid"] not in busy
         ]
