@@ -26,6 +26,7 @@ from benchmarks.options import BenchmarkOptions
 from extender.settings import ExtenderConfiguration
 from tests.e2e.auditing import audit_cluster
 from tests.e2e.in_cluster import ExtenderProgram
+from tests.e2e.verb_calls import read_metric
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifest_builders import PODS, pod_manifest
 
@@ -35,6 +36,8 @@ UNITS_PER_POD = 4
 NOT_SERVED = "this version of the extender does not serve that `decide`"
 BURST_SECONDS = 180
 """A burst takes 5 to 15 s; one that takes so long has lost a pod."""
+
+STALE_GOAL_PERCENT, STALE_FLOOR_PERCENT = 0.5, 0.75
 
 StartExtender = Callable[[ControlPlane], AbstractContextManager[ExtenderProgram]]
 
@@ -60,6 +63,8 @@ class PodBurst:
     counted_pods: int
     """Pods bound while CPU time was counted; none where a burst is over before that begins."""
     cpu_usage: CpuUsage
+    stale_binding_percent: float | None = None
+    """Of our extender: Bindings sent once more because the pod had changed, for each hundred pods."""
 
     def cpu_ms_per_pod(self, program: str) -> float:
         """CPU time per counted pod."""
@@ -113,6 +118,8 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
         yield _build_pace_row(kind, bursts[kind.key])
     for ratio in RATIOS:
         yield _build_ratio_row(ratio, bursts)
+    percents = [each.stale_binding_percent for kind in bursts.values() for each in kind]
+    yield build_stale_row("rate-stale", "in the bursts", COMMAND, [each for each in percents if each is not None])
 
 
 def measure_bursts(cluster: ControlPlane, *, pods: int, rounds: int) -> Mapping[str, Sequence[PodBurst]]:
@@ -136,11 +143,31 @@ def run_burst(cluster: ControlPlane, setup: SchedulerSetup, count: int) -> PodBu
         cluster.wait_until(
             lambda: watch.bound_count >= count, BURST_SECONDS, what=lambda: f"bound: {watch.bound_count} of {count}"
         )
-        made = PodBurst(_compute_pace(watch), count - already, meter.read_usage())
+        usage = meter.read_usage()
+        stale = read_stale_binding_percent(extender, count) if extender and setup.decide else None
+        made = PodBurst(_compute_pace(watch), count - already, usage, stale)
     if setup.decide:
         _check_cluster(cluster, setup)
     delete_pods(cluster)
     return made
+
+
+def read_stale_binding_percent(extender: ExtenderProgram, pods: int) -> float:
+    """Bindings that this extender sent once more because the pod had changed, for each hundred pods bound."""
+    return 100 * read_metric(extender, "vrampack_stale_bindings_total") / pods
+
+
+def build_stale_row(key: str, when: str, command: str, percents: Sequence[float]) -> BenchmarkRow:
+    """The worst of them."""
+    return BenchmarkRow(
+        key,
+        f"Bindings sent twice because the pod had changed, {when}",
+        command,
+        max(percents, default=None),
+        "%",
+        STALE_GOAL_PERCENT,
+        STALE_FLOOR_PERCENT,
+    )
 
 
 def _compute_pace(watch: BoundPodWatch) -> float:

@@ -47,6 +47,7 @@ from benchmarks.live_programs import (
 )
 from benchmarks.options import BenchmarkOptions
 from benchmarks.percentiles import compute_percentile
+from benchmarks.scheduler_rate import build_stale_row, read_stale_binding_percent
 from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.verb_calls import read_metric
 from tests.support.control_plane.cluster import ControlPlane
@@ -113,7 +114,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 
 def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     """All shapes, one after the other. The cluster is empty at first."""
-    fill_cards(cluster, options.scale_count(NODE_COUNT))
+    yield fill_cards(cluster, options.scale_count(NODE_COUNT))
     for shape in SETUPS:
         storm = measure_storm(
             cluster,
@@ -124,8 +125,8 @@ def measure_rows_on(cluster: ControlPlane, options: BenchmarkOptions) -> Iterato
         yield from _build_rows(shape, storm)
 
 
-def fill_cards(cluster: ControlPlane, nodes: int) -> None:
-    """Every card holds one pod, placed by the extender itself."""
+def fill_cards(cluster: ControlPlane, nodes: int) -> BenchmarkRow:
+    """Every card holds one pod, placed by the extender itself; how many of these Bindings had to be sent twice."""
     add_nodes(cluster, nodes)
     count = nodes * CARDS_PER_NODE
     send_calls(cluster, [("POST", PODS, pod_manifest(f"holds-{number}", HELD_UNITS)) for number in range(count)])
@@ -137,6 +138,8 @@ def fill_cards(cluster: ControlPlane, nodes: int) -> None:
         cluster.wait_until(
             lambda: watch.bound_count == count, 120, what=lambda: f"bound: {watch.bound_count} of {count}"
         )
+        percent = read_stale_binding_percent(extender, count)
+    return build_stale_row("storm-stale", "while the cluster filled", COMMAND, [percent])
 
 
 def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, seconds: float) -> StormResult:
@@ -161,7 +164,7 @@ def measure_storm(cluster: ControlPlane, setup: StormSetup, *, refused: int, sec
         settled = stream.run_stream(lambda: time.monotonic() >= ends)
         storm = StormResult(settling, settled, read_metric(extender, setup.refusal_metric) - before, meter.read_usage())
     if not storm.refusal_count:
-        raise RuntimeError(f"{setup.key}: nobody was refused while the CPU pods that count came, so there was no storm")
+        raise RuntimeError(f"{setup.key}: no pod was refused while the CPU pods that count came, so there was no storm")
     delete_pods(cluster, label=STORM_LABEL)
     return storm
 

@@ -35,8 +35,10 @@ EXPECTED_KEYS = {
         "rate-prioritize-to-idle",
         "rate-filter-to-idle",
         "rate-filter-to-none",
+        "rate-stale",
     ),
     "storm": (
+        "storm-stale",
         "storm-one-p50",
         "storm-one-p99",
         "storm-one-settling",

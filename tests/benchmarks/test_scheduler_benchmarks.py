@@ -38,5 +38,5 @@ def test_a_group_yields_its_rows(cluster: ControlPlane, group: str) -> None:
     found = list(measure(cluster, BenchmarkOptions(shrink=40)))
     measured = [row for row in found if row.note != NOT_SERVED]
     assert [row.key for row in found] == list(EXPECTED_KEYS[group])
-    assert [row.key for row in measured if not row.figure] == []
+    assert [row.key for row in measured if row.figure is None] == []
     assert [line for row in found if (line := documented_line(row)) not in DOCS] == []
