@@ -82,4 +82,22 @@ WAITING: Mapping[str, Mutation] = {
         "if False:",
         f"{KICKS}::test_no_more_than_a_hundred_are_out_at_a_time",
     ),
+    "an activation that the API server fails to take is held against the node": Mutation(
+        "extender/requeue/activator.py",
+        'self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=is_refused)',
+        'self._end_activation(pod.uid, "gone" if is_gone else "failed", backs_off=True)',
+        "tests/extender/test_activator.py::test_an_activation_that_the_api_server_fails_to_take_is_tried_again_within_seconds",
+    ),
+    "gated pods are activated": Mutation(
+        "extender/requeue/unschedulable_pods.py",
+        "return pod.request is not None and not (pod.node_name or pod.is_terminating or pod.is_finished or pod.is_gated)",
+        "return pod.request is not None and not (pod.node_name or pod.is_terminating or pod.is_finished)",
+        "tests/extender/test_activator_after_restart.py::test_pods_that_no_scheduler_tries_hold_up_nobody[gated-10]",
+    ),
+    "pods of schedulers that never called are activated": Mutation(
+        "extender/requeue/activator.py",
+        "if pod.scheduler_name not in self._schedulers or now < rejection.retry_at:",
+        "if now < rejection.retry_at:",
+        "tests/extender/test_activator_after_restart.py::test_pods_of_a_scheduler_that_calls_later_are_activated_then",
+    ),
 }

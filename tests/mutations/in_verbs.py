@@ -184,4 +184,16 @@ VERBS: Mapping[str, Mutation] = {
         "pod = proposal.pod",
         f"{PREEMPTION}::test_what_the_pod_asks_and_its_priority_come_from_the_api_server",
     ),
+    "an API failure is held against the node": Mutation(
+        "extender/scheduling/verbs.py",
+        "elif outcome.result in API_FAILURES:",
+        "elif False:",
+        "tests/extender/test_decide_setting.py::test_a_failure_of_the_api_server_says_nothing_against_the_node",
+    ),
+    "the node that was named is to blame": Mutation(
+        "extender/scheduling/verbs.py",
+        "self._node_backoff.record_target(args.pod_uid, args.node)",
+        "pass",
+        "tests/extender/test_decide_setting.py::test_the_node_that_bind_was_called_for_is_to_blame",
+    ),
 }

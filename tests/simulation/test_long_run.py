@@ -24,7 +24,7 @@ from tests.simulation.process import SimulatedExtender
 from tests.simulation.world import NAMESPACE, draw_settings, simulation_world
 from vrampack.kube.errors import NoAnswerError
 from vrampack.simulator.patches import apply_merge_patch
-from vrampack.simulator.resource_kinds import POD
+from vrampack.simulator.resource_kinds import POD, Object
 
 HOURS = float(os.environ.get("VRAMPACK_SIMULATION_HOURS", "0.2"))
 TICK_SECONDS = 1.0
@@ -85,7 +85,7 @@ def _churn(cluster: OperatedCluster) -> None:
         made["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     world.store.create(POD, NAMESPACE, made)
     if gated and dice.random() < 0.15:
-        opened = {"spec": {"schedulingGates": []}}
+        opened: Object = {"spec": {"schedulingGates": []}}
         name = dice.choice(gated)["metadata"]["name"]
         world.store.patch(POD, NAMESPACE, name, opened, apply_patch=apply_merge_patch, is_status=False)
     while len(ungated) >= MOST_PODS:
