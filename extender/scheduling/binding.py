@@ -271,7 +271,7 @@ class Binder:
             return BindOutcome("uid_mismatch", f"pod {pod} of uid {pod.uid} is gone; nothing was bound")
         if seen.node_name:
             return self._resolve_seen_bound(seen, node_name)
-        if seen.is_terminating or pod.request is None:
+        if seen.is_terminating or seen.is_gated or pod.request is None:
             return BindOutcome("conflict", f"pod {pod}: {refusal.message or refusal}; nothing was bound")
         if seen.resource_version != pod.resource_version:
             return StaleBinding(seen)

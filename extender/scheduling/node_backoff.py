@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from cachetools import LRUCache
 
@@ -34,6 +35,9 @@ class _NodeBackoffEntry:
 class _PodBackoff:
     target_node: str = ""
     """The node named last, until the outcome is known."""
+    excused_node: str = ""
+    """The node for which the API server failed last."""
+    excused_at: float = 0.0
     avoided_nodes: dict[str, _NodeBackoffEntry] = field(default_factory=dict)
 
 
@@ -42,6 +46,7 @@ class NodeBackoff:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._succeeded_at = -inf
         self._pods: LRUCache[str, _PodBackoff] = LRUCache(maxsize=MAX_PODS)
 
     def back_off_target(self, uid: str) -> None:
@@ -62,10 +67,21 @@ class NodeBackoff:
             backoff = self._pods[uid] = _PodBackoff()
         backoff.target_node = node_name
 
-    def clear_target(self, uid: str) -> None:
-        """The bind failed for a reason that says nothing against the node."""
+    def record_success(self) -> None:
+        """Some pod was bound: the API server takes Bindings."""
+        self._succeeded_at = self._clock()
+
+    def excuse_target(self, uid: str) -> None:
+        """The API server failed, which says nothing against the node.
+
+        Unless it took other Bindings since it failed for the same pod on the same node: then it fails for this node.
+        """
         backoff = self._pods.get(uid)
-        if backoff is not None:
+        if backoff is None:
+            return
+        is_repeated = backoff.excused_node == backoff.target_node and self._succeeded_at > backoff.excused_at
+        if not is_repeated:
+            backoff.excused_node, backoff.excused_at = backoff.target_node, self._clock()
             backoff.target_node = ""
 
     def forget_pod(self, uid: str) -> None:

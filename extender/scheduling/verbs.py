@@ -141,8 +141,9 @@ class Verbs:
         outcome = await self._binder.bind(args)
         if not outcome.error:
             self._node_backoff.forget_pod(args.pod_uid)
+            self._node_backoff.record_success()
         elif outcome.result in API_FAILURES:
-            self._node_backoff.clear_target(args.pod_uid)
+            self._node_backoff.excuse_target(args.pod_uid)
         return VerbResponse(encode_json(BindingResult(outcome.error)), "error" if outcome.error else "ok")
 
     def _filter_unbound_pod(
@@ -190,9 +191,10 @@ class Verbs:
     ) -> list[str]:
         """The best nodes, best first. The node of a Binding that was not answered comes before all: bind ends it there."""
         uid = scheduling_request.pod.uid
-        ranked = self._engine.rank_nodes(names, pod_request, uid, count, self._node_backoff.list_avoided_nodes(uid))
+        avoided = self._node_backoff.list_avoided_nodes(uid)
+        ranked = self._engine.rank_nodes(names, pod_request, uid, count, avoided)
         reservation = self._ledger.get_pod_reservation(uid)
-        if reservation is None or reservation.node_name not in names:
+        if reservation is None or reservation.node_name in avoided or reservation.node_name not in names:
             return ranked
         return [reservation.node_name, *(name for name in ranked if name != reservation.node_name)][:count]
 

@@ -24,7 +24,8 @@ COUNT = 100
 UNITS, CARDS = 4, 8
 HELD_BY_A_NODE = CARDS * (15 // UNITS)
 FAILING = "failing"
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = {HTTPStatus.FORBIDDEN: 3, HTTPStatus.INTERNAL_SERVER_ERROR: 4}
+"""The first failure of the API server for a pod on a node is held against nobody."""
 LEAST_SHARE = 0.99
 
 
@@ -55,7 +56,7 @@ def test_pods_leave_a_node_on_which_every_bind_fails(
     )
     attempts = Counter(asked[name] for name in names)
     sys.stdout.write(f"decide {decide}, {status}: binds that failed {failing.hits}, pods by attempts {attempts}\n")
-    in_time = sum(pods for tried, pods in attempts.items() if tried <= MOST_ATTEMPTS)
+    in_time = sum(pods for tried, pods in attempts.items() if tried <= MOST_ATTEMPTS[status])
     assert in_time >= LEAST_SHARE * COUNT
     # After a 500 the place stays held until it is known what came of it: then no more pods fit there than there are cards.
     assert failing.hits >= CARDS, "hardly a pod tried the node"

@@ -145,6 +145,21 @@ async def test_a_failure_of_the_api_server_says_nothing_against_the_node() -> No
     assert desk.filter_names("p") == ["a"]
 
 
+async def test_an_api_server_that_fails_for_one_node_alone_says_something_against_it() -> None:
+    """Others are bound in between: pods must not be sent there for ever."""
+    desk = SchedulerHarness({"a": [4], "b": [15]}, decide="filter")
+    for name in ("p", "other", "another"):
+        desk.add_pending_pod(name)
+    for other in ("other", "another"):
+        assert desk.filter_names("p") == ["a"]
+        desk.api.bind_errors.append(RefusedError(429, "TooManyRequests", "later"))
+        assert await desk.bind("p", "a")
+        desk.seconds += 1
+        assert await desk.bind(other, "b") == ""
+        desk.seconds += 1
+    assert desk.filter_names("p") == ["b"]
+
+
 @pytest.mark.parametrize("decide", ["prioritize", "filter"])
 async def test_the_node_where_a_binding_was_not_answered_comes_first(decide: DecidingVerb) -> None:
     """There its place is; on another node bind would first have to fence it."""
