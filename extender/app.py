@@ -34,7 +34,7 @@ from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import CertWatcher
 from extender.http.protocol import build_protocol
 from extender.http.routes import RouteDependencies, build_admission_app, build_health_app, build_verbs_app
-from extender.http.server import DeadlineServer, build_server, open_listener
+from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
@@ -128,7 +128,8 @@ class Extender:
         servers = [(self._build_verbs_server(), listeners["verbs"])]
         receive_seconds = self._settings.deadlines.receive_seconds
         if "health" in listeners:
-            server = build_server(build_health_app(self._service), tls=None, receive_seconds=receive_seconds)
+            app = build_health_app(self._service)
+            server = build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
             servers.append((server, listeners["health"]))
         if self._cert_watcher is not None:
             app = build_admission_app(AdmissionReviewer(self._settings, self._metrics))

@@ -1,7 +1,8 @@
-"""Listeners: uvicorn with the deadlines that it lacks.
+"""Listeners: uvicorn with the deadlines and the order among connections that it lacks.
 
 A scheduler keeps idle connections for 90 s and loses a request if the server closes them first, so ours stay open
-longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles.
+longer; but a request that has begun must arrive whole within a deadline, however slowly it trickles, and a crowd of
+connections keeps nobody out (`open_connections.py`).
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ import socket
 import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from extender.http.open_connections import ConnectionLimits, OpenConnections
 from extender.settings import AdmissionSettings, TlsSettings
 from vrampack.config.addresses import parse_address
 
-KEEP_ALIVE_SECONDS = 120
-"""More than the 90 s after which Go's client closes an idle connection."""
-MAX_CONNECTIONS = 512
-"""A scheduler needs two and one per bind under way; the rest is for probes and people."""
+CALLED_BY_SCHEDULERS = ConnectionLimits(total=512, per_peer=512, keep_alive_seconds=120)
+"""A scheduler needs two and one per bind under way, and its Go client closes an idle one after 90 s."""
+CALLED_BY_PROBES = ConnectionLimits(total=64, per_peer=16, keep_alive_seconds=15)
+"""Kubelet opens a new one for each probe; a scraper that comes more seldom opens a new one too."""
 MAX_HEAD_BYTES = 65_536
 """Request line and headers; the parser has no bound of its own. A scheduler sends 200 bytes."""
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -77,7 +80,8 @@ def build_server(
     *,
     tls: TlsSettings | ssl.SSLContext | None,
     receive_seconds: float,
-    protocol: type[HttpToolsProtocol] | None = None,
+    limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
+    protocol: type[DeadlineProtocol] | None = None,
 ) -> DeadlineServer:
     """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
     if isinstance(tls, TlsSettings):
@@ -86,6 +90,7 @@ def build_server(
 
     class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
         receive_deadline_seconds = receive_seconds
+        open_connections = OpenConnections(limits)
 
     config = uvicorn.Config(
         app,
@@ -98,8 +103,7 @@ def build_server(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=limits.keep_alive_seconds,
         timeout_graceful_shutdown=1,
         ssl_context_factory=None if context is None else lambda *_: context,
     )
@@ -134,20 +138,34 @@ def build_server_context(section: str, files: TlsSettings | AdmissionSettings) -
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """Cuts connections that have not sent a whole request in time, or headers without end.
+    """Cuts connections that have not sent a whole request in time, or headers without end, or that nobody needs any more.
 
-    An idle connection between requests is left alone.
+    An idle connection between requests is left alone for as long as the limits say.
     """
 
     receive_deadline_seconds = 10.0
+    open_connections: ClassVar[OpenConnections]
+    """All of this listener; `build_server` gives it."""
+    peer = ""
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
     _is_in_head = False
     _head_bytes = 0
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a whole request waits for its answer, and somebody reads it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or self.flow.write_paused:
+            return False
+        # uvicorn makes a cycle after the last header: it may still be that of the request that is arriving.
+        return bool(self.pipeline) or self._is_in_head or not self._is_receiving
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.peer = self.client[0] if self.client else ""
         self._start_deadline()
+        self.open_connections.add_connection(self)
 
     def data_received(self, data: bytes) -> None:
         if self._deadline is None and not self._is_receiving:
@@ -164,6 +182,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._deadline is None:
             self._start_deadline()
+        self.open_connections.note_request(self)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -177,7 +196,16 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
+        self.open_connections.remove_connection(self)
         super().connection_lost(exc)
+
+    def close_for_room(self) -> None:
+        """Without waiting for a peer that may never read what it was sent."""
+        self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing was asked for long enough. A close would wait until the peer has read its last answer."""
+        self.transport.abort()
 
     def _start_deadline(self) -> None:
         self._deadline = self.loop.call_later(self.receive_deadline_seconds, self._abort_slow_request)

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import uvloop
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from extender.http.server import build_server, open_listener
+from extender.http.open_connections import ConnectionLimits
+from extender.http.server import CALLED_BY_SCHEDULERS, DeadlineProtocol, build_server, open_listener
 from extender.settings import TlsSettings
 
 Address = tuple[str, int]
@@ -25,12 +25,13 @@ def run_listener(
     *,
     receive_seconds: float,
     tls: TlsSettings | ssl.SSLContext | None = None,
-    protocol: type[HttpToolsProtocol] | None = None,
+    protocol: type[DeadlineProtocol] | None = None,
+    limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
 ) -> Iterator[Address]:
     """Serve `app` on a free port of loopback until the block ends."""
     listener = open_listener("127.0.0.1:0")
     address: Address = listener.getsockname()
-    server = build_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol)
+    server = build_server(app, tls=tls, receive_seconds=receive_seconds, protocol=protocol, limits=limits)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
