@@ -6,7 +6,7 @@
                           |         '--> activator <-' rejections
                           '--> problem reporter --> events
     config reloader --another policy--> engine, ledger
-    cert watcher --another pair--> admission listener, where there is one
+    cert watcher --another pair--> verbs listener, where it has TLS
 
 Health is answered at once, verbs when both lists are complete. On SIGTERM the service says that it is not ready, refuses
 new binds, waits for those in flight, and exits.
@@ -30,11 +30,10 @@ from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
 from extender.config_reloader import ConfigReloader
 from extender.events import ExtenderEventRecorder
-from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import CertWatcher
 from extender.http.protocol import build_protocol
-from extender.http.routes import RouteDependencies, build_admission_app, build_health_app, build_verbs_app
-from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
+from extender.http.routes import RouteDependencies, build_health_app, build_verbs_app
+from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, DeadlineServer, build_server, open_listener
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.collector import SnapshotTaker
@@ -111,7 +110,7 @@ class Extender:
             options.version,
         )
         self._cert_watcher = (
-            CertWatcher(settings.admission, metrics, now=time.time) if settings.listen.admission else None
+            CertWatcher("verbs", settings.tls, metrics.certificates, now=time.time) if settings.tls.cert_file else None
         )
         self._config_reloader = None
         if options.config is not None:
@@ -124,17 +123,13 @@ class Extender:
             )
 
     async def run(self, listeners: dict[str, socket.socket]) -> None:
-        """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health` and `admission`."""
+        """Serve until `stop`. `listeners` has the sockets `verbs` and, if wanted, `health`."""
         servers = [(self._build_verbs_server(), listeners["verbs"])]
         receive_seconds = self._settings.deadlines.receive_seconds
         if "health" in listeners:
             app = build_health_app(self._service)
             server = build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
             servers.append((server, listeners["health"]))
-        if self._cert_watcher is not None:
-            app = build_admission_app(AdmissionReviewer(self._settings, self._metrics))
-            server = build_server(app, tls=self._cert_watcher.context, receive_seconds=receive_seconds)
-            servers.append((server, listeners["admission"]))
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(task) for task in self._build_background_tasks()]
             serving = [group.create_task(server.serve(sockets=[listener])) for server, listener in servers]
@@ -157,8 +152,9 @@ class Extender:
         prefix = self._settings.listen.url_prefix
         return build_server(
             build_verbs_app(self._service, prefix),
-            tls=self._settings.tls,
+            tls=None if self._cert_watcher is None else self._cert_watcher.context,
             receive_seconds=self._settings.deadlines.receive_seconds,
+            limits=CALLED_BY_SCHEDULERS,
             protocol=build_protocol(self._components.timed_verbs.map_paths(prefix)),
         )
 
@@ -209,8 +205,6 @@ async def run_extender(options: ExtenderOptions) -> None:
     listeners = {"verbs": open_listener(settings.listen.verbs)}
     if settings.listen.health:
         listeners["health"] = open_listener(settings.listen.health)
-    if settings.listen.admission:
-        listeners["admission"] = open_listener(settings.listen.admission)
     api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
     try:
         extender = Extender(options, api, metrics)
@@ -218,11 +212,10 @@ async def run_extender(options: ExtenderOptions) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, extender.stop)
         log.info(
-            "serving version=%s verbs=%s health=%s admission=%s prefix=%s policy=%s",
+            "serving version=%s verbs=%s health=%s prefix=%s policy=%s",
             options.version,
             settings.listen.verbs,
             settings.listen.health or "-",
-            settings.listen.admission or "-",
             settings.listen.url_prefix,
             settings.policy.default,
         )

@@ -1,4 +1,4 @@
-"""Every metric of the extender, with its help text. `docs/metrics.md` lists them; a test compares the two.
+"""Every metric of the extender and of the admission webhook, with its help text. `docs/metrics.md` lists them; a test compares the two.
 
 No label holds a pod, a card or a uid: series would never end. Card and container series are the agent's.
 """
@@ -31,8 +31,46 @@ _BUCKETS = tuple(0.0005 * 2**power for power in range(14))
 """0.5 ms doubling to 4 s."""
 
 
+class CertificateMetrics:
+    """Of the listeners of one process that have TLS; the others have no series."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.expiry = Gauge(
+            "vrampack_certificate_expiry_seconds",
+            "When the certificate that the listener shows ends, in Unix seconds.",
+            ["listener"],
+            registry=registry,
+        )
+        self.reload_failures = Counter(
+            "vrampack_certificate_reload_failures_total",
+            "Changes of the listener's TLS files that could not be used; what was in force stayed.",
+            ["listener"],
+            registry=registry,
+        )
+
+
+class AdmissionMetrics:
+    """The registry of one admission webhook."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self.request_seconds = Histogram(
+            "vrampack_admission_request_duration_seconds",
+            "Time of a call of the admission webhook, by result: changed, unchanged, refused, malformed, error.",
+            ["result"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.certificates = CertificateMetrics(self.registry)
+        _add_build_info(self.registry, version)
+
+    def render_page(self) -> bytes:
+        """The text of /metrics."""
+        return generate_latest(self.registry)
+
+
 class ExtenderMetrics:
-    """The registry of one service."""
+    """The registry of one extender."""
 
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
@@ -133,24 +171,8 @@ class ExtenderMetrics:
             "Changes of the configuration file that could not be read; what was in force stayed.",
             registry=self.registry,
         )
-        self.admission_seconds = Histogram(
-            "vrampack_admission_request_duration_seconds",
-            "Time of a call of the admission webhook, by result: changed, unchanged, refused, malformed, error.",
-            ["result"],
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self.certificate_expiry = Gauge(
-            "vrampack_admission_certificate_expiry_timestamp_seconds",
-            "When the certificate that the admission webhook shows ends; 0 without that listener.",
-            registry=self.registry,
-        )
-        self.certificate_failures = Counter(
-            "vrampack_admission_certificate_reload_failures_total",
-            "Changes of the certificate's files that could not be used; what was shown stayed.",
-            registry=self.registry,
-        )
-        Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=self.registry).labels(version).set(1)
+        self.certificates = CertificateMetrics(self.registry)
+        _add_build_info(self.registry, version)
         for verb in VERBS:
             self.requests_in_flight.labels(verb)
         for reason in UnfitReason:
@@ -173,3 +195,7 @@ class ExtenderMetrics:
         state = CollectorRegistry()
         state.register(ledger)
         return generate_latest(self.registry) + generate_latest(state)
+
+
+def _add_build_info(registry: CollectorRegistry, version: str) -> None:
+    Gauge("vrampack_build_info", "1, with the version.", ["version"], registry=registry).labels(version).set(1)

@@ -48,9 +48,6 @@ class ListenSettings(StrictModel):
     health: OptionalListenAddress = "127.0.0.1:12346"
     """Health and metrics only. 0.0.0.0:12346 where probes and scrapers come from outside; empty for none."""
 
-    admission: OptionalListenAddress = ""
-    """The admission webhook, over TLS. 0.0.0.0:12348 where the cluster is older than 1.36; empty for none."""
-
     url_prefix: Annotated[str, AfterValidator(_checked_prefix)] = "/gpushare-scheduler"
     """The path of `urlPrefix` in the scheduler's configuration."""
 
@@ -73,19 +70,6 @@ class TlsSettings(StrictModel):
         if any(given) and not all(given):
             raise ValueError("give cert_file, key_file and client_ca_file together")
         return self
-
-
-class AdmissionSettings(StrictModel):
-    """The admission webhook, where `listen.admission` is given."""
-
-    cert_file: Path | None = Field(default=None, strict=False)
-    """PEM certificate chain of the webhook's Service. It is read again when it changes."""
-
-    key_file: Path | None = Field(default=None, strict=False)
-    """PEM key of it."""
-
-    scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
-    """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
 
 
 class DeadlineSettings(StrictModel):
@@ -147,7 +131,6 @@ class ExtenderConfiguration(StrictModel):
     resources: ResourceSettings = ResourceSettings()
     listen: ListenSettings = ListenSettings()
     tls: TlsSettings = TlsSettings()
-    admission: AdmissionSettings = AdmissionSettings()
     deadlines: DeadlineSettings = DeadlineSettings()
     policy: PolicyTuning = Field(default=PolicyTuning(), strict=False)
 
@@ -157,17 +140,25 @@ class ExtenderConfiguration(StrictModel):
     nvidia_fractions: bool = False
     """Also write the annotations that NVIDIA's fractiond reads. Switch it on where fractiond runs on the nodes."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_moved_fields(cls, given: object) -> object:
+        listen = given.get("listen") if isinstance(given, Mapping) else None
+        if isinstance(given, Mapping) and (
+            "admission" in given or (isinstance(listen, Mapping) and "admission" in listen)
+        ):
+            raise ValueError(
+                "listen.admission, admission: the webhook is a program of its own, `vrampack admission`; give them to "
+                "its AdmissionWebhookConfiguration, as listen.admission, tls and scheduler_name"
+            )
+        return given
+
     @model_validator(mode="after")
     def _require_tls(self) -> ExtenderConfiguration:
         if not is_loopback(self.listen.verbs) and self.tls.cert_file is None:
             raise ValueError(
                 f"listen.verbs: {self.listen.verbs} is not loopback and tls is not set; whoever reaches it could bind "
                 "pods. Give tls.cert_file, tls.key_file and tls.client_ca_file, or listen on 127.0.0.1"
-            )
-        if self.listen.admission and not (self.admission.cert_file and self.admission.key_file):
-            raise ValueError(
-                "listen.admission: an API server calls webhooks by TLS only; "
-                "give admission.cert_file and admission.key_file"
             )
         return self
 

@@ -11,14 +11,14 @@ import pytest
 from prometheus_client.core import Metric
 
 from extender.events import EventReason
-from extender.metrics import ExtenderMetrics
+from extender.metrics import AdmissionMetrics, ExtenderMetrics
 from extender.state.collector import LedgerCollector, LedgerSnapshot
 from vrampack.agent.admission.fence import REJECTION_REASONS
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
 from vrampack.cards import well_known
 from vrampack.cards.reasons import UnfitReason
-from vrampack.cli import agent, serve
+from vrampack.cli import admission, agent, serve
 from vrampack.cli.card import main as card
 from vrampack.cli.certificates import main as certificates
 from vrampack.cli.demo import main as demo
@@ -45,6 +45,7 @@ def test_every_metric_is_documented() -> None:
     metrics = ExtenderMetrics(VERSION)
     view = LedgerSnapshot((), (), (), {}, {}, is_synced=False, now=0.0)
     existing = names_of(list(metrics.registry.collect())) | names_of(list(LedgerCollector(view).collect()))
+    existing |= names_of(list(AdmissionMetrics(VERSION).registry.collect()))
     assert first_column("metrics.md") == existing
 
 
@@ -84,6 +85,7 @@ def test_every_flag_of_serve_is_documented() -> None:
 @pytest.mark.parametrize(
     ("parser", "page", "heading"),
     [
+        (admission.build_parser, "cli.md", "##"),
         (agent.build_parser, "cli.md", "##"),
         (card.build_parser, "cli.md", "##"),
         (certificates.build_parser, "cli.md", "##"),

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
 import msgspec
 
-from extender.metrics import ExtenderMetrics
-from extender.settings import ExtenderConfiguration
+from extender.metrics import AdmissionMetrics
 from vrampack.cards.env_injection import (
     AdmissionContainer,
     InjectionNames,
@@ -31,6 +31,12 @@ from vrampack.kube.objects import UNDECODABLE
 log = logging.getLogger(__name__)
 
 API_VERSION = "admission.k8s.io/v1"
+MAX_JSON_VALUES = 200_000
+"""What a call may consist of: each value costs up to 300 bytes once it is decoded. A usual pod has some hundred."""
+MAX_CONTAINERS = 500
+"""Of a pod that is changed. Each is given about 1 KB of environment, and etcd stores 1.5 MiB."""
+MAX_PATCH_BYTES = 2 * 1024 * 1024
+"""More than any API server could store afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,12 @@ class ReviewResponse:
 class AdmissionReviewer:
     """Answers calls of the API server, timed; a fault of ours is an answer too, and refuses the pod."""
 
-    def __init__(self, settings: ExtenderConfiguration, metrics: ExtenderMetrics) -> None:
-        self._names = InjectionNames(settings.resources.memory, settings.admission.scheduler_name)
-        self._seconds = metrics.admission_seconds
+    def __init__(self, names: InjectionNames, metrics: AdmissionMetrics) -> None:
+        self._names = names
+        self._seconds = metrics.request_seconds
 
-    def __call__(self, body: bytes) -> ReviewResponse:
+    def review_call(self, body: bytes) -> ReviewResponse:
+        """The answer to a call with this body."""
         started = time.perf_counter()
         try:
             answer = review_admission(body, self._names)
@@ -63,18 +70,24 @@ class AdmissionReviewer:
 def review_admission(body: bytes, names: InjectionNames) -> ReviewResponse:
     """The answer to one call; 400 with the reason for what is no review of a pod."""
     try:
+        uid = msgspec.json.decode(body, type=_ReviewHead).request.uid
+        if _count_values(body) > MAX_JSON_VALUES:
+            text = f"the pod has more than {MAX_JSON_VALUES} fields and list items; keep large data in a ConfigMap"
+            return _build_refusal(uid, names, text)
         request = msgspec.json.decode(body, type=_Review).request
     except UNDECODABLE as error:
         return _build_error_response(f"no AdmissionReview of a pod ({API_VERSION}): {error}", "malformed")
     try:
-        patch = _build_patch(request, names)
+        patch = msgspec.json.encode(_build_patch(request, names))
     except ValueError as error:
-        refusal = {"code": HTTPStatus.UNPROCESSABLE_ENTITY, "message": f"{names.resource}: {error}"}
-        return _build_review_response(request.uid, "refused", {"allowed": False, "status": refusal})
-    if not patch:
-        return _build_review_response(request.uid, "unchanged", {"allowed": True})
-    encoded = base64.b64encode(msgspec.json.encode(patch)).decode()
-    return _build_review_response(request.uid, "changed", {"allowed": True, "patchType": "JSONPatch", "patch": encoded})
+        return _build_refusal(uid, names, str(error))
+    if patch == b"[]":
+        return _build_review_response(uid, "unchanged", {"allowed": True})
+    if len(patch) > MAX_PATCH_BYTES:
+        text = f"spec.containers[*].env has {len(patch)} bytes with what is added to it, {MAX_PATCH_BYTES} at most"
+        return _build_refusal(uid, names, f"{text}; keep large values in a ConfigMap")
+    encoded = base64.b64encode(patch).decode()
+    return _build_review_response(uid, "changed", {"allowed": True, "patchType": "JSONPatch", "patch": encoded})
 
 
 class _Metadata(msgspec.Struct):
@@ -91,6 +104,16 @@ class _Spec(msgspec.Struct, rename="camel"):
 class _Pod(msgspec.Struct):
     spec: _Spec
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _RequestHead(msgspec.Struct):
+    uid: str
+
+
+class _ReviewHead(msgspec.Struct):
+    """What is read of any call, however large: the rest is passed over and makes no objects."""
+
+    request: _RequestHead
 
 
 class _User(msgspec.Struct):
@@ -118,12 +141,33 @@ def _build_patch(request: _Request, names: InjectionNames) -> list[PatchOperatio
         if is_mirror_pod(pod.metadata.annotations, request.user_info.groups):
             return []
         spec = pod.spec
-        return build_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, names=names)
+        patch = build_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, names=names)
+        if patch:
+            _check_number("spec.containers and spec.initContainers", [*spec.containers, *spec.init_containers])
+        return patch
     if (request.operation, request.sub_resource) == ("UPDATE", "ephemeralcontainers"):
         before = request.old_object.spec.ephemeral_containers if request.old_object is not None else []
         if has_memory_request([*pod.spec.containers, *pod.spec.init_containers], names):
+            _check_number("spec.ephemeralContainers", pod.spec.ephemeral_containers)
             return build_ephemeral_patch(pod.spec.ephemeral_containers, before)
     return []
+
+
+def _count_values(body: bytes) -> int:
+    """Not less than the values in it, at the price of three looks at each byte."""
+    return sum(body.count(mark) for mark in (b",", b"{", b"["))
+
+
+def _check_number(field: str, containers: Sequence[AdmissionContainer]) -> None:
+    if len(containers) > MAX_CONTAINERS:
+        raise ValueError(
+            f"{field}: {len(containers)} containers, {MAX_CONTAINERS} at most; make several pods of this one"
+        )
+
+
+def _build_refusal(uid: str, names: InjectionNames, text: str) -> ReviewResponse:
+    status = {"code": HTTPStatus.UNPROCESSABLE_ENTITY, "message": f"{names.resource}: {text}"}
+    return _build_review_response(uid, "refused", {"allowed": False, "status": status})
 
 
 def _build_review_response(

@@ -1,6 +1,6 @@
-"""The certificate of the admission listener, reloaded while the service runs.
+"""The TLS files of one listener, reloaded while the service runs: its certificate, its key, and who signs its clients.
 
-Every new connection is given the newest usable pair; open connections keep theirs. A new pair is loaded into a context of
+Every new connection is given the newest usable files; open connections keep theirs. New files are loaded into a context of
 its own, never into the one in use: a certificate that arrives a moment before its key would leave that one with neither.
 """
 
@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from extender.file_watcher import FileWatcher
-from extender.http.server import build_server_context
-from extender.metrics import ExtenderMetrics
-from extender.settings import AdmissionSettings
+from extender.http.tls_context import TlsFiles, build_tls_context
+from extender.metrics import CertificateMetrics
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 10.0
-"""Kubelet brings a changed Secret within a minute or two; people who edit a file by hand wait for it."""
+POLL_SECONDS = 2.0
+"""As the configuration. Kubelet brings a changed Secret within a minute or two; people who edit a file by hand wait for it."""
 REPEAT_WARNING_SECONDS = 3600.0
 EXPIRY_WARNING_DIVISOR = 6
 """One sixth of its life left: it should have been renewed when a third was left."""
@@ -38,15 +37,20 @@ class CertificatePair:
 class CertWatcher:
     """Serves the newest usable pair. Raises `OSError` naming the files when there is none at the start."""
 
-    def __init__(self, files: AdmissionSettings, metrics: ExtenderMetrics, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, listener: str, files: TlsFiles, metrics: CertificateMetrics, *, now: Callable[[], float]
+    ) -> None:
+        self._listener = listener
         self._files = files
-        self._metrics = metrics
+        self._expiry = metrics.expiry.labels(listener)
+        self._failures = metrics.reload_failures.labels(listener)
         self._now = now
         self._warned_at = 0.0
-        self._watcher = FileWatcher([path for path in (files.cert_file, files.key_file) if path is not None], self)
+        paths = (files.cert_file, files.key_file, files.client_ca_file)
+        self._watcher = FileWatcher([path for path in paths if path is not None], self)
         self._watcher.mark_loaded()
         self._use_pair(self.load_files())
-        self.context = build_server_context("admission", files)
+        self.context = build_tls_context(files)
         """For the listener. Its own certificate is never used: each handshake is given the newest one."""
         self.context.sni_callback = self._select_context
 
@@ -58,25 +62,27 @@ class CertWatcher:
             await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Look once, and load the pair if it is another one than at the last look."""
+        """Look once, and load the files if one of them is another than at the last look."""
         await self._watcher.reload_if_changed()
 
     def load_files(self) -> CertificatePair:
-        from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without this listener is spared
+        from cryptography import x509  # noqa: PLC0415 - 16 MB and 40 ms, which an extender without TLS is spared
 
-        context = build_server_context("admission", self._files)
+        context = build_tls_context(self._files)
         if self._files.cert_file is None:
-            raise ValueError("admission.cert_file is not given")
+            raise ValueError("tls.cert_file is not given")
         leaf = x509.load_pem_x509_certificate(self._files.cert_file.read_bytes())
         return CertificatePair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
 
     def apply_files(self, loaded: CertificatePair) -> None:
         self._use_pair(loaded)
-        log.info("admission certificate read path=%s ends=%d", self._files.cert_file, loaded.not_after)
+        log.info(
+            "certificate read listener=%s path=%s ends=%d", self._listener, self._files.cert_file, loaded.not_after
+        )
 
     def report_failure(self, error: OSError | ValueError) -> None:
-        self._metrics.certificate_failures.inc()
-        log.error("admission certificate not reloaded error=%s", error)
+        self._failures.inc()
+        log.error("certificate not reloaded listener=%s error=%s", self._listener, error)
 
     def warn_of_expiry(self) -> None:
         """Log that the certificate expires soon or has expired; at most once an hour."""
@@ -87,11 +93,12 @@ class CertWatcher:
         ):
             return
         self._warned_at = now
+        path = self._files.cert_file
         if now >= pair.not_after:
-            log.error("admission certificate expired path=%s", self._files.cert_file)
+            log.error("certificate expired listener=%s path=%s", self._listener, path)
         else:
             seconds = int(pair.not_after - now)
-            log.warning("admission certificate expires soon path=%s seconds=%d", self._files.cert_file, seconds)
+            log.warning("certificate expires soon listener=%s path=%s seconds=%d", self._listener, path, seconds)
 
     def _select_context(
         self,
@@ -104,4 +111,4 @@ class CertWatcher:
     def _use_pair(self, pair: CertificatePair) -> None:
         self._pair = pair
         self._warned_at = 0.0
-        self._metrics.certificate_expiry.set(pair.not_after)
+        self._expiry.set(pair.not_after)

@@ -16,7 +16,6 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 
-from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.placements_view import PlacementsView
 from extender.http.timed_verbs import MAX_BODY_BYTES, NOT_POST, TOO_LARGE, AsyncVerb, SyncVerb, TimedVerbs
 from extender.metrics import ExtenderMetrics
@@ -68,18 +67,6 @@ def build_health_app(service: RouteDependencies) -> FastAPI:
     """The application of the health listener: no verb can be reached through it."""
     app = _build_bare_app(max_body_bytes=MAX_BODY_BYTES)
     app.include_router(_health_routes(service))
-    return app
-
-
-def build_admission_app(reviewer: AdmissionReviewer) -> FastAPI:
-    """The application of the admission listener. Anybody who reaches it may ask: it answers from the call alone."""
-    app = _build_bare_app(max_body_bytes=MAX_BODY_BYTES)
-
-    @app.post("/mutate")
-    async def mutate(request: Request) -> Response:
-        answer = reviewer(await request.body())
-        return Response(answer.body, answer.status, media_type="application/json")
-
     return app
 
 

@@ -20,7 +20,6 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from extender.http.open_connections import ConnectionLimits, OpenConnections
-from extender.settings import AdmissionSettings, TlsSettings
 from vrampack.config.addresses import parse_address
 
 CALLED_BY_SCHEDULERS = ConnectionLimits(total=512, per_peer=512, keep_alive_seconds=120)
@@ -78,15 +77,12 @@ def open_listener(address: str) -> socket.socket:
 def build_server(
     app: ASGIApp,
     *,
-    tls: TlsSettings | ssl.SSLContext | None,
+    tls: ssl.SSLContext | None,
     receive_seconds: float,
     limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
     protocol: type[DeadlineProtocol] | None = None,
 ) -> DeadlineServer:
-    """A server for `app` that is given its socket when it is served. Raises `OSError` when `tls` cannot be used."""
-    if isinstance(tls, TlsSettings):
-        tls = build_mutual_tls_context(tls) if tls.cert_file is not None else None
-    context = tls
+    """A server for `app` that is given its socket when it is served."""
 
     class Protocol(protocol or DeadlineProtocol):  # type: ignore[misc]  # the base is chosen by the caller
         receive_deadline_seconds = receive_seconds
@@ -105,36 +101,11 @@ def build_server(
         proxy_headers=False,
         timeout_keep_alive=limits.keep_alive_seconds,
         timeout_graceful_shutdown=1,
-        ssl_context_factory=None if context is None else lambda *_: context,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     server = DeadlineServer(config)
     server.handshake_seconds = receive_seconds
     return server
-
-
-def build_mutual_tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Mutual TLS: only clients signed by our own authority get in. Raises `OSError` naming an unusable file."""
-    context = build_server_context("tls", tls)
-    context.verify_mode = ssl.CERT_REQUIRED
-    try:
-        context.load_verify_locations(str(tls.client_ca_file))
-    except OSError as error:
-        raise OSError(f"tls.client_ca_file {tls.client_ca_file}: {error}") from error
-    return context
-
-
-def build_server_context(section: str, files: TlsSettings | AdmissionSettings) -> ssl.SSLContext:
-    """TLS with the certificate that a section of the settings names. Raises `OSError` naming its files."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(str(files.cert_file), str(files.key_file))
-    except OSError as error:
-        names = f"{section}.cert_file {files.cert_file}, {section}.key_file {files.key_file}"
-        raise OSError(f"{names}: {error}") from error
-    # Go offers h2 where ALPN allows it; this server speaks HTTP/1.1.
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 class DeadlineProtocol(HttpToolsProtocol):

@@ -1,7 +1,9 @@
-"""The listeners of the real process: probes that no crowd keeps out."""
+"""The listeners of the real process: a certificate that is renewed while it runs, and probes that no crowd keeps out."""
 
 from __future__ import annotations
 
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.support import recorded_requests
+from tests.support.certificates import CertificateAuthority
 from tests.support.extender_process import ExtenderProcess, run_extender_process
 from tests.support.verb_listener import Address, build_request, open_connection, read_reply
 from vrampack.simulator.apiserver import ApiServer
 
+FILTER = build_request(
+    "/gpushare-scheduler/filter", recorded_requests.read_recording("filter.ncc-true.scheduler-1.36.3.json")
+)
 HEALTHZ = build_request("/healthz", b"", method="GET")
 CROWD = 512
 
@@ -28,6 +34,50 @@ async def api() -> AsyncIterator[ApiServer]:
 def _address(url: str) -> Address:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host, int(port)
+
+
+def _is_served(address: Address, scheduler: CertificateAuthority, server: CertificateAuthority) -> bool:
+    """Whether a client of `scheduler` gets an answer from somebody whom `server` signed."""
+    context = ssl.create_default_context(cafile=str(server.ca_file))
+    shown = scheduler.issue_pair("scheduler")
+    context.load_cert_chain(shown.certificate, shown.key)
+    try:
+        with context.wrap_socket(open_connection(address), server_hostname="127.0.0.1") as client:
+            client.sendall(FILTER)
+            return read_reply(client)[0] == 200
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+async def test_the_verbs_listener_follows_its_certificate_and_its_client_authority(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    """A rotating issuer renews all three files; whoever the old authority signed is out then, and nothing restarts."""
+    first, second = CertificateAuthority(tmp_path / "first"), CertificateAuthority(tmp_path / "second")
+    names = {name: tmp_path / f"{name}.pem" for name in ("cert_file", "key_file", "client_ca_file")}
+    config = tmp_path / "extender.yaml"
+    config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\ntls: {names_as_yaml(names)}\n")
+
+    def write_files(authority: CertificateAuthority) -> None:
+        pair = authority.issue_pair("server")
+        content = {"cert_file": pair.certificate, "key_file": pair.key, "client_ca_file": authority.ca_file}
+        for field, path in content.items():
+            Path(shutil.copy(path, f"{names[field]}.new")).replace(names[field])
+
+    write_files(first)
+    async with run_extender_process(tmp_path, api.url, "--config", str(config)) as service:
+        await service.wait_for_answer(f"{service.health}/readyz", lambda status, _: status == 200)
+        verbs = _address(service.verbs)
+        assert _is_served(verbs, first, first)
+        write_files(second)
+        await service.wait_for_answer(f"{service.health}/healthz", lambda *_: _is_served(verbs, second, second))
+        assert not _is_served(verbs, first, second)
+        page = (await service.get(f"{service.health}/metrics"))[1]
+        assert 'vrampack_certificate_expiry_seconds{listener="verbs"}' in page
+
+
+def names_as_yaml(names: dict[str, Path]) -> str:
+    return "{" + ", ".join(f"{field}: {path}" for field, path in names.items()) + "}"
 
 
 @pytest.mark.parametrize(

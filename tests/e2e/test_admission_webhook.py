@@ -58,8 +58,8 @@ def shown(authorities: bytes) -> str:
 
 
 def sample(webhook: WebhookInstallForm, series: str) -> float:
-    """One series of the extender's metrics page; 0 when it is not there."""
-    address = webhook.extender.health_url.removeprefix("http://")
+    """One series of the webhook's metrics page; 0 when it is not there."""
+    address = webhook.health_url.removeprefix("http://")
     with closing(HTTPConnection(address, timeout=10)) as client:
         client.request("GET", "/metrics")
         lines = client.getresponse().read().decode().splitlines()
@@ -90,11 +90,11 @@ def test_only_pods_that_ask_are_sent(bench: AdmissionBench, webhook: WebhookInst
     assert sample(webhook, f'{count}{{result="changed"}}') > before["changed"]
 
 
-def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(
+def test_while_no_webhook_answers_pods_that_ask_are_refused_and_no_others(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
     running = bench.create_bound_pod()
-    webhook.extender.process.kill()
+    webhook.process.kill()
     try:
         status, answer = bench.post_pod(admission_pod())
         assert status == HTTPStatus.INTERNAL_SERVER_ERROR
@@ -119,7 +119,7 @@ def test_while_no_extender_answers_pods_that_ask_are_refused_and_no_others(
 def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trust_it_anew(
     bench: AdmissionBench, webhook: WebhookInstallForm
 ) -> None:
-    before, pid = webhook.secret(), webhook.extender.process.pid
+    before, pid = webhook.secret(), webhook.process.pid
     trusted = bench.cluster.request_ok("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
     assert shown(before["ca.crt"]) == before["tls.crt"].decode()
     assert "nothing to renew" in webhook.renew()
@@ -134,25 +134,25 @@ def test_a_renewed_certificate_is_shown_without_a_restart_and_nobody_has_to_trus
         lambda: shown(before["ca.crt"]) == after["tls.crt"].decode(), 30, what="the new one is shown"
     )
     assert has_exact_environment(bench.read_pod(bench.create_pod()))
-    assert (webhook.extender.process.pid, webhook.extender.process.is_running) == (pid, True)
+    assert (webhook.process.pid, webhook.process.is_running) == (pid, True)
 
 
 def test_an_ended_certificate_is_refused_and_said(bench: AdmissionBench, webhook: WebhookInstallForm) -> None:
-    """By the API server to whoever creates a pod, and by the extender in its log and metrics. The next good one helps."""
+    """By the API server to whoever creates a pod, and by the webhook in its log and metrics. The next good one helps."""
     good = webhook.secret()
     now = datetime.now(UTC)
     kept = ServingCertificate(good["ca.crt"], good["ca.key"], good["tls.crt"], good["tls.key"])
     ended = renew_if_due(kept, [NAME], timedelta(days=1), now - timedelta(days=2))
     webhook.mount({"tls.crt": ended.certificate, "tls.key": ended.key})
-    webhook.extender.process.kill()  # a connection that stands is not asked again
+    webhook.process.kill()  # a connection that stands is not asked again
     webhook.start(wait=False)
     try:
         status, answer = bench.post_pod(admission_pod())
         assert status == HTTPStatus.INTERNAL_SERVER_ERROR
         assert "certificate has expired" in answer["message"]
-        expiry = "vrampack_admission_certificate_expiry_timestamp_seconds"
+        expiry = 'vrampack_certificate_expiry_seconds{listener="admission"}'
         assert sample(webhook, expiry) == int((now - timedelta(days=1)).timestamp())
-        bench.cluster.wait_until(lambda: "admission certificate expired" in webhook.extender.process.log_tail())
+        bench.cluster.wait_until(lambda: "certificate expired listener=admission" in webhook.process.log_tail())
     finally:
         webhook.mount(good)
     bench.cluster.wait_until(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+import yaml
 
 from tests.e2e.render import RENDERED, render_manifests
 from tests.support.control_plane.cluster import ControlPlane
 from tests.support.manifests import MANIFESTS, SHAPES
+from tests.support.processes import REPOSITORY
 
 FOLDERS = ("second-scheduler", "examples", "admission", "admission/second-scheduler", "admission/optional")
 """Without the other shape, which wants another namespace than the one that is there; `test_kubeadm.py` applies it."""
@@ -22,3 +27,20 @@ def test_what_is_committed_is_what_kubectl_renders(shape: str) -> None:
 def test_every_object_applies_without_a_warning(cluster: ControlPlane, folder: str) -> None:
     """Server side and strict: an unknown field is an error there, a deprecated one a warning."""
     cluster.kubectl("apply", "--warnings-as-errors", "--dry-run=server", "--validate=strict", "-k", MANIFESTS / folder)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_documented_patch_puts_the_api_servers_addresses_into_the_policy(tmp_path: Path, shape: str) -> None:
+    """As `docs/admission.md` has it, in a kustomization of somebody's own. That the policy is enforced is the network's work."""
+    text = (REPOSITORY / "docs" / "admission.md").read_text().partition("**Addresses.**")[2]
+    patches = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    folder = os.path.relpath(MANIFESTS / "webhook" / shape, tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [folder], **patches}))
+    made = list(yaml.safe_load_all(render_manifests(tmp_path)))
+    (policy,) = [
+        item for item in made if (item["kind"], item["metadata"]["name"]) == ("NetworkPolicy", "vrampack-admission")
+    ]
+    calls, scrapes = policy["spec"]["ingress"]
+    assert calls["from"] == [{"ipBlock": {"cidr": f"192.0.2.{last}/32"}} for last in (11, 12)]
+    assert calls["ports"] == [{"protocol": "TCP", "port": 12348}]
+    assert "namespaceSelector" in scrapes["from"][0]

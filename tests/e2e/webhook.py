@@ -1,6 +1,6 @@
 """The two forms of the mutations: policies, as the install for 1.36 has them, and the webhook of `manifests/webhook`.
 
-The webhook is installed as it ships, in place of the mutating policies, and answered over TLS by a real extender with a
+The webhook is installed as it ships, in place of the mutating policies, and answered over TLS by `vrampack admission` with a
 certificate that `vrampack certificates` made under its own account. What differs has its reason beside it.
 """
 
@@ -19,8 +19,6 @@ from typing import Protocol
 
 import yaml
 
-from tests.e2e import in_cluster
-from tests.e2e.in_cluster import ExtenderProgram
 from tests.e2e.render import render_manifests
 from tests.support.admission.pods import admission_pod
 from tests.support.admission.policies import (
@@ -33,7 +31,7 @@ from tests.support.admission.policies import (
 from tests.support.control_plane.access_denials import NAMESPACE
 from tests.support.control_plane.cluster import ControlPlane, Json
 from tests.support.manifests import MANIFESTS, load_rendered
-from tests.support.processes import LOOPBACK, REPOSITORY, choose_free_ports
+from tests.support.processes import LOOPBACK, REPOSITORY, ManagedProcess, choose_free_ports
 
 SHAPE = MANIFESTS / "webhook" / "second-scheduler"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/vrampack-environment"
@@ -41,7 +39,7 @@ SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/vrampack-admission"
 MUTATING = ("vrampack-environment-inject", "vrampack-environment-ephemeral", "vrampack-scheduler-set")
 """The first two stand for the rules of the webhook, in its order."""
 PORT = 12348
-MOUNTED = "/etc/vrampack/admission"
+MOUNTED = "/etc/vrampack/admission/certificate"
 WORKLOADS = {"Deployment", "PodDisruptionBudget", "Job", "CronJob"}
 """Nothing runs pods here."""
 
@@ -69,9 +67,9 @@ class WebhookInstallForm:
 
     cluster: ControlPlane
     folder: Path
-    configuration: str
-    """Of the extender."""
-    extender: ExtenderProgram = field(init=False)
+    configuration: Path
+    process: ManagedProcess = field(init=False)
+    health_url: str = field(init=False)
 
     @contextmanager
     def without(self, *names: str) -> Iterator[None]:
@@ -94,9 +92,22 @@ class WebhookInstallForm:
             self._look_at(shipped)
 
     def start(self, *, wait: bool = True) -> None:
-        """An extender with what is mounted now; `wait` until it answers the API server."""
+        """The program with what is mounted now, and without any account; `wait` until it answers the API server."""
         (port,) = choose_free_ports(1)
-        self.extender = in_cluster.start_extender(self.cluster, port=port, configuration=self.configuration)
+        self.health_url = f"http://{LOOPBACK}:{port}"
+        listeners = ("--listen", f"{LOOPBACK}:{PORT}", "--health-listen", f"{LOOPBACK}:{port}")
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "vrampack.cli",
+            "admission",
+            "--config",
+            self.configuration,
+            *listeners,
+        ]
+        self.process = ManagedProcess(f"admission-{port}", command, directory=self.cluster.directory)
+        self.process.start()
+        self.process.wait_ready(f"{self.health_url}/readyz")
         if wait:
             self.cluster.wait_until(self.cluster.admits_as_shipped, what="the webhook answers")
 
@@ -151,19 +162,20 @@ def with_installed_form(cluster: ControlPlane, folder: Path) -> Iterator[Webhook
 
 @contextmanager
 def with_applied_objects(cluster: ControlPlane, folder: Path) -> Iterator[WebhookInstallForm]:
-    """The shape applied as it ships, its certificate made and an extender started; it ends with the block."""
+    """The shape applied as it ships, its certificate made and the program started; it ends with the block."""
     cluster.kubectl("apply", "--warnings-as-errors", "-f", "-", input=_list(_objects()))
-    (text,) = [item["data"]["extender.yaml"] for item in _objects() if "extender.yaml" in item.get("data", {})]
-    text = text.replace(MOUNTED, str(folder)).replace(f"0.0.0.0:{PORT}", f"{LOOPBACK}:{PORT}")
-    made = WebhookInstallForm(cluster, folder, text)
+    (text,) = [item["data"]["admission.yaml"] for item in _objects() if "admission.yaml" in item.get("data", {})]
+    configuration = cluster.directory / "admission.yaml"
+    configuration.write_text(text.replace(MOUNTED, str(folder)))
+    made = WebhookInstallForm(cluster, folder, configuration)
     made.renew()
     made.mount()
     try:
         made.start()
         yield made
     finally:
-        if hasattr(made, "extender"):
-            made.extender.process.kill()
+        if hasattr(made, "process"):
+            made.process.kill()
 
 
 def _objects() -> list[Json]:
@@ -176,7 +188,7 @@ def _list(items: list[Json]) -> str:
 
 
 def _reachable(item: Json) -> Json:
-    """No kube-proxy runs here, so the Service names the extender's own address; its name and port are as shipped."""
+    """No kube-proxy runs here, so the Service names the program's own address; its name and port are as shipped."""
     if item["kind"] != "Service" or item["metadata"]["name"] != "vrampack-admission":
         return item
     return {**item, "spec": {"type": "ExternalName", "externalName": LOOPBACK}}

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import select
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Any
 
 import pytest
 
-from extender.http.admission_webhook import AdmissionReviewer, ReviewResponse, review_admission
-from extender.http.routes import build_admission_app
-from extender.http.timed_verbs import MAX_BODY_BYTES
-from extender.metrics import ExtenderMetrics
+from extender.http.admission_routes import MAX_BODY_BYTES, MAX_LARGE_BODIES_BYTES, build_admission_app
+from extender.http.admission_webhook import (
+    MAX_CONTAINERS,
+    MAX_JSON_VALUES,
+    MAX_PATCH_BYTES,
+    AdmissionReviewer,
+    ReviewResponse,
+    review_admission,
+)
+from extender.metrics import AdmissionMetrics
 from tests.support.admission.pods import (
     MIRROR,
     VOID,
@@ -22,8 +30,14 @@ from tests.support.admission.pods import (
     env_entry,
     expected_environment,
 )
-from tests.support.in_memory_extender import CONFIGURATION
-from tests.support.verb_listener import Address, build_request, open_connection, read_reply, run_listener
+from tests.support.verb_listener import (
+    Address,
+    build_request,
+    open_connection,
+    read_reply,
+    read_whole_reply,
+    run_listener,
+)
 from vrampack.cards.env_injection import InjectionNames
 
 WIRING = InjectionNames()
@@ -51,17 +65,17 @@ def patch(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
 
 
 @pytest.fixture
-def metrics() -> ExtenderMetrics:
-    return ExtenderMetrics("test")
+def metrics() -> AdmissionMetrics:
+    return AdmissionMetrics("test")
 
 
 @pytest.fixture
-def address(metrics: ExtenderMetrics) -> Iterator[Address]:
-    with run_listener(build_admission_app(AdmissionReviewer(CONFIGURATION, metrics)), receive_seconds=5) as at:
+def address(metrics: AdmissionMetrics) -> Iterator[Address]:
+    with run_listener(build_admission_app(AdmissionReviewer(WIRING, metrics)), receive_seconds=5) as at:
         yield at
 
 
-def counted(metrics: ExtenderMetrics, result: str) -> float | None:
+def counted(metrics: AdmissionMetrics, result: str) -> float | None:
     name = "vrampack_admission_request_duration_seconds_count"
     return metrics.registry.get_sample_value(name, {"result": result})
 
@@ -132,6 +146,45 @@ def test_what_is_no_quantity_is_refused_with_its_text() -> None:
     assert made["status"] == {"code": 422, "message": "aliyun.com/gpu-mem: 'four' is not a quantity"}
 
 
+def test_a_pod_of_too_many_containers_is_refused_with_field_and_fix() -> None:
+    """126 MB were answered to 115,000 of them."""
+    fitting = [admission_container("asks", units=1), *(admission_container(f"c{at}") for at in range(MAX_CONTAINERS))]
+    pod = admission_pod(*fitting[:-1])
+    assert review_admission(a_review(pod), WIRING).result == "changed"
+    pod["spec"]["containers"], pod["spec"]["initContainers"] = fitting[:1], fitting[1:]
+    answer = review_admission(a_review(pod), WIRING)
+    made = response(answer)
+    assert (made["allowed"], made["status"]["code"], answer.result) == (False, 422, "refused")
+    text = "spec.containers and spec.initContainers: 501 containers, 500 at most; make several pods of this one"
+    assert made["status"]["message"] == f"aliyun.com/gpu-mem: {text}"
+    pod["spec"]["containers"] = [admission_container("plain")]
+    assert review_admission(a_review(pod), WIRING).result == "unchanged", "it asks for nothing"
+
+
+def test_too_many_ephemeral_containers_are_refused() -> None:
+    pod = admission_pod()
+    pod["spec"]["ephemeralContainers"] = [admission_container(f"c{at}") for at in range(MAX_CONTAINERS + 1)]
+    asked = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
+    message = response(review_admission(a_review(pod, **asked), WIRING))["status"]["message"]
+    assert "spec.ephemeralContainers: 501 containers, 500 at most" in message
+
+
+def test_an_answer_that_no_api_server_could_store_is_not_made() -> None:
+    long = env_entry("A", "b" * MAX_PATCH_BYTES)
+    made = response(review_admission(a_review(admission_pod(admission_container(units=1, env=[long]))), WIRING))
+    assert made["allowed"] is False
+    assert "spec.containers[*].env has " in made["status"]["message"]
+    assert "keep large values in a ConfigMap" in made["status"]["message"]
+
+
+@pytest.mark.parametrize("item", [b"{}", b"[]", b'""', b'{"name":"x"}'])
+def test_a_body_of_countless_values_is_refused_before_they_are_decoded(item: bytes) -> None:
+    containers = b",".join([b'{"env":[%b],"name":"a"}' % b",".join([item] * MAX_JSON_VALUES)])
+    body = a_review(admission_pod()).replace(b'"containers": [', b'"containers": [' + containers + b",")
+    message = response(review_admission(body, WIRING))["status"]["message"]
+    assert message.startswith("aliyun.com/gpu-mem: the pod has more than 200000 fields and list items")
+
+
 def test_an_entry_keeps_whatever_it_says() -> None:
     """Also what no version of ours knows: nothing of an entry is read but its name."""
     entries = [{"name": "A", "valueFrom": {"later": [1, None, {"x": 1.5}]}}, {"name": "B"}]
@@ -154,7 +207,7 @@ def test_an_entry_keeps_whatever_it_says() -> None:
     ],
 )
 def test_what_is_no_review_is_answered_400_with_the_reason(
-    address: Address, metrics: ExtenderMetrics, body: bytes, text: str
+    address: Address, metrics: AdmissionMetrics, body: bytes, text: str
 ) -> None:
     with open_connection(address) as client:
         client.sendall(build_request("/mutate", body))
@@ -169,6 +222,22 @@ def test_a_body_without_end_is_answered_413(address: Address) -> None:
         assert read_reply(client)[0] == 413
 
 
+def test_large_bodies_that_arrive_together_are_bounded_and_usual_ones_are_read(address: Address) -> None:
+    """A body that never ends is held until its deadline: a crowd of them may not fill the memory, nor stop admission."""
+    head = b"POST /mutate HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % MAX_BODY_BYTES
+    with ExitStack() as stack:
+        crowd = [
+            stack.enter_context(open_connection(address)) for _ in range(MAX_LARGE_BODIES_BYTES // MAX_BODY_BYTES + 2)
+        ]
+        for client in crowd:
+            client.sendall(head + b" " * (MAX_BODY_BYTES - 1))
+        refused = select.select(crowd, [], [], 5)[0]
+        assert [read_whole_reply(client)[:12] for client in refused[:1]] == [b"HTTP/1.1 503"]
+        with open_connection(address) as client:
+            client.sendall(build_request("/mutate", a_review(admission_pod())))
+            assert read_reply(client)[0] == 200
+
+
 def test_other_paths_and_methods_are_not_there(address: Address) -> None:
     for head, want in ((b"GET /mutate", 405), (b"POST /", 404), (b"GET /metrics", 404), (b"GET /docs", 404)):
         with open_connection(address) as client:
@@ -176,7 +245,7 @@ def test_other_paths_and_methods_are_not_there(address: Address) -> None:
             assert read_reply(client)[0] == want
 
 
-def test_calls_are_counted_by_result(address: Address, metrics: ExtenderMetrics) -> None:
+def test_calls_are_counted_by_result(address: Address, metrics: AdmissionMetrics) -> None:
     pods = {
         "changed": admission_pod(),
         "unchanged": admission_pod(admission_container()),

@@ -1,4 +1,4 @@
-"""The certificate of the admission listener: changed while connections stand, never for a worse one, never ended in silence."""
+"""The certificate of a listener: changed while connections stand, never for a worse one, never ended in silence."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from extender.admission_settings import AdmissionTlsSettings
+from extender.http.admission_routes import build_admission_app
 from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import REPEAT_WARNING_SECONDS, CertWatcher
-from extender.http.routes import build_admission_app
-from extender.metrics import ExtenderMetrics
-from extender.settings import AdmissionSettings
-from tests.support.in_memory_extender import CONFIGURATION
+from extender.metrics import AdmissionMetrics
 from tests.support.verb_listener import Address, build_request, open_connection, read_reply, run_listener
+from vrampack.cards.env_injection import InjectionNames
 from vrampack.cli.certificates.key_pairs import ServingCertificate, renew_if_due
 
 NAME = "vrampack-admission.vrampack-system.svc"
@@ -29,7 +29,7 @@ class CertificateFiles:
     """Where a pair lies, as kubelet would have it."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = AdmissionSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
+        self.settings = AdmissionTlsSettings(cert_file=folder / "tls.crt", key_file=folder / "tls.key")
         self._written = 0
 
     def write(self, made: ServingCertificate) -> None:
@@ -47,8 +47,8 @@ class CertificateFiles:
 
 
 @pytest.fixture
-def metrics() -> ExtenderMetrics:
-    return ExtenderMetrics("test")
+def metrics() -> AdmissionMetrics:
+    return AdmissionMetrics("test")
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ def files(tmp_path: Path, first: ServingCertificate) -> CertificateFiles:
 
 
 @pytest.fixture
-def certificates(files: CertificateFiles, metrics: ExtenderMetrics, now: datetime) -> CertWatcher:
-    return CertWatcher(files.settings, metrics, now=now.timestamp)
+def certificates(files: CertificateFiles, metrics: AdmissionMetrics, now: datetime) -> CertWatcher:
+    return CertWatcher("admission", files.settings, metrics.certificates, now=now.timestamp)
 
 
 @pytest.fixture
-def address(certificates: CertWatcher, metrics: ExtenderMetrics) -> Iterator[Address]:
-    app = build_admission_app(AdmissionReviewer(CONFIGURATION, metrics))
+def address(certificates: CertWatcher, metrics: AdmissionMetrics) -> Iterator[Address]:
+    app = build_admission_app(AdmissionReviewer(InjectionNames(), metrics))
     with run_listener(app, receive_seconds=5, tls=certificates.context) as at:
         yield at
 
@@ -99,28 +99,28 @@ def shown(address: Address, trusted: ServingCertificate) -> str:
         return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"")
 
 
-def sample(metrics: ExtenderMetrics, name: str) -> float | None:
-    return metrics.registry.get_sample_value(f"vrampack_admission_certificate_{name}")
+def sample(metrics: AdmissionMetrics, name: str) -> float | None:
+    return metrics.registry.get_sample_value(f"vrampack_certificate_{name}", {"listener": "admission"})
 
 
 async def test_a_new_pair_is_shown_to_new_connections_and_open_ones_go_on(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
-    metrics: ExtenderMetrics,
+    metrics: AdmissionMetrics,
     pairs: tuple[ServingCertificate, ServingCertificate],
     now: datetime,
 ) -> None:
     first, second = pairs
     assert shown(address, first) == first.certificate.decode()
-    assert sample(metrics, "expiry_timestamp_seconds") == (now + LIFE).timestamp()
+    assert sample(metrics, "expiry_seconds") == (now + LIFE).timestamp()
     with wrapped(address, first) as standing:
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
         files.write(second)
         await certificates.reload_if_changed()
         assert shown(address, first) == second.certificate.decode()
-        assert sample(metrics, "expiry_timestamp_seconds") == (now + 4 * LIFE).timestamp()
+        assert sample(metrics, "expiry_seconds") == (now + 4 * LIFE).timestamp()
         standing.sendall(CALL)
         assert read_reply(standing)[0] == 400
 
@@ -129,7 +129,7 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
-    metrics: ExtenderMetrics,
+    metrics: AdmissionMetrics,
     pairs: tuple[ServingCertificate, ServingCertificate],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -138,7 +138,7 @@ async def test_a_pair_that_arrives_in_two_steps_is_never_shown_in_half(
     await certificates.reload_if_changed()
     assert shown(address, first) == first.certificate.decode()
     assert sample(metrics, "reload_failures_total") == 1
-    assert "admission certificate not reloaded" in caplog.text
+    assert "certificate not reloaded listener=admission" in caplog.text
     await certificates.reload_if_changed()
     assert sample(metrics, "reload_failures_total") == 1
     files.put("tls.key", second.key)
@@ -151,7 +151,7 @@ async def test_what_is_no_certificate_keeps_the_old_one(
     address: Address,
     certificates: CertWatcher,
     files: CertificateFiles,
-    metrics: ExtenderMetrics,
+    metrics: AdmissionMetrics,
     first: ServingCertificate,
     content: bytes,
 ) -> None:
@@ -162,11 +162,11 @@ async def test_what_is_no_certificate_keeps_the_old_one(
 
 
 def test_without_a_usable_pair_there_is_no_start(
-    files: CertificateFiles, metrics: ExtenderMetrics, now: datetime
+    files: CertificateFiles, metrics: AdmissionMetrics, now: datetime
 ) -> None:
     files.put("tls.key", b"not PEM")
-    with pytest.raises(OSError, match=r"admission\.cert_file .*tls\.crt, admission\.key_file .*tls\.key"):
-        CertWatcher(files.settings, metrics, now=now.timestamp)
+    with pytest.raises(OSError, match=r"tls\.cert_file .*tls\.crt, tls\.key_file .*tls\.key"):
+        CertWatcher("admission", files.settings, metrics.certificates, now=now.timestamp)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_without_a_usable_pair_there_is_no_start(
     [
         (74, None, ""),  # 90 / 6 = 15 days are left from day 75 on
         (76, logging.WARNING, "expires soon"),
-        (91, logging.ERROR, "admission certificate expired"),
+        (91, logging.ERROR, "certificate expired listener=admission"),
     ],
 )
 def test_its_end_is_said_in_time_and_once_an_hour(
@@ -186,7 +186,7 @@ def test_its_end_is_said_in_time_and_once_an_hour(
     text: str,
 ) -> None:
     clock = now.timestamp() + days * 86_400
-    made = CertWatcher(files.settings, ExtenderMetrics("test"), now=lambda: clock)
+    made = CertWatcher("admission", files.settings, AdmissionMetrics("test").certificates, now=lambda: clock)
     said = 0 if level is None else 1
     made.warn_of_expiry()
     made.warn_of_expiry()

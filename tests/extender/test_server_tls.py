@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.http.server import build_mutual_tls_context
+from extender.http.tls_context import build_tls_context
 from extender.settings import TlsSettings
 from tests.support import recorded_requests
 from tests.support.certificates import CertificateAuthority, KeyPair
@@ -37,7 +37,7 @@ def tls(authority: CertificateAuthority) -> TlsSettings:
 def address(tls: TlsSettings) -> Iterator[Address]:
     """The recorded cluster behind mutual TLS."""
     app = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods()).app
-    with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=tls) as at:
+    with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=build_tls_context(tls)) as at:
         yield at
 
 
@@ -129,4 +129,4 @@ def test_an_unusable_file_is_named(tls: TlsSettings, tmp_path: Path, field: str,
     if content is not None:
         path.write_text(content)
     with pytest.raises(OSError, match=f"tls.{field} {path}"):
-        build_mutual_tls_context(tls.model_copy(update={field: path}))
+        build_tls_context(tls.model_copy(update={field: path}))

@@ -172,6 +172,7 @@ def test_the_network_lets_in_the_ports_that_answer() -> None:
     ports = {port["containerPort"] for each in every_container("second-scheduler").values() for port in each["ports"]}
     (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
     assert {port["port"] for port in rule["ports"]} == ports
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
     assert made["NetworkPolicy"]["spec"]["policyTypes"] == ["Ingress"]
     assert made["Service"]["spec"]["ports"] == [{"name": "metrics", "port": 12346, "targetPort": 12346}]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
-from extender.settings import ExtenderConfiguration, load_settings
+from extender.admission_settings import AdmissionWebhookConfiguration, load_admission_settings
+from extender.settings import load_settings
 from tests.support.manifests import MANIFESTS, Json, load_documents, load_rendered, read_kustomization
 from vrampack.cards.well_known import MEMORY_RESOURCE
 from vrampack.cli.certificates import main as certificates
@@ -18,18 +18,25 @@ from vrampack.config.addresses import parse_address
 WEBHOOK = MANIFESTS / "webhook"
 SHAPES = ("second-scheduler", "kubeadm")
 NAMESPACE = "vrampack-system"
+EVERYBODY = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
+"""Until the addresses of the API servers are put there."""
 SINCE_1_33 = ("transformList(", "transformMap(", "transformMapEntry(")
 """Comprehensions that know an index. A server takes the expressions of the version before its own."""
 
 
-def part(kind: str, *, file: str | None = None) -> Json:
-    found = [item for path in (WEBHOOK / "common").glob(file or "*.yaml") for item in load_documents(path)]
-    (only,) = [item for item in found if item["kind"] == kind]
+def part(kind: str, name: str = "") -> Json:
+    """The object of that kind in the component; where there are several, the one of that name."""
+    found = [item for path in (WEBHOOK / "common").glob("*.yaml") for item in load_documents(path)]
+    (only,) = [item for item in found if item["kind"] == kind and name in ("", item["metadata"]["name"])]
     return only
 
 
-def settings(shape: str) -> ExtenderConfiguration:
-    return load_settings(WEBHOOK / shape / "extender.yaml")
+def settings(shape: str) -> AdmissionWebhookConfiguration:
+    return load_admission_settings(WEBHOOK / shape / "admission.yaml")
+
+
+def webhook_pod() -> Json:
+    return part("Deployment")["spec"]["template"]["spec"]
 
 
 def expressions(item: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
@@ -75,7 +82,8 @@ def test_the_webhook_fails_closed_soon_and_leaves_our_own_pods_alone() -> None:
 
 
 def test_program_configuration_service_and_role_mean_the_same_objects() -> None:
-    configuration, service = part("MutatingWebhookConfiguration"), part("Service")
+    configuration = part("MutatingWebhookConfiguration")
+    service = part("Service", certificates.SERVICE_NAME)
     (webhook,) = configuration["webhooks"]
     (port,) = service["spec"]["ports"]
     called = webhook["clientConfig"]["service"]
@@ -91,8 +99,11 @@ def test_program_configuration_service_and_role_mean_the_same_objects() -> None:
     }
     assert service["metadata"] == {"name": certificates.SERVICE_NAME, "namespace": NAMESPACE}
     assert certificates.build_parser().get_default("namespace") == NAMESPACE
+    (container,) = webhook_pod()["containers"]
+    named = {made["name"]: made["containerPort"] for made in container["ports"]}
     for shape in SHAPES:
-        assert parse_address(settings(shape).listen.admission) == ("0.0.0.0", port["targetPort"])
+        assert parse_address(settings(shape).listen.admission) == ("0.0.0.0", named[port["targetPort"]])
+        assert parse_address(settings(shape).listen.health) == ("0.0.0.0", named["health"])
 
 
 def test_the_account_may_do_the_listed_things_and_nothing_else() -> None:
@@ -113,7 +124,7 @@ def test_the_account_may_do_the_listed_things_and_nothing_else() -> None:
             "verbs": ["patch"],
         }
     ]
-    account = part("ServiceAccount")["metadata"]
+    account = part("ServiceAccount", "vrampack-certificates")["metadata"]
     for kind in ("RoleBinding", "ClusterRoleBinding"):
         (who,) = part(kind)["subjects"]
         assert (who["namespace"], who["name"]) == (account["namespace"], account["name"])
@@ -124,7 +135,7 @@ def test_job_and_cron_job_run_the_same_closed_pod() -> None:
     pod = once["template"]["spec"]
     assert daily["jobTemplate"]["spec"]["template"]["spec"] == pod
     assert once["ttlSecondsAfterFinished"] > 0
-    assert pod["serviceAccountName"] == part("ServiceAccount")["metadata"]["name"]
+    assert pod["serviceAccountName"] == part("ServiceAccount", "vrampack-certificates")["metadata"]["name"]
     assert pod["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -140,25 +151,74 @@ def test_job_and_cron_job_run_the_same_closed_pod() -> None:
     }
 
 
+def test_the_webhook_s_pod_is_closed_bounded_and_has_no_account_that_may_anything() -> None:
+    """It may be sent anything by anybody: what it has, they may come to have."""
+    pod = webhook_pod()
+    (container,) = pod["containers"]
+    assert pod["serviceAccountName"] == part("ServiceAccount", "vrampack-admission")["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is False
+    bound = [who["name"] for kind in ("RoleBinding", "ClusterRoleBinding") for who in part(kind)["subjects"]]
+    assert bound == ["vrampack-certificates"] * 2
+    once = part("Job")["spec"]["template"]["spec"]
+    assert pod["securityContext"] == once["securityContext"]
+    assert container["securityContext"] == once["containers"][0]["securityContext"]
+    assert container["command"] == ["vrampack", "admission"]
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+    assert not pod.get("hostNetwork", False)
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
+
+
+def test_what_selects_the_webhook_s_pods_selects_them() -> None:
+    deployment = part("Deployment")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["selector"]["matchLabels"] == labels
+    for name in ("vrampack-admission", "vrampack-admission-metrics"):
+        assert part("Service", name)["spec"]["selector"] == labels
+    assert part("NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == labels
+    assert part("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
+    (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == labels
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_extender_reads_the_certificate_where_it_is_mounted_and_no_other_key(shape: str) -> None:
-    patches = read_kustomization(WEBHOOK / shape)["patches"]
-    steps = [step for patch in patches for step in yaml.safe_load(patch["patch"])]
-    (mount,) = [step["value"] for step in steps if step["path"].endswith("/volumeMounts/-")]
-    (volume,) = [step["value"] for step in steps if step["path"].endswith("/volumes/-")]
-    secret, files = volume["secret"], settings(shape).admission
-    assert (secret["secretName"], mount["readOnly"]) == (certificates.SECRET_NAME, True)
+def test_there_is_time_to_be_forgotten_by_services(shape: str) -> None:
+    assert webhook_pod()["terminationGracePeriodSeconds"] > settings(shape).deadlines.drain_seconds + 5
+
+
+def test_the_network_lets_in_the_api_server_and_scrapers_and_nothing_out() -> None:
+    policy = part("NetworkPolicy")["spec"]
+    calls, scrapes = policy["ingress"]
+    assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
+    assert calls == {"from": EVERYBODY, "ports": [{"protocol": "TCP", "port": 12348}]}
+    assert scrapes["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    assert scrapes["ports"] == [{"protocol": "TCP", "port": 12349}]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_webhook_reads_the_files_that_are_mounted_and_no_other_key(shape: str) -> None:
+    pod = webhook_pod()
+    (container,) = pod["containers"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    secret, tls = volumes["certificate"]["secret"], settings(shape).tls
+    assert secret["secretName"] == certificates.SECRET_NAME
     assert [item["path"] for item in secret["items"]] == ["tls.crt", "tls.key"]
-    assert [str(files.cert_file), str(files.key_file)] == [
-        f"{mount['mountPath']}/{name}" for name in ("tls.crt", "tls.key")
+    assert [str(tls.cert_file), str(tls.key_file)] == [
+        f"{mounted['certificate']}/{name}" for name in ("tls.crt", "tls.key")
     ]
+    assert container["args"] == [f"--config={mounted['config']}/admission.yaml"]
+    (generator,) = read_kustomization(WEBHOOK / shape)["configMapGenerator"]
+    assert generator["name"] == volumes["config"]["configMap"]["name"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_everything_else_is_as_in_the_shape_without_it(shape: str) -> None:
-    own, shipped = settings(shape), load_settings(MANIFESTS / shape / "extender.yaml")
-    scheduler = "vrampack" if shape == "second-scheduler" else ""
-    assert own.admission.scheduler_name == scheduler
-    without = own.model_copy(update={"listen": own.listen.model_copy(update={"admission": ""})})
-    assert without.model_copy(update={"admission": shipped.admission}) == shipped
-    assert read_kustomization(WEBHOOK / shape)["images"] == [{"name": "ghcr.io/vrampack/vrampack", "newTag": VERSION}]
+def test_nothing_of_the_shape_without_it_is_changed(shape: str) -> None:
+    own = read_kustomization(WEBHOOK / shape)
+    assert (own["resources"], own["components"]) == ([f"../../{shape}"], ["../common"])
+    assert "patches" not in own
+    assert own["images"] == [{"name": "ghcr.io/vrampack/vrampack", "newTag": VERSION}]
+    assert settings(shape).scheduler_name == ("vrampack" if shape == "second-scheduler" else "")
+    shipped = load_settings(MANIFESTS / shape / "extender.yaml")
+    assert settings(shape).resources.memory == shipped.resources.memory

@@ -32,7 +32,7 @@ DOORS: Mapping[str, Mutation] = {
         f"{SETTINGS}::test_a_fault_names_file_and_path",
     ),
     "a client without a certificate is served": Mutation(
-        "extender/http/server.py",
+        "extender/http/tls_context.py",
         "context.verify_mode = ssl.CERT_REQUIRED",
         "context.verify_mode = ssl.CERT_OPTIONAL",
         "tests/extender/test_server_tls.py::test_others_do_not_get_through_the_handshake",

@@ -1,4 +1,4 @@
-"""The form for clusters before 1.36: no policy changes a pod, the extender does, with a certificate that a Job made."""
+"""The form for clusters before 1.36: no policy changes a pod, the webhook does, with a certificate that a Job made."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def with_webhook(node: LiveNode) -> Iterator[LiveNode]:
     node.install("webhook/second-scheduler")
     try:
         node.wait(lambda: node.get("secret", SECRET, "-n", NAMESPACE), what="the Job has made the certificate")
-        _rolled_out(node)
+        for name in ("vrampack-scheduler", "vrampack-admission"):
+            _rolled_out(node, name)
         yield node
     finally:
         node.clear()
         node.install(SHAPE)
         node.kubectl("delete", WEBHOOK, *OURS)
         node.kubectl("delete", "cronjobs,jobs", "-n", NAMESPACE, *OURS)
-        node.kubectl("delete", "secret,service", SECRET, "-n", NAMESPACE)
-        _rolled_out(node)
+        node.kubectl("delete", "deployments,secrets,services", "vrampack-admission", "-n", NAMESPACE)
+        _rolled_out(node, "vrampack-scheduler")
         node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the policies change pods again")
 
 
@@ -43,7 +44,7 @@ def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(
 ) -> None:
     node, (gpu,) = with_webhook, cards.gpus
     assert node.list_objects(POLICIES, *OURS) == []
-    node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the API server calls the extender")
+    node.wait(lambda: TOLD in dry_run_create(node, a_pod("probe")), what="the API server calls the webhook")
     node.apply(a_pod("told", main=4, beside=0), a_pod("plain", main=0))
     both = ("told", "plain")
     node.wait(lambda: all(has_ready_condition(node.get("pod", name)) for name in both), what=lambda: node.describe(""))
@@ -56,6 +57,6 @@ def test_a_container_is_told_its_card_without_a_policy_that_changes_pods(
     assert inspect_holdings(node) == list_kubelet_holdings() == {("told", gpu.uuid): 4}
 
 
-def _rolled_out(node: LiveNode) -> None:
-    node.kubectl("rollout", "status", "deployment/vrampack-scheduler", "-n", NAMESPACE, "--timeout=100s")
-    node.wait_ready("app.kubernetes.io/name=vrampack-scheduler", namespace=NAMESPACE)
+def _rolled_out(node: LiveNode, name: str) -> None:
+    node.kubectl("rollout", "status", f"deployment/{name}", "-n", NAMESPACE, "--timeout=100s")
+    node.wait_ready(f"app.kubernetes.io/name={name}", namespace=NAMESPACE)

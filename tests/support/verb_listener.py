@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from extender.http.open_connections import ConnectionLimits
 from extender.http.server import CALLED_BY_SCHEDULERS, DeadlineProtocol, build_server, open_listener
-from extender.settings import TlsSettings
 
 Address = tuple[str, int]
 
@@ -24,7 +23,7 @@ def run_listener(
     app: ASGIApp,
     *,
     receive_seconds: float,
-    tls: TlsSettings | ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | None = None,
     protocol: type[DeadlineProtocol] | None = None,
     limits: ConnectionLimits = CALLED_BY_SCHEDULERS,
 ) -> Iterator[Address]:

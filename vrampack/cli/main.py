@@ -15,6 +15,7 @@ from vrampack.cli.output import run_command, write_output
 from vrampack.cli.version import VERSION
 
 COMMANDS = {
+    "admission": ("vrampack.cli.admission", "run the webhook that API servers before 1.36 call"),
     "agent": ("vrampack.cli.agent", "run the agent of a GPU node"),
     "card": ("vrampack.cli.card.main", "take one card of a node out of use, or back"),
     "certificates": ("vrampack.cli.certificates.main", "make or renew the certificate of the admission webhook"),

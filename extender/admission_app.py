@@ -1,0 +1,98 @@
+"""The admission webhook as a program of its own, wired together on one page.
+
+    cert watcher --another pair--> admission listener --> reviewer
+                                   health listener --> metrics
+
+Nothing is shared with the extender but the image: a body that a stranger sends costs this process its time and memory, and
+no verb waits. It asks no API server and needs no account.
+
+On SIGTERM it says that it is not ready, and answers until Services have heard so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+
+from extender.admission_settings import AdmissionWebhookConfiguration
+from extender.http.admission_routes import build_admission_app, build_admission_health_app
+from extender.http.admission_webhook import AdmissionReviewer
+from extender.http.cert_watcher import CertWatcher
+from extender.http.open_connections import ConnectionLimits
+from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
+from extender.metrics import AdmissionMetrics
+from vrampack.cards.env_injection import InjectionNames
+
+log = logging.getLogger(__name__)
+
+CALLED_BY_API_SERVERS = ConnectionLimits(total=256, per_peer=128, keep_alive_seconds=120)
+"""One per pod that is being created; an API server's Go client closes an idle one after 90 s."""
+
+
+class AdmissionWebhook:
+    """One running webhook. Raises `OSError` when its TLS files cannot be used."""
+
+    def __init__(self, settings: AdmissionWebhookConfiguration, version: str) -> None:
+        self._settings = settings
+        self._version = version
+        self._metrics = AdmissionMetrics(version)
+        self._stopping = asyncio.Event()
+        self._cert_watcher = CertWatcher("admission", settings.tls, self._metrics.certificates, now=time.time)
+
+    async def run(self, listeners: dict[str, socket.socket]) -> None:
+        """Serve until `stop`. `listeners` has the sockets `admission` and, if wanted, `health`."""
+        servers = [(self._build_admission_server(), listeners["admission"])]
+        if "health" in listeners:
+            servers.append((self._build_health_server(), listeners["health"]))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._cert_watcher.run())
+            serving = [group.create_task(server.serve(sockets=[listener])) for server, listener in servers]
+            await self._stopping.wait()
+            log.info("stopping")
+            await asyncio.sleep(self._settings.deadlines.drain_seconds)
+            for server, _ in servers:
+                server.should_exit = True
+            await asyncio.wait(serving)
+            watching.cancel()
+            log.info("stopped")
+
+    def stop(self) -> None:
+        """Begin a clean stop; a second call changes nothing."""
+        self._stopping.set()
+
+    def _build_admission_server(self) -> DeadlineServer:
+        names = InjectionNames(self._settings.resources.memory, self._settings.scheduler_name)
+        return build_server(
+            build_admission_app(AdmissionReviewer(names, self._metrics)),
+            tls=self._cert_watcher.context,
+            receive_seconds=self._settings.deadlines.receive_seconds,
+            limits=CALLED_BY_API_SERVERS,
+        )
+
+    def _build_health_server(self) -> DeadlineServer:
+        app = build_admission_health_app(self._metrics, self._version, lambda: not self._stopping.is_set())
+        receive_seconds = self._settings.deadlines.receive_seconds
+        return build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
+
+
+async def run_admission_webhook(settings: AdmissionWebhookConfiguration, version: str) -> None:
+    """Run the webhook until SIGTERM or SIGINT. Raises `OSError` (a port in use, unusable TLS files) at the start."""
+    webhook = AdmissionWebhook(settings, version)
+    listeners = {"admission": open_listener(settings.listen.admission)}
+    if settings.listen.health:
+        listeners["health"] = open_listener(settings.listen.health)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, webhook.stop)
+    log.info(
+        "serving version=%s admission=%s health=%s scheduler=%s client_certificates=%s",
+        version,
+        settings.listen.admission,
+        settings.listen.health or "-",
+        settings.scheduler_name or "-",
+        "required" if settings.tls.client_ca_file else "not asked for",
+    )
+    await webhook.run(listeners)

@@ -1,0 +1,87 @@
+"""The admission webhook's configuration, a document of its own: it is a program of its own.
+
+`docs/configuration.md` lists the fields; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from vrampack.cards import well_known
+from vrampack.config.addresses import ListenAddress, OptionalListenAddress, ResourceName
+from vrampack.config.strict import StrictModel, load_configuration
+
+
+class AdmissionListenSettings(StrictModel):
+    """Where the webhook answers."""
+
+    admission: ListenAddress = "0.0.0.0:12348"
+    """The API server's calls, over TLS. 127.0.0.1:12348 where the API server is on the same host."""
+
+    health: OptionalListenAddress = "127.0.0.1:12349"
+    """Health and metrics. 0.0.0.0:12349 where probes and scrapers come from outside; empty for none."""
+
+
+class AdmissionTlsSettings(StrictModel):
+    """TLS of the webhook. The files are read again when they change."""
+
+    cert_file: Path | None = Field(default=None, strict=False)
+    """PEM certificate chain of the webhook's Service. Always needed."""
+
+    key_file: Path | None = Field(default=None, strict=False)
+    """PEM key of it. Always needed."""
+
+    client_ca_file: Path | None = Field(default=None, strict=False)
+    """PEM authority that signs the client certificate which API servers were told to show; nobody else gets in then."""
+
+
+class AdmissionResourceSettings(StrictModel):
+    """What the cluster calls the memory of cards."""
+
+    memory: ResourceName = well_known.MEMORY_RESOURCE
+    """The resource pods ask for: the same as in the extender's configuration."""
+
+
+class AdmissionDeadlineSettings(StrictModel):
+    """Seconds after which something is given up."""
+
+    receive_seconds: float = Field(default=10.0, gt=0, le=120)
+    """A request from its first byte to its last. Raise it only for very slow networks."""
+
+    drain_seconds: float = Field(default=5.0, ge=0, le=60)
+    """How long a stopping webhook still answers. Raise it where a Service goes on sending for longer."""
+
+
+class AdmissionWebhookConfiguration(StrictModel):
+    """The whole file."""
+
+    apiVersion: Literal["vrampack.dev/v1"]  # noqa: N815 - Kubernetes' own spelling
+    kind: Literal["AdmissionWebhookConfiguration"]
+
+    listen: AdmissionListenSettings = AdmissionListenSettings()
+    tls: AdmissionTlsSettings = AdmissionTlsSettings()
+    resources: AdmissionResourceSettings = AdmissionResourceSettings()
+    deadlines: AdmissionDeadlineSettings = AdmissionDeadlineSettings()
+
+    scheduler_name: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """Given to pods that ask and chose no scheduler: `vrampack` beside a second scheduler; empty, they keep theirs."""
+
+    @model_validator(mode="after")
+    def _require_tls(self) -> AdmissionWebhookConfiguration:
+        if not (self.tls.cert_file and self.tls.key_file):
+            raise ValueError("tls: an API server calls webhooks by TLS only; give tls.cert_file and tls.key_file")
+        return self
+
+
+def load_admission_settings(
+    path: Path | None, overrides: Mapping[str, str] | None = None
+) -> AdmissionWebhookConfiguration:
+    """The configuration of `path`. `overrides` are fields of `listen`.
+
+    Raises `SettingsError` naming the path of every fault.
+    """
+    return load_configuration(AdmissionWebhookConfiguration, "AdmissionWebhookConfiguration", path, overrides)
