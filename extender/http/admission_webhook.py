@@ -31,8 +31,9 @@ from vrampack.kube.objects import UNDECODABLE
 log = logging.getLogger(__name__)
 
 API_VERSION = "admission.k8s.io/v1"
-MAX_JSON_VALUES = 200_000
-"""What a call may consist of: each value costs up to 300 bytes once it is decoded. A usual pod has some hundred."""
+MAX_JSON_VALUES = 400_000
+"""What a call may consist of: each value costs up to 150 bytes once it is decoded. A usual pod has some hundred, and the
+256 KiB that annotations may have cannot look like so many."""
 MAX_CONTAINERS = 500
 """Of a pod that is changed. Each is given about 1 KB of environment, and etcd stores 1.5 MiB."""
 MAX_PATCH_BYTES = 2 * 1024 * 1024

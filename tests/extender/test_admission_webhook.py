@@ -182,7 +182,7 @@ def test_a_body_of_countless_values_is_refused_before_they_are_decoded(item: byt
     containers = b",".join([b'{"env":[%b],"name":"a"}' % b",".join([item] * MAX_JSON_VALUES)])
     body = a_review(admission_pod()).replace(b'"containers": [', b'"containers": [' + containers + b",")
     message = response(review_admission(body, WIRING))["status"]["message"]
-    assert message.startswith("aliyun.com/gpu-mem: the pod has more than 200000 fields and list items")
+    assert message.startswith("aliyun.com/gpu-mem: the pod has more than 400000 fields and list items")
 
 
 def test_an_entry_keeps_whatever_it_says() -> None:

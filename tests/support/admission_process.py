@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,10 @@ class AdmissionProcess:
 
 
 @contextmanager
-def run_admission_process(folder: Path, *, client_ca_file: Path | None = None) -> Iterator[AdmissionProcess]:
-    """A webhook that is ready; killed when the block ends, if it still runs."""
+def run_admission_process(
+    folder: Path, *, client_ca_file: Path | None = None, program: Sequence[str] = (sys.executable,)
+) -> Iterator[AdmissionProcess]:
+    """A webhook that is ready; killed when the block ends, if it still runs. `program` is Python, with what leads to it."""
     authority = CertificateAuthority(folder / "webhook-authority")
     pair = authority.issue_pair("webhook")
     clients = f", client_ca_file: {client_ca_file}" if client_ca_file else ""
@@ -43,7 +45,7 @@ def run_admission_process(folder: Path, *, client_ca_file: Path | None = None) -
     )
     admission, health = choose_free_ports(2)
     listen = ("--listen", f"{LOOPBACK}:{admission}", "--health-listen", f"{LOOPBACK}:{health}")
-    command = [sys.executable, "-m", "vrampack.cli", "admission", "--config", str(config), *listen]
+    command = [*program, "-m", "vrampack.cli", "admission", "--config", str(config), *listen]
     process = ManagedProcess("admission", command, directory=folder)
     process.start()
     try:
