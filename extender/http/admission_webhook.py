@@ -142,10 +142,11 @@ def _build_patch(request: _Request, names: InjectionNames) -> list[PatchOperatio
         if is_mirror_pod(pod.metadata.annotations, request.user_info.groups):
             return []
         spec = pod.spec
-        patch = build_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, names=names)
-        if patch:
-            _check_number("spec.containers and spec.initContainers", [*spec.containers, *spec.init_containers])
-        return patch
+        containers = [*spec.containers, *spec.init_containers]
+        if not has_memory_request(containers, names):
+            return []
+        _check_number("spec.containers and spec.initContainers", containers)
+        return build_pod_patch(spec.containers, spec.init_containers, scheduler_name=spec.scheduler_name, names=names)
     if (request.operation, request.sub_resource) == ("UPDATE", "ephemeralcontainers"):
         before = request.old_object.spec.ephemeral_containers if request.old_object is not None else []
         if has_memory_request([*pod.spec.containers, *pod.spec.init_containers], names):

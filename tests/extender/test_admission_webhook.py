@@ -64,6 +64,13 @@ def patch(answer: ReviewResponse) -> Any:  # noqa: ANN401 - any JSON value
     return json.loads(base64.b64decode(made["patch"]))
 
 
+def refusal(answer: ReviewResponse) -> str:
+    made = response(answer)
+    assert (made["allowed"], answer.result) == (False, "refused")
+    assert made["status"]["code"] == HTTPStatus.UNPROCESSABLE_ENTITY
+    return str(made["status"]["message"])
+
+
 @pytest.fixture
 def metrics() -> AdmissionMetrics:
     return AdmissionMetrics("test")
@@ -152,11 +159,8 @@ def test_a_pod_of_too_many_containers_is_refused_with_field_and_fix() -> None:
     pod = admission_pod(*fitting[:-1])
     assert review_admission(a_review(pod), WIRING).result == "changed"
     pod["spec"]["containers"], pod["spec"]["initContainers"] = fitting[:1], fitting[1:]
-    answer = review_admission(a_review(pod), WIRING)
-    made = response(answer)
-    assert (made["allowed"], made["status"]["code"], answer.result) == (False, 422, "refused")
     text = "spec.containers and spec.initContainers: 501 containers, 500 at most; make several pods of this one"
-    assert made["status"]["message"] == f"aliyun.com/gpu-mem: {text}"
+    assert refusal(review_admission(a_review(pod), WIRING)) == f"aliyun.com/gpu-mem: {text}"
     pod["spec"]["containers"] = [admission_container("plain")]
     assert review_admission(a_review(pod), WIRING).result == "unchanged", "it asks for nothing"
 
@@ -165,23 +169,22 @@ def test_too_many_ephemeral_containers_are_refused() -> None:
     pod = admission_pod()
     pod["spec"]["ephemeralContainers"] = [admission_container(f"c{at}") for at in range(MAX_CONTAINERS + 1)]
     asked = {"operation": "UPDATE", "subResource": "ephemeralcontainers"}
-    message = response(review_admission(a_review(pod, **asked), WIRING))["status"]["message"]
+    message = refusal(review_admission(a_review(pod, **asked), WIRING))
     assert "spec.ephemeralContainers: 501 containers, 500 at most" in message
 
 
 def test_an_answer_that_no_api_server_could_store_is_not_made() -> None:
     long = env_entry("A", "b" * MAX_PATCH_BYTES)
-    made = response(review_admission(a_review(admission_pod(admission_container(units=1, env=[long]))), WIRING))
-    assert made["allowed"] is False
-    assert "spec.containers[*].env has " in made["status"]["message"]
-    assert "keep large values in a ConfigMap" in made["status"]["message"]
+    message = refusal(review_admission(a_review(admission_pod(admission_container(units=1, env=[long]))), WIRING))
+    assert "spec.containers[*].env has " in message
+    assert "keep large values in a ConfigMap" in message
 
 
 @pytest.mark.parametrize("item", [b"{}", b"[]", b'""', b'{"name":"x"}'])
 def test_a_body_of_countless_values_is_refused_before_they_are_decoded(item: bytes) -> None:
     containers = b",".join([b'{"env":[%b],"name":"a"}' % b",".join([item] * MAX_JSON_VALUES)])
     body = a_review(admission_pod()).replace(b'"containers": [', b'"containers": [' + containers + b",")
-    message = response(review_admission(body, WIRING))["status"]["message"]
+    message = refusal(review_admission(body, WIRING))
     assert message.startswith("aliyun.com/gpu-mem: the pod has more than 400000 fields and list items")
 
 

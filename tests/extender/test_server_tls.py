@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from extender.http.cert_watcher import CertWatcher
 from extender.http.tls_context import build_tls_context
+from extender.metrics import ExtenderMetrics
 from extender.settings import TlsSettings
 from tests.support import recorded_requests
 from tests.support.certificates import CertificateAuthority, KeyPair
@@ -35,9 +38,10 @@ def tls(authority: CertificateAuthority) -> TlsSettings:
 
 @pytest.fixture(scope="module")
 def address(tls: TlsSettings) -> Iterator[Address]:
-    """The recorded cluster behind mutual TLS."""
+    """The recorded cluster behind mutual TLS, as the service sets it up."""
     app = InMemoryExtender(recorded_requests.recorded_nodes(), recorded_requests.recorded_pods()).app
-    with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=build_tls_context(tls)) as at:
+    watcher = CertWatcher("verbs", tls, ExtenderMetrics("test").certificates, now=time.time)
+    with run_listener(app, receive_seconds=DEADLINE_SECONDS, tls=watcher.context) as at:
         yield at
 
 
@@ -108,6 +112,22 @@ def test_only_http_1_1_is_offered(address: Address, authority: CertificateAuthor
     context.load_cert_chain(pair.certificate, pair.key)
     with context.wrap_socket(open_connection(address), server_hostname="127.0.0.1") as client:
         assert client.selected_alpn_protocol() == "http/1.1"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_resumed(address: Address, authority: CertificateAuthority, version: ssl.TLSVersion) -> None:
+    """A client that comes back by a session is not checked again, whoever signs clients by then."""
+    context = ssl.create_default_context(cafile=str(authority.ca_file))
+    context.minimum_version = context.maximum_version = version
+    pair = authority.issue_pair(f"scheduler-{version.name}")
+    context.load_cert_chain(pair.certificate, pair.key)
+    session = None
+    for _ in range(2):
+        with context.wrap_socket(open_connection(address), server_hostname="127.0.0.1", session=session) as client:
+            client.sendall(FILTER)
+            assert read_reply(client)[0] == 200
+            assert not client.session_reused
+            session = client.session
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x16\x03\x01"])

@@ -37,6 +37,30 @@ DOORS: Mapping[str, Mutation] = {
         "context.verify_mode = ssl.CERT_OPTIONAL",
         "tests/extender/test_server_tls.py::test_others_do_not_get_through_the_handshake",
     ),
+    "a client outlives its authority by a session": Mutation(
+        "extender/http/tls_context.py",
+        "context.options |= ssl.OP_NO_TICKET",
+        "context.options |= 0",
+        "tests/extender/test_server_tls.py::test_no_session_is_resumed",
+    ),
+    "whoever came first keeps a probe out": Mutation(
+        "extender/http/open_connections.py",
+        "oldest = next(each for each in crowd if not each.is_answering)",
+        "oldest = next(each for each in reversed(crowd) if not each.is_answering)",
+        "tests/extender/test_open_connections.py::test_the_one_that_asked_nothing_for_longest_makes_room",
+    ),
+    "a pod of any number of containers is answered": Mutation(
+        "extender/http/admission_webhook.py",
+        "if len(containers) > MAX_CONTAINERS:",
+        "if False:",
+        "tests/extender/test_admission_webhook.py::test_a_pod_of_too_many_containers_is_refused_with_field_and_fix",
+    ),
+    "a body of countless values is decoded": Mutation(
+        "extender/http/admission_webhook.py",
+        "if _count_values(body) > MAX_JSON_VALUES:",
+        "if False:",
+        "tests/extender/test_admission_webhook.py::test_a_body_of_countless_values_is_refused_before_they_are_decoded",
+    ),
     "a name may lead to another path of the API": Mutation(
         "extender/wire/codec.py",
         'if name != "pod_uid" and not _NAME.fullmatch(value):',
