@@ -57,7 +57,12 @@ def writes(*folders: str) -> dict[str, str]:
 def python(*modules: str) -> dict[str, object]:
     """The interpreter, what is installed, which of the modules can be found, what the commands load uncompiled."""
     installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
-    for command in ("vrampack.cli.serve", "vrampack.cli.serve_embedded", "vrampack.cli.demo.main"):
+    for command in (
+        "vrampack.cli.serve",
+        "vrampack.cli.serve_embedded",
+        "vrampack.cli.admission",
+        "vrampack.cli.demo.main",
+    ):
         importlib.import_module(command)
     loaded = [spec for module in list(sys.modules.values()) if (spec := getattr(module, "__spec__", None))]
     return {
