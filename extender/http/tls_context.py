@@ -24,7 +24,7 @@ class TlsFiles(Protocol):
 
 
 def build_tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """TLS 1.2 or newer with these files. Raises `OSError` naming the file that cannot be used."""
+    """TLS 1.2 or newer with these files; 1.3 where clients are checked. Raises `OSError` naming an unusable file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -33,9 +33,6 @@ def build_tls_context(files: TlsFiles) -> ssl.SSLContext:
         raise OSError(f"tls.cert_file {files.cert_file}, tls.key_file {files.key_file}: {error}") from error
     # Go offers h2 where ALPN allows it; this server speaks HTTP/1.1.
     context.set_alpn_protocols(["http/1.1"])
-    # A resumed session is not checked again: a client would outlive its authority by two hours.
-    context.options |= ssl.OP_NO_TICKET
-    context.num_tickets = 0
     if files.client_ca_file is not None:
         _require_client_certificate(context, files.client_ca_file)
     return context
@@ -43,6 +40,10 @@ def build_tls_context(files: TlsFiles) -> ssl.SSLContext:
 
 def _require_client_certificate(context: ssl.SSLContext, authorities: Path) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
+    # A resumed session is not checked again: a client would outlive its authority by two hours. TLS 1.2 has a second way
+    # to resume, a cache in the server, which Python cannot switch off.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
     try:
         context.load_verify_locations(str(authorities))
     except OSError as error:
