@@ -63,7 +63,7 @@ class SchedulerLoad:
         self._new_shapes = iter(self._random.sample(unseen, len(unseen)))
 
     def run_calls(self, *, sample_size: int | None = None) -> PairTimes:
-        """Ask about pod after pod; all names are sent, or so many drawn anew each time."""
+        """Ask about pod after pod; all names are sent, or a sample of this size, drawn for each call."""
         times = PairTimes()
         with HttpCaller(self._subject.port) as caller:
             for number in range(self._warm_up_count):

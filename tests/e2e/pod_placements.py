@@ -20,11 +20,11 @@ def run_pods(cluster: ControlPlane, *pods: dict[str, Any]) -> list[Any]:
 
 
 def wait_until_bound(cluster: ControlPlane, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
-    def look() -> Any:  # noqa: ANN401 - as above
+    def read_placement() -> Any:  # noqa: ANN401 - as above
         pod = cluster.request_ok("GET", f"{PODS}/{name}")
         return pod if "nodeName" in pod["spec"] else None
 
-    return cluster.wait_until(look, what=lambda: f"{name} bound: {read_refusal(cluster, name)}")
+    return cluster.wait_until(read_placement, what=lambda: f"{name} bound: {read_refusal(cluster, name)}")
 
 
 def read_refusal(cluster: ControlPlane, name: str) -> str:

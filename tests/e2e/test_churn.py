@@ -86,7 +86,7 @@ def test_no_card_is_ever_over_and_who_waits_has_no_place(
             churn.step()
         waiting = left_waiting(cluster, ours)
     wait_until_recounted(cluster, ours)
-    say(cluster, ours, waiting)
+    report_churn(cluster, ours, waiting)
 
 
 def left_waiting(cluster: ControlPlane, ours: ExtenderProgram) -> list[str]:
@@ -116,7 +116,7 @@ def wake(cluster: ControlPlane, name: str) -> None:
     cluster.request_ok("PATCH", f"{PODS}/{name}", patch, content_type="application/merge-patch+json")
 
 
-def say(cluster: ControlPlane, ours: ExtenderProgram, waiting: list[str]) -> None:
+def report_churn(cluster: ControlPlane, ours: ExtenderProgram, waiting: list[str]) -> None:
     pods = cluster.request_ok("GET", PODS)["items"]
     bound = sum("nodeName" in pod["spec"] for pod in pods)
     done = read_metric(ours, 'vrampack_bind_total{result="ok"}')

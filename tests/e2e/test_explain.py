@@ -62,11 +62,11 @@ def until_bound(cluster: ControlPlane, name: str) -> None:
 def until_refused(cluster: ControlPlane, name: str) -> str:
     """The scheduler's message."""
 
-    def look() -> str:
+    def read_explanation() -> str:
         conditions = cluster.request_ok("GET", f"{PODS}/{name}")["status"].get("conditions", [])
         return next((str(each.get("message", "")) for each in conditions if each["type"] == "PodScheduled"), "")
 
-    return cluster.wait_until(look, what=f"{name} refused")
+    return cluster.wait_until(read_explanation, what=f"{name} refused")
 
 
 def test_a_pending_pod_is_explained_in_the_schedulers_words_and_then_as_bound(

@@ -179,11 +179,11 @@ class Race:
             self._cluster.request_ok("POST", PODS, pod)
 
     def _bound(self, name: str) -> Any:  # noqa: ANN401 - the pod as the API server holds it
-        def look() -> Any:  # noqa: ANN401 - as above
+        def read_state() -> Any:  # noqa: ANN401 - as above
             pod = self._cluster.request_ok("GET", f"{PODS}/{name}")
             return pod if "nodeName" in pod["spec"] else None
 
-        return self._cluster.wait_until(look, what=f"{name} is bound")
+        return self._cluster.wait_until(read_state, what=f"{name} is bound")
 
     def _shown(self, racing: dict[str, Lane]) -> str:
         pods = [self._cluster.request_ok("GET", f"{PODS}/{name}") for name in racing]

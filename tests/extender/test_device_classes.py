@@ -38,7 +38,7 @@ class DeviceClassHarness:
         (family,) = self.metrics.device_class_conflicts.collect()
         return family.samples[0].value
 
-    async def look(self, *, status: int = 200, **classes: str | None) -> float:
+    async def check_classes(self, *, status: int = 200, **classes: str | None) -> float:
         """Look once at classes with these extended resources, or at a refusal; what the gauge says then."""
         body = {"metadata": {}, "items": [a_class(name, resource) for name, resource in classes.items()]}
         self.lists.answer(status, body if status == 200 else None, times=1)
@@ -82,7 +82,7 @@ async def test_before_the_first_look_nothing_is_claimed(setting: DeviceClassHarn
 async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
     setting: DeviceClassHarness, said: pytest.LogCaptureFixture
 ) -> None:
-    assert await setting.look(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
+    assert await setting.check_classes(gpu=RESOURCE, other="example.com/gpu", plain=None) == 1
     assert lines(said) == [
         (
             "ERROR",
@@ -93,20 +93,20 @@ async def test_a_class_with_our_resource_is_named_once_with_what_to_do(
             ),
         )
     ]
-    assert await setting.look(gpu=RESOURCE) == 1
+    assert await setting.check_classes(gpu=RESOURCE) == 1
     assert lines(said) == []
 
 
 async def test_every_change_is_said(setting: DeviceClassHarness, said: pytest.LogCaptureFixture) -> None:
-    await setting.look(a=RESOURCE)
+    await setting.check_classes(a=RESOURCE)
     lines(said)
-    assert await setting.look(a=RESOURCE, b=RESOURCE) == 2
+    assert await setting.check_classes(a=RESOURCE, b=RESOURCE) == 2
     assert [(level, "class=b " in text) for level, text in lines(said)] == [("ERROR", True)]
-    assert await setting.look(b=RESOURCE) == 1
+    assert await setting.check_classes(b=RESOURCE) == 1
     assert lines(said) == [("INFO", "device class conflict ended class=a")]
-    assert await setting.look(b="example.com/gpu") == 0
+    assert await setting.check_classes(b="example.com/gpu") == 0
     assert lines(said) == [("INFO", "device class conflict ended class=b")]
-    assert await setting.look(b=RESOURCE) == 1
+    assert await setting.check_classes(b=RESOURCE) == 1
     assert [level for level, _ in lines(said)] == ["ERROR"]
 
 
@@ -134,24 +134,24 @@ async def test_a_cluster_without_device_classes_has_none(
 async def test_a_missing_right_is_named_once_and_the_count_is_not_known(
     setting: DeviceClassHarness, said: pytest.LogCaptureFixture
 ) -> None:
-    assert await setting.look(status=403) == -1
-    assert await setting.look(status=403) == -1
+    assert await setting.check_classes(status=403) == -1
+    assert await setting.check_classes(status=403) == -1
     ((level, text),) = lines(said)
     assert level == "WARNING"
     assert "lacks the right to list deviceclasses of resource.k8s.io; apply the roles again" in text
-    assert await setting.look(gpu=RESOURCE) == 1
+    assert await setting.check_classes(gpu=RESOURCE) == 1
 
 
 @pytest.mark.parametrize("status", [401, 410, 429, 500, 503])
 async def test_a_failure_is_said_once_and_what_was_known_stays(
     setting: DeviceClassHarness, said: pytest.LogCaptureFixture, status: int
 ) -> None:
-    await setting.look(gpu=RESOURCE)
+    await setting.check_classes(gpu=RESOURCE)
     lines(said)
-    assert await setting.look(status=status) == 1
-    assert await setting.look(status=status) == 1
+    assert await setting.check_classes(status=status) == 1
+    assert await setting.check_classes(status=status) == 1
     assert [(level, f"error={status} " in text) for level, text in lines(said)] == [("WARNING", True)]
-    assert await setting.look(gpu=RESOURCE) == 1
+    assert await setting.check_classes(gpu=RESOURCE) == 1
     assert lines(said) == []
 
 

@@ -41,7 +41,7 @@ class EventHarness:
             self.api, self.metrics, clock=lambda: self.seconds, now=lambda: 1_700_000_000.0
         )
 
-    def say(self, name: str = "p", reason: EventReason = EventReason.BIND_FAILED) -> None:
+    def record_event(self, name: str = "p", reason: EventReason = EventReason.BIND_FAILED) -> None:
         self.writer.record_pod_event(ledger_pod(name), reason, "text")
 
     async def send(self) -> None:
@@ -60,7 +60,7 @@ async def desk() -> EventHarness:
 
 
 async def test_an_event_says_who_what_and_why(desk: EventHarness) -> None:
-    desk.say()
+    desk.record_event()
     await desk.send()
     ((namespace, event),) = desk.api.events
     assert namespace == "default"
@@ -91,16 +91,16 @@ async def test_events_of_nodes_go_to_the_default_namespace(desk: EventHarness) -
 async def test_the_same_is_said_once_in_five_minutes(desk: EventHarness) -> None:
     for second in (0.0, 100.0, 299.0, 301.0):
         desk.seconds = second
-        desk.say()
+        desk.record_event()
     await desk.send()
     assert len(desk.api.events) == 2
     assert desk.dropped("repeated") == 2
 
 
 async def test_another_reason_and_another_pod_are_other_events(desk: EventHarness) -> None:
-    desk.say("p")
-    desk.say("q")
-    desk.say("p", EventReason.UNASSIGNED_POD)
+    desk.record_event("p")
+    desk.record_event("q")
+    desk.record_event("p", EventReason.UNASSIGNED_POD)
     await desk.send()
     assert len(desk.api.events) == 3
 
@@ -116,10 +116,10 @@ async def test_each_card_of_a_node_has_its_own_event(desk: EventHarness) -> None
 
 async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
     for number in range(25):
-        desk.say(f"p{number}")
+        desk.record_event(f"p{number}")
     desk.seconds = 0.5  # half a second later there is room for five
     for number in range(25, 35):
-        desk.say(f"p{number}")
+        desk.record_event(f"p{number}")
     await desk.send()
     assert len(desk.api.events) == 15
     assert desk.dropped("rate") == 20
@@ -128,7 +128,7 @@ async def test_no_more_than_ten_a_second(desk: EventHarness) -> None:
 async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
     for number in range(20):
         desk.writer.record_pod_event(ledger_pod(f"p{number}"), EventReason.ASSIGNED, "text", is_warning=False)
-    desk.say("failed")
+    desk.record_event("failed")
     await desk.send()
     reasons = [event["reason"] for _, event in desk.api.events]
     assert reasons == ["GPUMemoryAssigned"] * 5 + ["GPUMemoryBindFailed"]
@@ -136,27 +136,27 @@ async def test_good_news_leaves_room_for_bad(desk: EventHarness) -> None:
 
 async def test_one_left_out_for_the_rate_may_be_said_later(desk: EventHarness) -> None:
     for number in range(11):
-        desk.say(f"p{number}")
+        desk.record_event(f"p{number}")
     desk.seconds = 1.0
-    desk.say("p10")
+    desk.record_event("p10")
     await desk.send()
     assert len(desk.api.events) == 11
 
 
 async def test_a_failing_api_server_is_counted_and_the_writer_goes_on(desk: EventHarness) -> None:
     desk.api.is_down = True
-    desk.say("p")
+    desk.record_event("p")
     await desk.send()
     desk.api.is_down = False
-    desk.say("q")
+    desk.record_event("q")
     await desk.send()
     assert desk.dropped("failed") == 1
     assert [event["involvedObject"]["name"] for _, event in desk.api.events] == ["q"]  # type: ignore[index]  # JSON
 
 
 async def test_names_never_repeat(desk: EventHarness) -> None:
-    desk.say("p")
-    desk.say("q")
+    desk.record_event("p")
+    desk.record_event("q")
     await desk.send()
     names = [event["metadata"]["name"] for _, event in desk.api.events]  # type: ignore[index]  # JSON
     assert len(set(names)) == 2

@@ -74,7 +74,7 @@ class ExchangeLog:
         """A request has arrived; the first rule that matches has it."""
         rule = next((rule for rule in self._rules if rule.matches(method, target, body)), None)
         if rule:
-            rule.take()
+            rule.use_turn()
         exchange = Exchange(method, target, body, rule)
         self.exchanges.append(exchange)
         self.in_flight.add(exchange)

@@ -48,7 +48,7 @@ class ProxyRule:
         is_meant = self.left != 0 and self.method in {method, "*"} and bool(self.pattern.search(target))
         return is_meant and (self.body is None or bool(self.body.search(body)))
 
-    def take(self) -> None:
+    def use_turn(self) -> None:
         """Use up one turn."""
         if self.left is not None:
             self.left -= 1

@@ -25,7 +25,7 @@ class DamagedStreamHarness:
         body = b'{"metadata":{"resourceVersion":"%d"},"items":[%s]}' % (version, b",".join(items))
         self.server.replies.append(http_reply(body))
 
-    async def say(self, line: bytes) -> None:
+    async def send_line(self, line: bytes) -> None:
         await self.server.events.put(line + b"\n")
 
     def asked(self) -> list[bytes]:
@@ -77,9 +77,9 @@ async def test_a_damaged_object_of_a_list_is_left_out(setting: DamagedStreamHarn
 async def test_a_damaged_object_of_an_event_is_left_out(setting: DamagedStreamHarness, body: bytes, words: str) -> None:
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
-        await setting.say(an_event(a_pod("b"), "ADDED"))
-        await setting.say(an_event(body))
-        await setting.say(an_event(a_pod("c", 3), "ADDED"))
+        await setting.send_line(an_event(a_pod("b"), "ADDED"))
+        await setting.send_line(an_event(body))
+        await setting.send_line(an_event(a_pod("c", 3), "ADDED"))
         await setting.sink.told_of("a", "b", "c")
     (problem,) = setting.sink.problems
     assert problem.startswith(words)
@@ -89,10 +89,10 @@ async def test_a_damaged_object_of_an_event_is_left_out(setting: DamagedStreamHa
 async def test_a_damaged_object_still_advances_the_version(setting: DamagedStreamHarness) -> None:
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
-        await setting.say(an_event(a_pod("bad", 9, spec={"priority": "high"})))
+        await setting.send_line(an_event(a_pod("bad", 9, spec={"priority": "high"})))
         await setting.sink.until(lambda: bool(setting.sink.problems))
         await setting.server.events.put(b"")
-        await setting.say(an_event(a_pod("b", 10)))
+        await setting.send_line(an_event(a_pod("b", 10)))
         await setting.sink.told_of("a", "b")
     assert b"resourceVersion=9" in setting.asked()[-1]
 
@@ -117,11 +117,11 @@ async def test_a_line_that_is_no_event_ends_the_watch_and_the_next_goes_on_where
 ) -> None:
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
-        await setting.say(an_event(a_pod("b", 5)))
+        await setting.send_line(an_event(a_pod("b", 5)))
         await setting.sink.told_of("a", "b")
-        await setting.say(line)
+        await setting.send_line(line)
         await setting.server.events.put(b"")
-        await setting.say(an_event(a_pod("c", 6)))
+        await setting.send_line(an_event(a_pod("c", 6)))
         await setting.sink.told_of("a", "b", "c")
     assert setting.sink.lists == ["start"]
     assert setting.sink.problems == []
@@ -134,8 +134,8 @@ async def test_an_event_larger_than_a_buffer_is_an_event_like_any_other(setting:
     large = a_pod("large", 5, args=["\x01" * 1_500_000])
     assert len(large) > 9_000_000
     async with run_reflector(setting.api, setting.sink):
-        await setting.say(an_event(large))
-        await setting.say(an_event(a_pod("b", 6)))
+        await setting.send_line(an_event(large))
+        await setting.send_line(an_event(a_pod("b", 6)))
         await setting.sink.told_of("a", "b", "large")
     assert setting.sink.lists == ["start"]
 
@@ -147,7 +147,7 @@ async def test_a_line_without_end_is_given_up(setting: DamagedStreamHarness) -> 
         for _ in range(5):
             await setting.server.events.put(b"x" * 4_000_000)
         await setting.server.events.put(b"")
-        await setting.say(an_event(a_pod("b", 6)))
+        await setting.send_line(an_event(a_pod("b", 6)))
         await setting.sink.told_of("a", "b")
     assert setting.sink.lists == ["start"]
 
@@ -174,6 +174,6 @@ async def test_a_page_that_is_no_list_is_asked_for_again(setting: DamagedStreamH
 async def test_a_list_of_nothing_may_be_null(setting: DamagedStreamHarness) -> None:
     setting.server.replies.append(http_reply(b'{"metadata":{"resourceVersion":"3","continue":""},"items":null}'))
     async with run_reflector(setting.api, setting.sink):
-        await setting.say(an_event(a_pod("a", 4)))
+        await setting.send_line(an_event(a_pod("a", 4)))
         await setting.sink.told_of("a")
     assert setting.sink.told[:3] == ["list start", "page 0", "list ends"]

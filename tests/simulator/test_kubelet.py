@@ -191,11 +191,11 @@ async def test_changes_wake_it() -> None:
     running = asyncio.Event()
     task = asyncio.create_task(SimulatedKubelet(store).run())
 
-    def look() -> None:
+    def check_pods() -> None:
         if any(pod["status"]["phase"] == "Running" for pod in list_pods(store)):
             running.set()
 
-    store.subscribe(look)
+    store.subscribe(check_pods)
     await asyncio.sleep(0)
     a_node(store)
     a_pod(store, "a")

@@ -36,7 +36,7 @@ class FakeContainerHost:
     def runs(self, name: str, path: str = DOCKER, **mib: int) -> HostContainer:
         """A container with a process, and limits by the ends of uuids."""
         cgroup = path.replace("ID", name)
-        folder = self.of(cgroup)
+        folder = self.get_cgroup_folder(cgroup)
         folder.mkdir(parents=True)
         if self.hierarchy == "unified":
             (folder / "cgroup.events").write_text("populated 1\nfrozen 0\n")
@@ -46,10 +46,10 @@ class FakeContainerHost:
     def ends(self, each: HostContainer) -> None:
         """Its last process; whoever made the cgroup leaves it behind."""
         for name, text in (("cgroup.events", "populated 0\nfrozen 0\n"), ("cgroup.procs", "")):
-            if (self.of(each.cgroup) / name).exists():
-                (self.of(each.cgroup) / name).write_text(text)
+            if (self.get_cgroup_folder(each.cgroup) / name).exists():
+                (self.get_cgroup_folder(each.cgroup) / name).write_text(text)
 
-    def of(self, cgroup: str) -> Path:
+    def get_cgroup_folder(self, cgroup: str) -> Path:
         return (self.mount if self.hierarchy == "unified" else self.mount / self.hierarchy) / cgroup[1:]
 
 
@@ -111,7 +111,7 @@ def test_a_child_cgroup_keeps_a_container_alive(host: FakeContainerHost) -> None
     inner = host.runs("c1", a=1)
     tenants.add_container(inner, [T4])
     host.ends(inner)
-    below = host.of(inner.cgroup) / "init.scope"
+    below = host.get_cgroup_folder(inner.cgroup) / "init.scope"
     below.mkdir()
     (below / "cgroup.procs").write_text("8\n")
     assert tenants.remove_ended() == ()
@@ -225,7 +225,7 @@ def test_back_ends_are_told_of_a_container_and_its_limit_until_it_is_gone(host: 
     containers.add_container(running, (CardFacts(0, 15, 16130, "GPU-a"),))
     (desired,) = containers.list_desired()
     assert (desired.budget_name, desired.limits_mib, desired.reported_container) == (running.key, {"GPU-a": 4000}, "c1")
-    assert desired.find_cgroup() == host.of(running.cgroup)
+    assert desired.find_cgroup() == host.get_cgroup_folder(running.cgroup)
     assert containers.get_limits_mib(running.key, "c1") == {"GPU-a": 4000}
     assert containers.resolve_container(running.owner) == ResolvedContainer("c1", {"GPU-a": 4000})
     assert containers.resolve_leftover(running.owner) == ResolvedContainer("c1", {"GPU-a": 4000})

@@ -80,7 +80,7 @@ class UsageLedgerMachine(RuleBasedStateMachine):
             self.refused[owner, part[0]] = self.refused.get((owner, part[0]), 0) + 1
 
     @rule(process=processes, part=parts, left=sizes)
-    def give(self, process: ProcessKey, part: CardPart, left: int) -> None:
+    def uncharge_part(self, process: ProcessKey, part: CardPart, left: int) -> None:
         if process not in self.owner:
             return
         self.ledger.uncharge(process, part, left)
