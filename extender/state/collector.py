@@ -79,7 +79,9 @@ class LedgerCollector(Collector):
             "vrampack_cache_synced", "1 when the ledger is complete and fresh.", int(snapshot.is_synced)
         )
         activity = GaugeMetricFamily(
-            "vrampack_watch_last_event_timestamp_seconds", "When the API server last spoke.", labels=["resource"]
+            "vrampack_watch_last_event_timestamp_seconds",
+            "When the last event, bookmark or end of a list came.",
+            labels=["resource"],
         )
         for resource, at in sorted(snapshot.last_activity_at.items()):
             activity.add_metric([resource], at)

@@ -75,7 +75,7 @@ class RecordingSink(Generic[_Object]):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
-            raise TimeoutError(
+            raise AssertionError(
                 f"told {self.told[-20:]}, problems {self.problems[-3:]}, names {self.names[:20]}"
             ) from error
 

@@ -3,60 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.fakes.proxy import FaultProxy
-from tests.kube.sinks import RecordingSink, run_reflector
-from tests.support.recorded_api_calls import open_api
-from vrampack.kube.client import Api
+from tests.kube.reflector_harness import LIST, NEXT_PAGE, WATCH, ReflectorHarness, open_harness, port_of
+from tests.kube.sinks import run_reflector
 from vrampack.kube.objects import PodObject
 from vrampack.kube.reflector import Reflector
 from vrampack.simulator.apiserver import ApiServer
 
-WATCH = r"/pods\?watch=true"
-LIST = r"/pods\?limit="
-NEXT_PAGE = r"/pods\?limit=500&continue="
-
-
-class ReflectorHarness:
-    """An API server, a proxy in front of it, a client and a sink."""
-
-    def __init__(self, server: ApiServer, proxy: FaultProxy, api: Api) -> None:
-        self.server, self.proxy, self.api = server, proxy, api
-        self.sink: RecordingSink[PodObject] = RecordingSink()
-
-    def create(self, *names: str) -> None:
-        for name in names:
-            self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "main"}]}})
-
-    def label(self, name: str) -> None:
-        self.server.patch("pods", name, {"metadata": {"labels": {"at": str(self.server.resource_version)}}})
-
-    async def watching(self, *names: str) -> None:
-        """Wait until these are listed, and a pod created afterwards (`open`) has come through the watch."""
-        await self.sink.until(lambda: "list ends" in self.sink.told)
-        await self.sink.told_of(*names)
-        self.create("open")
-        await self.sink.until(lambda: "changed open" in self.sink.told)
-
-    def since(self) -> list[int]:
-        """The versions from which watches were asked for."""
-        targets = [watch.target for watch in self.proxy.matching("GET", WATCH)]
-        return [int(re.findall(r"resourceVersion=(\d+)", target)[0]) for target in targets]
-
-
-def port_of(server: ApiServer) -> int:
-    return int(server.url.rpartition(":")[2])
-
 
 @pytest.fixture
 async def setting() -> AsyncIterator[ReflectorHarness]:
-    async with ApiServer() as server, FaultProxy(port_of(server)) as proxy, open_api(proxy.url) as api:
-        yield ReflectorHarness(server, proxy, api)
+    async with open_harness() as harness:
+        yield harness
 
 
 async def test_a_list_then_every_change(setting: ReflectorHarness) -> None:
@@ -264,7 +227,7 @@ async def test_an_api_server_that_comes_back_is_followed_again(setting: Reflecto
     assert setting.sink.lists == ["start"]
 
 
-FIRST_WAITS_SECONDS = 0.1 + 0.2
+FIRST_WAITS_SECONDS = (0.8 + 1.6) / 2
 """The shortest two waits between three attempts; on loopback an attempt takes a thousandth of that."""
 
 REFUSING: dict[str, tuple[str, int]] = {

@@ -112,14 +112,28 @@ NO_EVENTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("line", NO_EVENTS.values(), ids=NO_EVENTS)
-async def test_a_line_that_is_no_event_ends_the_watch_and_the_next_goes_on_where_it_was(
+async def test_a_line_that_is_no_event_ends_the_watch_and_everything_is_listed(
     setting: DamagedStreamHarness, line: bytes
 ) -> None:
+    """From the same version the same line would come again."""
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.send_line(an_event(a_pod("b", 5)))
         await setting.sink.told_of("a", "b")
+        setting.will_list(a_pod("a"), a_pod("c", 6), version=6)
         await setting.send_line(line)
+        await setting.server.events.put(b"")
+        await setting.sink.told_of("a", "c")
+    assert setting.sink.lists == ["start", "error"]
+    assert setting.sink.problems == []
+
+
+async def test_a_watch_that_is_cut_within_a_line_goes_on_where_it_was(setting: DamagedStreamHarness) -> None:
+    setting.will_list(a_pod("a"))
+    async with run_reflector(setting.api, setting.sink):
+        await setting.send_line(an_event(a_pod("b", 5)))
+        await setting.sink.told_of("a", "b")
+        await setting.server.events.put(an_event(a_pod("c", 6))[:40])
         await setting.server.events.put(b"")
         await setting.send_line(an_event(a_pod("c", 6)))
         await setting.sink.told_of("a", "b", "c")
@@ -144,12 +158,12 @@ async def test_a_line_without_end_is_given_up(setting: DamagedStreamHarness) -> 
     setting.will_list(a_pod("a"))
     async with run_reflector(setting.api, setting.sink):
         await setting.sink.told_of("a")
+        setting.will_list(a_pod("a"), a_pod("b", 6), version=6)
         for _ in range(5):
             await setting.server.events.put(b"x" * 4_000_000)
         await setting.server.events.put(b"")
-        await setting.send_line(an_event(a_pod("b", 6)))
         await setting.sink.told_of("a", "b")
-    assert setting.sink.lists == ["start"]
+    assert setting.sink.lists == ["start", "error"]
 
 
 PAGES: dict[str, bytes] = {

@@ -10,6 +10,7 @@ LEDGER = "tests/extender/test_ledger.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
+RELIST = "tests/kube/test_reflector_relist.py"
 
 LEDGERS: Mapping[str, Mutation] = {
     "a reservation is not counted": Mutation(
@@ -137,6 +138,30 @@ LEDGERS: Mapping[str, Mutation] = {
         "self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version",
         "pass",
         "tests/kube/test_reflector.py::test_a_bookmark_is_a_word_and_advances_the_version",
+    ),
+    "a refused watch is asked for again from the same version": Mutation(
+        "vrampack/kube/reflector.py",
+        'return "silent" if isinstance(error, SilentWatchError) else "error"',
+        'return "silent" if isinstance(error, SilentWatchError) else ""',
+        f"{RELIST}::test_a_watch_that_ends_with_an_error_is_a_new_list[503]",
+    ),
+    "an error is a word of the API server": Mutation(
+        "vrampack/kube/reflector.py",
+        "raise _build_event_error(self._resource, status)",
+        "self._sink.on_contact(); raise _build_event_error(self._resource, status)",
+        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[an event of 429]",
+    ),
+    "a throttled watch is a new list": Mutation(
+        "vrampack/kube/reflector.py",
+        "if isinstance(error, UnreachableError) or _is_throttled(error):",
+        "if isinstance(error, UnreachableError):",
+        f"{RELIST}::test_a_server_that_asks_for_patience_is_asked_for_no_list[429]",
+    ),
+    "an event in between ends the back-off": Mutation(
+        "vrampack/kube/retry_backoff.py",
+        "if now - self._asked_at > RESET_SECONDS:",
+        "if True:",
+        "tests/kube/test_retry_backoff.py::test_the_wait_doubles_from_800_ms_to_30_s",
     ),
     "410 is any refusal": Mutation(
         "vrampack/kube/client.py",

@@ -16,7 +16,13 @@ import msgspec
 
 from tests.simulation.loop import SimulatedLoop
 from vrampack.kube.client import Resource
-from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
+from vrampack.kube.errors import (
+    BrokenWatchError,
+    NoAnswerError,
+    RefusedError,
+    ResourceExpiredError,
+    SilentWatchError,
+)
 from vrampack.simulator.errors import StatusError
 from vrampack.simulator.object_store import ObjectStore, StoreChange
 from vrampack.simulator.resource_kinds import KINDS_BY_PLURAL
@@ -131,7 +137,10 @@ class SimulatedStream:
     def __str__(self) -> str:
         return f"{self.process} {self.resource}"
 
-    async def readuntil(self, separator: bytes, *, max_size: int | None = None) -> bytes:  # noqa: ARG002 - the real one's shape
+    def read_nowait(self, n: int = -1) -> bytes:  # noqa: ARG002 - the real one's shape
+        return self.lines.popleft() if self.lines else b""
+
+    async def readany(self) -> bytes:
         while not self.lines:
             if self.failure is not None:
                 raise self.failure
@@ -160,7 +169,7 @@ class SimulatedStream:
         """The line is cut: the rest, and everything after it, never comes."""
         line = encode({"type": change.change_type, "object": change.kind.add_type_meta(change.item)})
         self.lines.append(line[: len(line) // 2])
-        self.fail(NoAnswerError("cut"))
+        self.fail(BrokenWatchError("cut"))
 
     def fail(self, error: Exception) -> None:
         self.failure = error

@@ -14,7 +14,7 @@ from typing import TypeVar
 from tests.simulation.network import NetworkCall, SimulatedStream
 from tests.simulation.objects import FOREIGN, LEGACY, NODES, published
 from tests.simulation.world import NAMESPACE, Decided, Mode, SimulationWorld
-from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError
+from vrampack.kube.errors import BrokenWatchError, NoAnswerError, RefusedError, ResourceExpiredError
 from vrampack.simulator.patches import apply_merge_patch
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
@@ -337,7 +337,7 @@ def _break(world: SimulationWorld, step: Step) -> str | None:
     elif kind in ("410", "500"):
         stream.send("ERROR", {"code": int(kind), "reason": "Expired", "message": "too old resource version"})
     else:
-        stream.fail(NoAnswerError("cut"))
+        stream.fail(BrokenWatchError("cut"))
     return f"{stream.process} watch of {stream.resource}: {kind}"
 
 

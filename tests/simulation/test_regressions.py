@@ -15,8 +15,8 @@ from tests.simulation.step_sequences import ON_ITS_WAY, ONE_POD, answer, hears
 from tests.simulation.steps import Step
 from tests.simulation.world import SimulationSettings, draw_settings
 
-LONG, SHORT = 5, 1
-"""What `pick` of a wait means: 3.1 s, after which a reservation is looked up, and 0.3 s, after which a list begins."""
+LONG, SHORT = 5, 2
+"""What `pick` of a wait means: 3.1 s, after which a reservation is looked up, and 1.0 s, after which a list begins."""
 
 
 def list_begins() -> Sequence[Step]:

@@ -27,7 +27,7 @@ from tests.simulation.api import Network
 from tests.simulation.network import encode
 from tests.simulation.objects import NODES, a_node, a_pod
 from tests.simulation.process import SimulatedExtender
-from vrampack.kube import reflector
+from vrampack.kube import reflector, retry_backoff
 from vrampack.simulator.object_store import ObjectStore
 from vrampack.simulator.resource_kinds import NODE, POD, Object
 
@@ -239,7 +239,7 @@ class SimulationWorld:
 
 
 class _Still:
-    """In place of `random` and `time` in the reflector: every jitter is its middle, and time is the world's."""
+    """In place of `random` and `time` in the reflector and its back-off: every jitter is its middle, and time is the world's."""
 
     def __init__(self) -> None:
         self.monotonic = lambda: 0.0
@@ -257,8 +257,9 @@ def simulation_world(mode: Mode, around: SimulationSettings, *, is_shuffled: boo
     still = _Still()
     disabled = logging.root.manager.disable
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reflector, "random", still)
-        patch.setattr(reflector, "time", still)
+        for module in (reflector, retry_backoff):
+            patch.setattr(module, "random", still)
+            patch.setattr(module, "time", still)
         logging.disable(logging.CRITICAL)
         world = SimulationWorld(mode, around, is_shuffled)
         still.monotonic = world.clock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -16,11 +17,18 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 import yaml
-from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient, Configuration
 
-from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
+from vrampack.kube.errors import (
+    BrokenWatchError,
+    CredentialsError,
+    NoAnswerError,
+    RefusedError,
+    ResourceExpiredError,
+    SilentWatchError,
+    UnreachableError,
+)
 from vrampack.kube.objects import UNDECODABLE, DeviceClassList, NodeObject, PodObject, SecretObject, Status
 
 Resource = Literal["pods", "nodes"]
@@ -109,7 +117,8 @@ class Api:
         """A watch from `resource_version`; the reader gives one JSON event per line, bookmarks among them.
 
         The server ends it after `server_seconds`; a line that is silent for `silence_seconds` is given up,
-        because a half-open connection looks exactly like a quiet one. That is a `SilentWatchError`.
+        because a half-open connection looks exactly like a quiet one. That is a `SilentWatchError`. One that was
+        open and is cut is a `BrokenWatchError`, one that nobody was there for an `UnreachableError`.
         """
         query = {
             "watch": "true",
@@ -131,8 +140,12 @@ class Api:
                 response.close()
         except aiohttp.SocketTimeoutError as error:
             raise SilentWatchError(f"watch {resource}: no word for {silence_seconds:g} s") from error
-        except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError) as error:
-            raise NoAnswerError(f"watch {resource}: {_describe_error(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            text = f"watch {resource}: {_describe_error(error)}"
+            if code == HTTPStatus.OK:
+                raise BrokenWatchError(text) from error
+            is_refused = isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
+            raise (UnreachableError if is_refused else NoAnswerError)(text) from error
         finally:
             self._observe(verb="watch", resource=resource, code=code, seconds=time.monotonic() - started)
 

@@ -21,8 +21,16 @@ class NoAnswerError(Exception):
     """5xx, a time-out or a cut line: whether anything was written is not known."""
 
 
+class UnreachableError(NoAnswerError):
+    """Connection refused: nobody listens there, and nothing was sent."""
+
+
 class SilentWatchError(NoAnswerError):
     """A watch that was silent for longer than it may be."""
+
+
+class BrokenWatchError(NoAnswerError):
+    """An open watch that was cut, or ended without a word: the server said nothing against its version."""
 
 
 class CredentialsError(Exception):

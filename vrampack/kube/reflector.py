@@ -1,14 +1,14 @@
 """Keeps a sink in step with all objects of one kind: list, then watch, without end.
 
     list (pages of 500) --> watch --> event, bookmark --> watch ...
-         ^                    |  ended by the server: watch again from the last version
-         |                    |  cut, or silent after an event: back off, watch again from the last version
-         '--- 410, or silent -'
-              from the start
+         ^                    |  ended by the server, cut, or silent after an event: watch again from the last version
+         |                    |  429, or nobody listens: back off, watch again from the last version
+         '--------------------'  any other error, silence from the start, or three watches in a row without a word
 
-Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. A watch that
-was silent all along is not trusted with that version: an API server that was restored from a backup has not reached
-it yet, and says nothing until it has.
+Nothing is lost between the list and the watch, because the watch begins at the list's resourceVersion. A server that
+answers a watch with an error, or with nothing, is not trusted with that version: it may have been restored from a backup
+and not have reached it yet, or it fails for as long as it is asked for this version. A list is what it always has. Each
+costs the API server much, so all of them wait for one back-off (`retry_backoff.py`). client-go does the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,17 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from vrampack.kube.client import Api, Resource
-from vrampack.kube.errors import NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
+from vrampack.kube.errors import (
+    BrokenWatchError,
+    NoAnswerError,
+    RefusedError,
+    ResourceExpiredError,
+    SilentWatchError,
+    UnreachableError,
+)
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, Status, WatchEvent
+from vrampack.kube.retry_backoff import RetryBackoff
+from vrampack.kube.watch_reader import WatchReader
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +44,14 @@ SERVER_SECONDS = (240, 300)
 """The server ends a watch after a random time in this range, as client-go asks it to."""
 SILENCE_SECONDS = 75.0
 """The API server sends a bookmark a minute; longer silence is a dead line. Stale is 120 s."""
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""etcd takes objects of 1.5 MiB, and JSON may escape every byte of one as six."""
-BACKOFF_SECONDS = (0.1, 5.0)
-"""First and longest wait after a failure; a server that comes back is seen within 5 s."""
+WORDLESS_WATCHES = 3
+"""Watches in a row that end without a word, after which everything is listed. client-go lists after the first; a server
+that stops ends all its watches, and its successor can go on with them."""
+RECONNECT_SECONDS = 5.0
+"""Longest wait where nobody listens: asking costs no server anything, and one that comes back is seen soon."""
+SHORT_WATCH_SECONDS = 1.0
+SHORT_WATCH_PAUSE_SECONDS = 0.1
+"""Before the next watch after one that spoke and was shorter than that, so that no server can make this a busy loop."""
 EVENT_SLICE_SECONDS = 0.005
 """A burst of events is worked off in slices of this, so that a verb never waits for all of it."""
 
@@ -89,7 +102,7 @@ class Sink(Protocol[_Object_contra]):
     """Is told what the API server shows. Methods do not await: each is one step."""
 
     def on_list_started(self, reason: str) -> None:
-        """A list of everything is about to be asked for: `start`, `expired`, `silent` or `restart`."""
+        """A list of everything is about to be asked for: `start`, `expired`, `error`, `silent`, `no_progress`, `restart`."""
         ...
 
     def on_page(self, objects: Sequence[_Object_contra]) -> None: ...
@@ -97,7 +110,7 @@ class Sink(Protocol[_Object_contra]):
     def on_changed(self, obj: _Object_contra) -> None: ...
     def on_deleted(self, obj: _Object_contra) -> None: ...
     def on_contact(self) -> None:
-        """The API server said something, if only that nothing happened."""
+        """An event, a bookmark or the end of a list came: what is known here was true then."""
         ...
 
     def on_malformed(self, reference: ObjectReference, text: str) -> None:
@@ -126,7 +139,10 @@ class Reflector(Generic[_Object]):
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
         self._pages: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
         self._version = ""
-        self._failures = 0
+        self._backoff = RetryBackoff()
+        self._wordless_watches = 0
+        """In a row."""
+        self._watch_started = 0.0
         self._has_activity = False
         """Whether the present watch said anything yet."""
 
@@ -138,23 +154,55 @@ class Reflector(Generic[_Object]):
                 if not self._version:
                     await self._list(reason)
                 await self._watch()
+                pause = self._choose_pause(None)
             except (NoAnswerError, RefusedError) as error:
+                pause = self._choose_pause(error)
                 reason = self._note_failure(error)
-                await asyncio.sleep(_backoff(self._failures))
+            await asyncio.sleep(pause)
+
+    def _choose_pause(self, error: Exception | None) -> float:
+        """Seconds until the next list or watch."""
+        if error is None or self._is_good_until(error):
+            is_short = time.monotonic() - self._watch_started < SHORT_WATCH_SECONDS
+            return SHORT_WATCH_PAUSE_SECONDS if is_short else 0.0
+        pause = self._backoff.next_seconds()
+        return min(pause, RECONNECT_SECONDS) if isinstance(error, UnreachableError) else pause
 
     def _note_failure(self, error: Exception) -> str:
-        """Note a failure, and whether the version is to be forgotten; the reason for the next list."""
-        self._failures += 1
+        """Log a failure, and forget the version where it is not to be trusted; the reason for the next list."""
+        reason = self._find_relist_reason(error)
+        log.log(
+            logging.INFO if reason == "expired" else logging.WARNING,
+            "%s failed resource=%s version=%s next=%s failures=%d error=%s",
+            "watch" if self._version else "list",
+            self._resource,
+            self._version or "-",
+            f"list:{reason}" if reason else "watch",
+            self._backoff.failures,
+            error,
+        )
+        if reason:
+            self._version = ""
+        return reason
+
+    def _find_relist_reason(self, error: Exception) -> str:
+        """Why everything is to be listed after this failure; empty: the watch can go on where it was."""
         if isinstance(error, ResourceExpiredError):
-            log.info("watch expired resource=%s error=%s", self._resource, error)
-            self._version = ""
             return "expired"
-        if isinstance(error, SilentWatchError) and not self._has_activity:
-            log.warning("watch silent resource=%s version=%s error=%s", self._resource, self._version, error)
-            self._version = ""
-            return "silent"
-        log.warning("API server unreachable resource=%s failures=%d error=%s", self._resource, self._failures, error)
-        return "restart"
+        if not self._version:
+            return "restart"
+        if isinstance(error, UnreachableError) or _is_throttled(error):
+            return ""
+        if self._is_good_until(error):
+            return ""
+        if isinstance(error, BrokenWatchError):
+            self._wordless_watches += 1
+            return "no_progress" if self._wordless_watches >= WORDLESS_WATCHES else ""
+        return "silent" if isinstance(error, SilentWatchError) else "error"
+
+    def _is_good_until(self, error: Exception) -> bool:
+        """Whether the watch spoke, and then its connection was lost: the version is as good as its last word."""
+        return self._has_activity and isinstance(error, BrokenWatchError | SilentWatchError)
 
     async def _list(self, reason: str) -> None:
         """The next page is asked for before this one is worked off: the server makes it meanwhile."""
@@ -164,12 +212,13 @@ class Reflector(Generic[_Object]):
             meta, objects = self._decode_page(page)
             following = asyncio.create_task(self._fetch_page(meta.continue_)) if meta.continue_ else None
             await asyncio.sleep(0)  # so that the call leaves
-            self._sink.on_contact()
             self._sink.on_page(objects)
             if following is None:
                 break
             page = await following
         self._version = meta.resource_version
+        self._wordless_watches = 0
+        self._sink.on_contact()
         self._sink.on_list_finished()
 
     async def _fetch_page(self, token: str) -> bytes:
@@ -200,8 +249,8 @@ class Reflector(Generic[_Object]):
             return None
 
     async def _watch(self) -> None:
-        """One watch, to its end. An end within a second counts as a failure, so that it is not a busy loop."""
-        started = time.monotonic()
+        """One watch, to its end. Raises `BrokenWatchError` where it ends without a word."""
+        self._watch_started = time.monotonic()
         self._has_activity = False
         seconds = random.randint(*SERVER_SECONDS)  # noqa: S311 - spreads load, hides nothing
         async with self._api.watch(
@@ -210,41 +259,46 @@ class Reflector(Generic[_Object]):
             server_seconds=seconds,
             silence_seconds=self._silence_seconds,
             field_selector=self._field_selector,
-        ) as lines:
-            self._sink.on_contact()
+        ) as stream:
+            reader = WatchReader(stream)
             slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
-            while line := await lines.readuntil(b"\n", max_size=MAX_EVENT_BYTES):
+            while line := await reader.read_line():
                 self._apply_event(line)
                 if time.monotonic() > slice_ends:
                     await asyncio.sleep(0)
                     slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
-        if time.monotonic() - started < 1:
-            self._failures += 1
-            await asyncio.sleep(_backoff(self._failures))
+        if not self._has_activity:
+            raise BrokenWatchError(f"watch {self._resource}: ended without a word")
 
     def _apply_event(self, line: bytes) -> None:
         try:
             event = _EVENT.decode(line)
             status = _STATUS.decode(event.object) if event.type == "ERROR" else None
         except UNDECODABLE as error:
-            # A line cut in the middle: everything after it is lost, the watch begins again.
+            # What follows may be as damaged, and the same line comes again from this version.
             raise NoAnswerError(f"watch {self._resource}: not an event: {error}") from error
-        self._has_activity = True
-        self._sink.on_contact()
         if status is not None:
-            if status.code == HTTPStatus.GONE:
-                raise ResourceExpiredError(status.code, status.reason, status.message)
-            raise NoAnswerError(f"watch {self._resource}: {status.code} {status.reason}: {status.message}")
-        self._failures = 0
+            raise _build_event_error(self._resource, status)
+        self._has_activity = True
+        self._wordless_watches = 0
+        self._sink.on_contact()
         obj = self._decode(event.object) if event.type != "BOOKMARK" else None
         if obj is not None:
             (self._sink.on_deleted if event.type == "DELETED" else self._sink.on_changed)(obj)
         self._version = (obj.metadata.resource_version if obj else _read_version(event.object)) or self._version
 
 
-def _backoff(failures: int) -> float:
-    first, longest = BACKOFF_SECONDS
-    return min(longest, first * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+def _is_throttled(error: Exception) -> bool:
+    return isinstance(error, RefusedError) and error.status == HTTPStatus.TOO_MANY_REQUESTS
+
+
+def _build_event_error(resource: Resource, status: Status) -> Exception:
+    """What an ERROR event says: 410 and 429 as if the request to watch had been answered so, any other is no answer."""
+    if status.code == HTTPStatus.GONE:
+        return ResourceExpiredError(status.code, status.reason, status.message)
+    if status.code == HTTPStatus.TOO_MANY_REQUESTS:
+        return RefusedError(status.code, status.reason, status.message)
+    return NoAnswerError(f"watch {resource}: {status.code} {status.reason}: {status.message}")
 
 
 def _read_version(raw: msgspec.Raw) -> str:

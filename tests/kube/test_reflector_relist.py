@@ -1,0 +1,98 @@
+"""When a reflector lists again, when it goes on where it was, and what counts as a word of the API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fakes.faults import api_status
+from tests.kube.reflector_harness import LIST, WATCH, ReflectorHarness, open_harness
+from tests.kube.sinks import run_reflector
+
+
+@pytest.fixture
+async def setting() -> AsyncIterator[ReflectorHarness]:
+    async with open_harness() as harness:
+        yield harness
+
+
+def error_event(code: int) -> bytes:
+    return json.dumps({"type": "ERROR", "object": api_status(code)}).encode() + b"\n"
+
+
+REFUSALS: dict[str, tuple[int, bytes | None]] = {
+    "403": (403, None),
+    "404": (404, None),
+    "500": (500, None),
+    "503": (503, None),
+    "504": (504, None),
+    "an event of 403": (200, error_event(403)),
+    "an event of 500": (200, error_event(500)),
+    "an event of 504": (200, error_event(504)),
+}
+
+
+@pytest.mark.parametrize(("status", "body"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_watch_that_ends_with_an_error_is_a_new_list(
+    setting: ReflectorHarness, status: int, body: bytes | None
+) -> None:
+    """Nobody knows what such a server makes of the version; what it missed is in the list, and the list is the only word."""
+    setting.create("a")
+    setting.proxy.when("GET", WATCH).answer(status, body)
+    async with run_reflector(setting.api, setting.sink):
+        await setting.sink.told_of("a")
+        setting.create("b")
+        await setting.sink.told_of("a", "b")
+        assert setting.sink.words == setting.sink.told.count("list ends")
+    assert setting.sink.lists == ["start", "error"]
+
+
+async def test_a_watch_that_is_cut_before_its_answer_is_a_new_list(setting: ReflectorHarness) -> None:
+    setting.proxy.when("GET", WATCH).cut(times=2)  # the client asks again by itself where a connection was kept alive
+    async with run_reflector(setting.api, setting.sink):
+        await setting.sink.until(lambda: setting.sink.lists == ["start", "error"])
+
+
+THROTTLED: dict[str, tuple[int, bytes | None]] = {"429": (429, None), "an event of 429": (200, error_event(429))}
+
+
+@pytest.mark.parametrize(("status", "body"), THROTTLED.values(), ids=THROTTLED)
+async def test_a_server_that_asks_for_patience_is_asked_for_no_list(
+    setting: ReflectorHarness, status: int, body: bytes | None
+) -> None:
+    setting.create("a")
+    throttled = setting.proxy.when("GET", WATCH).answer(status, body, times=2)
+    async with run_reflector(setting.api, setting.sink):
+        await setting.proxy.reached(throttled, 2)
+        assert setting.sink.words == 1
+        setting.create("b")
+        await setting.sink.told_of("a", "b")
+    assert setting.sink.lists == ["start"]
+
+
+async def test_watches_that_end_without_a_word_are_a_new_list_after_a_few(setting: ReflectorHarness) -> None:
+    """One may be a server that stops; several are one that has nothing to say from this version."""
+    setting.create("a")
+    setting.proxy.when("GET", WATCH).answer(200, b"", times=3)
+    async with run_reflector(setting.api, setting.sink):
+        await setting.sink.told_of("a")
+        await setting.proxy.seen("GET", LIST, 2)
+    assert setting.sink.lists == ["start", "no_progress"]
+    assert setting.proxy.count("GET", WATCH) == 3
+
+
+async def test_pages_and_an_open_watch_are_no_words(setting: ReflectorHarness) -> None:
+    """Half a list is nothing to trust, and headers may come from whoever stands before the API server."""
+    setting.create(*(f"p{at:04}" for at in range(501)))
+    page = setting.proxy.when("GET", r"continue=").hold(times=1)
+    async with run_reflector(setting.api, setting.sink):
+        await setting.sink.until(lambda: "page 500" in setting.sink.told)
+        await setting.proxy.reached(page)
+        assert setting.sink.words == 0
+        page.release()
+        await setting.proxy.seen("GET", WATCH)
+        setting.create("open")
+        await setting.sink.until(lambda: "changed open" in setting.sink.told)
+    assert setting.sink.words == 2

@@ -1,0 +1,57 @@
+"""A server that fails is asked ever more rarely, and one that flaps is not asked as if it had been well."""
+
+from __future__ import annotations
+
+import pytest
+
+from vrampack.kube import retry_backoff
+from vrampack.kube.retry_backoff import RetryBackoff
+
+
+class StoppedClock:
+    """In place of the module's `time`."""
+
+    def __init__(self) -> None:
+        self.seconds = 1e6
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
+    stopped = StoppedClock()
+    monkeypatch.setattr(retry_backoff, "time", stopped)
+    return stopped
+
+
+def test_the_wait_doubles_from_800_ms_to_30_s(clock: StoppedClock) -> None:
+    backoff = RetryBackoff()
+    for longest in (0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
+        wait = backoff.next_seconds()
+        assert longest / 2 <= wait <= longest
+        clock.seconds += wait
+
+
+def count_attempts(clock: StoppedClock, backoff: RetryBackoff, *, seconds: float, well_seconds: float) -> int:
+    """How often a server is asked that answers for so long each time, and then fails."""
+    ends, attempts = clock.seconds + seconds, 0
+    while clock.seconds < ends:
+        clock.seconds += well_seconds + backoff.next_seconds()
+        attempts += 1
+    return attempts
+
+
+def test_a_server_that_flaps_for_an_hour_is_listed_a_few_hundred_times(clock: StoppedClock) -> None:
+    """A wait is 15 to 30 s once there; five short ones come before."""
+    assert 3600 / 30 <= count_attempts(clock, RetryBackoff(), seconds=3600, well_seconds=0.0) <= 3600 / 15 + 6
+    assert count_attempts(clock, RetryBackoff(), seconds=3600, well_seconds=60.0) <= 3600 / 75 + 6
+
+
+def test_after_two_minutes_of_peace_a_failure_is_the_first_again(clock: StoppedClock) -> None:
+    backoff = RetryBackoff()
+    for _ in range(5):
+        backoff.next_seconds()
+    clock.seconds += 121
+    assert backoff.next_seconds() <= 0.8
+    assert backoff.failures == 1
