@@ -19,6 +19,7 @@ from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
 from vrampack.kube.reflector import ObjectReference, Reflector
+from vrampack.kube.watch_lag import WatchLag
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ _EVENT_REASONS = {
 
 
 class Freshness:
-    """When the API server last spoke of pods and of nodes, and whether both lists are complete."""
+    """When the API server last spoke of pods and of nodes, whether all of it was read, and whether both lists are complete."""
 
     def __init__(self, *, clock: Callable[[], float], now: Callable[[], float], stale_seconds: float) -> None:
         self._clock = clock
@@ -45,6 +46,8 @@ class Freshness:
         self._stale_seconds = stale_seconds
         self._activity_at: dict[str, float] = {}
         self._listed = {resource: asyncio.Event() for resource in RESOURCES}
+        self.lags = {resource: WatchLag(resource, clock=clock) for resource in RESOURCES}
+        """For the reflectors: whether their watches are read on time."""
         self.last_activity_at: dict[str, float] = {}
         """Unix seconds by resource, for people."""
 
@@ -67,6 +70,8 @@ class Freshness:
             silence = self._clock() - self._activity_at[resource]
             if silence > self._stale_seconds:
                 return f"no word from the API server about {resource} for {silence:.0f} s"
+            if lag := self.lags[resource].describe_lag():
+                return lag
         return ""
 
 
@@ -288,4 +293,7 @@ def build_reflectors(
     """The two that feed the ledger."""
     pods = PodSink(ledger, freshness, reporter, metrics, settings.resources.memory)
     nodes = NodeSink(ledger, freshness, reporter, metrics, settings)
-    return Reflector(api, "pods", PodObject, pods), Reflector(api, "nodes", NodeObject, nodes)
+    return (
+        Reflector(api, "pods", PodObject, pods, lag=freshness.lags["pods"]),
+        Reflector(api, "nodes", NodeObject, nodes, lag=freshness.lags["nodes"]),
+    )

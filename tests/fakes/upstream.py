@@ -23,6 +23,8 @@ class FakeUpstream:
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
     events: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    watches: dict[str, asyncio.StreamWriter] = field(default_factory=dict)
+    """The latest watch of each path, for a test that writes without waiting for a turn of the loop."""
     port: int = 0
     _server: asyncio.Server | None = None
     _serving: set[asyncio.Task[None]] = field(default_factory=set)
@@ -52,6 +54,7 @@ class FakeUpstream:
                 pieces = [piece async for piece in request_pieces(reader, head)]
                 self.requests.append(head.raw + b"".join(pieces))
                 if "watch=true" in head.start[1]:
+                    self.watches[head.start[1].partition("?")[0]] = writer
                     await self._stream(writer)
                 else:
                     reply = self.replies.pop(0) if self.replies else http_reply()

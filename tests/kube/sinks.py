@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
+import pytest
+
+from vrampack.kube import reflector
 from vrampack.kube.client import Api
 from vrampack.kube.objects import PodObject
 from vrampack.kube.reflector import SILENCE_SECONDS, ObjectReference, Reflector
@@ -96,12 +99,14 @@ async def run_reflector(
     api: Api, sink: RecordingSink[PodObject], *, silence_seconds: float = SILENCE_SECONDS
 ) -> AsyncIterator[None]:
     """A reflector of pods at work; it must still be at work when the test is over."""
-    task = asyncio.create_task(Reflector(api, "pods", PodObject, sink, silence_seconds=silence_seconds).run())
-    try:
-        yield
-    finally:
-        is_running = not task.done()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        assert is_running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reflector, "SILENCE_SECONDS", silence_seconds)
+        task = asyncio.create_task(Reflector(api, "pods", PodObject, sink).run())
+        try:
+            yield
+        finally:
+            is_running = not task.done()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            assert is_running

@@ -10,6 +10,7 @@ LEDGER = "tests/extender/test_ledger.py"
 ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
+STALL = "tests/extender/test_stalled_loop.py"
 RELIST = "tests/kube/test_reflector_relist.py"
 
 LEDGERS: Mapping[str, Mutation] = {
@@ -120,6 +121,24 @@ LEDGERS: Mapping[str, Mutation] = {
         "if silence > self._stale_seconds:",
         "if False:",
         f"{SYNC}::test_two_minutes_of_silence_are_too_much",
+    ),
+    "a ledger whose loop stood still is trusted": Mutation(
+        "extender/state/sync.py",
+        "if lag := self.lags[resource].describe_lag():",
+        "if lag := '':",
+        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+    ),
+    "one wait is enough after a stall": Mutation(
+        "vrampack/kube/watch_lag.py",
+        "self._unsettled_seconds = SETTLED_SECONDS",
+        "self._unsettled_seconds = 0.0",
+        f"{STALL}::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+    ),
+    "a watch that ended behind is forgotten": Mutation(
+        "vrampack/kube/watch_lag.py",
+        "if not self.describe_lag():",
+        "if True:",
+        "tests/kube/test_watch_lag.py::test_a_reader_is_behind[the watch ended behind]",
     ),
     "a pod that cannot be decoded is taken for gone": Mutation(
         "extender/state/sync.py",

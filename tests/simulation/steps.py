@@ -351,14 +351,14 @@ def _compact(world: SimulationWorld, step: Step) -> str | None:
 
 def _wait(world: SimulationWorld, step: Step) -> str | None:
     seconds = WAITS[step.pick % len(WAITS)]
-    world.seconds += seconds
+    world.pass_time(seconds)
     return f"{seconds} s pass"
 
 
 def _silence(world: SimulationWorld, step: Step) -> str | None:
     """Nobody hears anything for longer than the ledger may be trusted."""
     for _ in range(5):
-        world.seconds += 26.0
+        world.pass_time(26.0)
         world.run_ready()
     return "130 s of silence pass"
 

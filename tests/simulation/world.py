@@ -36,6 +36,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CALLER_SECONDS = 5.0
 """The scheduler's httpTimeout."""
 
+PIECE_SECONDS = 2.0
+"""Less than what an extender takes for a stall of its loop."""
+
 Mode = Literal["honest", "hostile", "two"]
 
 
@@ -153,6 +156,14 @@ class SimulationWorld:
         self.network.streams = [stream for stream in self.network.streams if stream.process != name]
         self.network.calls = [call for call in self.network.calls if call.process != name]
         self.processes[name] = self.start(name)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass while every process runs: a leap of more than a few seconds would be a process that stood still."""
+        while seconds > PIECE_SECONDS:
+            self.seconds += PIECE_SECONDS
+            seconds -= PIECE_SECONDS
+            self.run_ready()
+        self.seconds += seconds
 
     def run_ready(self) -> None:
         """Every process does what it can without hearing anything new."""

@@ -34,6 +34,7 @@ from vrampack.kube.errors import (
 )
 from vrampack.kube.objects import UNDECODABLE, ListMeta, NodeObject, PodObject, Status, WatchEvent
 from vrampack.kube.retry_backoff import RetryBackoff
+from vrampack.kube.watch_lag import WatchLag
 from vrampack.kube.watch_reader import WatchReader
 
 log = logging.getLogger(__name__)
@@ -128,14 +129,15 @@ class Reflector(Generic[_Object]):
         kind: type[_Object],
         sink: Sink[_Object],
         *,
-        silence_seconds: float = SILENCE_SECONDS,
         field_selector: str = "",
+        lag: WatchLag | None = None,
     ) -> None:
+        """`lag` is for who asks whether the watch is read on time."""
         self._api = api
+        self._lag = lag or WatchLag(resource, clock=time.monotonic)
         self._field_selector = field_selector
         self._resource = resource
         self._sink: Sink[_Object] = sink
-        self._silence_seconds = silence_seconds
         self._object: msgspec.json.Decoder[_Object] = msgspec.json.Decoder(kind)
         self._pages: msgspec.json.Decoder[_Page[_Object]] = msgspec.json.Decoder(_Page[kind])  # type: ignore[valid-type]  # known when it runs
         self._version = ""
@@ -218,6 +220,7 @@ class Reflector(Generic[_Object]):
             page = await following
         self._version = meta.resource_version
         self._wordless_watches = 0
+        self._lag.note_list_finished()
         self._sink.on_contact()
         self._sink.on_list_finished()
 
@@ -257,18 +260,21 @@ class Reflector(Generic[_Object]):
             self._resource,
             self._version,
             server_seconds=seconds,
-            silence_seconds=self._silence_seconds,
+            silence_seconds=SILENCE_SECONDS,
             field_selector=self._field_selector,
         ) as stream:
-            reader = WatchReader(stream)
-            slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
-            while line := await reader.read_line():
-                self._apply_event(line)
-                if time.monotonic() > slice_ends:
-                    await asyncio.sleep(0)
-                    slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
+            with WatchReader(stream, self._lag) as reader:
+                await self._apply_events(reader)
         if not self._has_activity:
             raise BrokenWatchError(f"watch {self._resource}: ended without a word")
+
+    async def _apply_events(self, reader: WatchReader) -> None:
+        slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
+        while (line := await reader.read_line()) is not None:
+            self._apply_event(line)
+            if time.monotonic() > slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = time.monotonic() + EVENT_SLICE_SECONDS
 
     def _apply_event(self, line: bytes) -> None:
         try:

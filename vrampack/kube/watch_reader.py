@@ -1,11 +1,13 @@
-"""Cuts the bytes of a watch into lines."""
+"""Reads a watch line by line, and tells of each wait for more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from typing import Protocol
+from typing import Protocol, Self
 
 from vrampack.kube.errors import BrokenWatchError, NoAnswerError
+from vrampack.kube.watch_lag import WAIT_SECONDS, WatchLag
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """etcd takes objects of 1.5 MiB, and JSON may escape every byte of one as six."""
@@ -24,39 +26,68 @@ class ByteStream(Protocol):
 
 
 class WatchReader:
-    """The lines of one watch, one event each."""
+    """The lines of one watch, one event each. A context manager: outside of it nothing is told."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, lag: WatchLag) -> None:
         self._stream = stream
+        self._lag = lag
         self._lines: deque[bytes] = deque()
         self._begun: list[bytes] = []
         """Pieces of a line whose end has not come."""
         self._begun_bytes = 0
+        self._is_waiting = False
+        self._next_piece: asyncio.TimerHandle | None = None
 
-    async def read_line(self) -> bytes:
-        """The next line with its end; empty when the server ended the watch.
+    def __enter__(self) -> Self:
+        self._begin_piece()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._next_piece is not None:
+            self._next_piece.cancel()
+        self._lag.note_watch_ended()
+
+    async def read_line(self) -> bytes | None:
+        """The next line without its end; None when the server ended the watch.
 
         Raises `BrokenWatchError` where the end comes within a line, `NoAnswerError` for a line without end, and what
         the stream raises.
         """
         while not self._lines:
-            data = self._stream.read_nowait() or await self._stream.readany()
+            data = self._stream.read_nowait() or await self._wait()
             if not data:
                 if self._begun:
                     raise BrokenWatchError("the watch ended within a line")
-                return b""
+                return None
             self._split(data)
         return self._lines.popleft()
 
+    async def _wait(self) -> bytes:
+        """What comes next; empty at the end."""
+        self._lag.note_wait_started()
+        self._is_waiting = True
+        try:
+            return await self._stream.readany()
+        finally:
+            self._is_waiting = False
+            self._lag.note_wait_ended()
+
+    def _begin_piece(self) -> None:
+        """Tell once a second of a wait that goes on."""
+        if self._is_waiting:
+            self._lag.note_wait_ended()
+            self._lag.note_wait_started()
+        self._next_piece = asyncio.get_running_loop().call_later(WAIT_SECONDS, self._begin_piece)
+
     def _split(self, data: bytes) -> None:
-        first, *others = data.split(b"\n")
-        self._begun.append(first)
-        self._begun_bytes += len(first)
+        *lines, rest = data.split(b"\n")
+        if lines and self._begun:
+            lines[0] = b"".join([*self._begun, lines[0]])
+        if lines:
+            self._lines.extend(lines)
+            self._begun, self._begun_bytes = [], 0
+        if rest:
+            self._begun.append(rest)
+            self._begun_bytes += len(rest)
         if self._begun_bytes > MAX_LINE_BYTES:
             raise NoAnswerError(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes")
-        if not others:
-            return
-        self._lines.append(b"".join(self._begun) + b"\n")
-        self._lines.extend(line + b"\n" for line in others[:-1])
-        self._begun = [others[-1]] if others[-1] else []
-        self._begun_bytes = len(others[-1])
