@@ -48,7 +48,8 @@ from extender.state.sync import (
     run_reflectors,
 )
 from vrampack.config.errors import SettingsError
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 
 log = logging.getLogger(__name__)
 
@@ -201,11 +202,13 @@ async def run_extender(options: ExtenderOptions) -> None:
     settings = options.settings
     metrics = ExtenderMetrics(options.version)
     _check_scheduler(options, metrics)
-    configuration = await load_credentials(options.kubeconfig, options.context)
+    credentials = await load_credentials(
+        options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
+    )
     listeners = {"verbs": open_listener(settings.listen.verbs)}
     if settings.listen.health:
         listeners["health"] = open_listener(settings.listen.health)
-    api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
+    api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-extender/{options.version}")
     try:
         extender = Extender(options, api, metrics)
         loop = asyncio.get_running_loop()

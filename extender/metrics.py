@@ -139,6 +139,11 @@ class ExtenderMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self.credential_failures = Counter(
+            "vrampack_credential_failures_total",
+            "Times that the token for the API server could not be read again; the last one stayed.",
+            registry=self.registry,
+        )
         self.relists = Counter(
             "vrampack_relists_total", "Full lists begun, by cause.", ["resource", "reason"], registry=self.registry
         )

@@ -56,6 +56,10 @@ TRIED = {
         "e2e/test_watch_faults.py::slow_lists",
         "kube/test_reflector.py::test_what_fails_again_and_again_is_tried_ever_more_rarely",
     ),
+    "F10 429, 5xx and errors, on watches": (
+        "kube/test_reflector_relist.py::test_a_watch_that_ends_with_an_error_is_a_new_list",
+        "kube/test_reflector_relist.py::test_a_server_that_asks_for_patience_is_asked_for_no_list",
+    ),
     "F11 etcd hangs, etcd dies": (
         "e2e/test_outages.py::test_a_store_that_hangs_keeps_places_until_it_has_spoken",
         "e2e/test_outages.py::test_a_store_that_dies_and_comes_back_is_followed_again",
@@ -70,6 +74,9 @@ TRIED = {
         "e2e/test_two_extenders.py::test_of_sixty_four_binds_at_once_each_is_answered_truly",
     ),
     "F15 a paused leader goes on": ("e2e/test_leader_change.py::paused_while_binding",),
+    "F15 a process that stood still is behind": (
+        "extender/test_stalled_loop.py::test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read",
+    ),
     "F15 its late bind is fenced by the agent": (
         "agent/test_fence_forced.py::test_of_two_pods_on_one_room_one_starts_and_the_other_is_refused_told_and_evicted",
         "agent/test_fence_forced.py::test_both_started_at_once_one_gets_through",

@@ -36,7 +36,8 @@ from vrampack.cards.allocation import allocate_cards
 from vrampack.cards.node import Node
 from vrampack.cards.records import write_record
 from vrampack.cards.request import read_pod_request
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.objects import PodObject, build_container_specs
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig

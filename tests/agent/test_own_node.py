@@ -16,7 +16,8 @@ from tests.fakes.exchanges import Exchange
 from tests.fakes.proxy import FaultProxy
 from vrampack.agent.cluster import own_node
 from vrampack.agent.cluster.own_node import OwnNode
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.objects import LocalNodeObject
 from vrampack.kube.reflector import Reflector
 from vrampack.simulator.apiserver import ApiServer

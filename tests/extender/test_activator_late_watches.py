@@ -22,6 +22,7 @@ from extender.settings import ExtenderConfiguration
 from tests.fakes.proxy import FaultProxy
 from tests.support.manifest_builders import RESOURCE, cards_annotation, pod_manifest, published_card
 from vrampack.kube.client import Api
+from vrampack.kube.credentials import Credentials
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.embedded_cluster import run_embedded_cluster
 from vrampack.simulator.scheduler import SchedulerSettings
@@ -87,7 +88,7 @@ async def town() -> AsyncIterator[LateWatchHarness]:
 @asynccontextmanager
 async def running(api: FaultProxy, sockets: dict[str, socket.socket]) -> AsyncIterator[None]:
     metrics = ExtenderMetrics("test")
-    client = Api(Configuration(host=api.url), observe=metrics.observe_call)
+    client = Api(Credentials(Configuration(host=api.url)), observe=metrics.observe_call)
     extender = Extender(ExtenderOptions(SETTINGS, "test"), client, metrics)
     task = asyncio.create_task(extender.run(sockets))
     await api.seen("GET", "watch=true", 2)

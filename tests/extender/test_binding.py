@@ -35,6 +35,7 @@ from tests.support.manifest_builders import cards_annotation, pod_manifest, publ
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
+from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import RefusedError
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod
 from vrampack.simulator.apiserver import ApiServer
@@ -132,7 +133,7 @@ async def stage() -> AsyncIterator[BindingHarness]:
 def an_api(proxy: FaultProxy) -> Api:
     configuration = Configuration()
     configuration.host = proxy.url
-    return Api(configuration, observe=lambda **_: None)
+    return Api(Credentials(configuration), observe=lambda **_: None)
 
 
 async def test_binds_of_one_pod_to_one_node_that_overlap_are_one_bind(stage: BindingHarness) -> None:

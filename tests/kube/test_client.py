@@ -11,7 +11,8 @@ import pytest
 from tests.fakes.proxy import FaultProxy
 from tests.fakes.upstream import FakeUpstream
 from tests.support.recorded_api_calls import RecordedApiCalls, open_api
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError, ResourceExpiredError, SilentWatchError
 from vrampack.simulator.apiserver import ApiServer
 from vrampack.simulator.kubeconfig import write_kubeconfig
@@ -392,6 +393,6 @@ async def test_the_environments_proxy_is_read_once(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     kubeconfig = write_kubeconfig(tmp_path, "https://10.0.0.1:6443")
-    configuration = await load_credentials(kubeconfig)
+    configuration = (await load_credentials(kubeconfig)).configuration
     assert configuration.proxy == proxy
     assert configuration.client_session_kwargs == {"trust_env": False}

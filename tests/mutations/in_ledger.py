@@ -11,6 +11,7 @@ ROOM = "tests/extender/test_ledger_capacity.py"
 SYNC = "tests/extender/test_sync.py"
 CLIENT = "tests/kube/test_client.py"
 STALL = "tests/extender/test_stalled_loop.py"
+CREDENTIALS = "tests/kube/test_credentials.py"
 RELIST = "tests/kube/test_reflector_relist.py"
 
 LEDGERS: Mapping[str, Mutation] = {
@@ -181,6 +182,24 @@ LEDGERS: Mapping[str, Mutation] = {
         "if now - self._asked_at > RESET_SECONDS:",
         "if True:",
         "tests/kube/test_retry_backoff.py::test_the_wait_doubles_from_800_ms_to_30_s",
+    ),
+    "an empty token file is a token": Mutation(
+        "vrampack/kube/credentials.py",
+        "if text is None or not _HEADER_TEXT.fullmatch(text):",
+        "if text is None:",
+        f"{CREDENTIALS}::test_a_file_that_holds_no_token_leaves_the_last_one[empty]",
+    ),
+    "a 401 is no reason to look for another token": Mutation(
+        "vrampack/kube/client.py",
+        "if authorization and response.status == HTTPStatus.UNAUTHORIZED:",
+        "if False:",
+        f"{CREDENTIALS}::test_a_401_is_one_look_into_the_file",
+    ),
+    "each 401 starts the exec plugin": Mutation(
+        "vrampack/kube/credentials.py",
+        "if not is_running and self._clock() - self._tried_at >= RELOAD_SECONDS:",
+        "if not is_running:",
+        f"{CREDENTIALS}::test_an_exec_plugin_runs_again_after_a_401_and_not_for_each",
     ),
     "410 is any refusal": Mutation(
         "vrampack/kube/client.py",

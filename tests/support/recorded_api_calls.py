@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from kubernetes.aio.client import Configuration
 
 from vrampack.kube.client import Api
+from vrampack.kube.credentials import Credentials
 
 
 class RecordedApiCalls:
@@ -24,7 +25,7 @@ class RecordedApiCalls:
 @asynccontextmanager
 async def open_api(url: str, calls: RecordedApiCalls | None = None) -> AsyncIterator[Api]:
     """A client without credentials."""
-    api = Api(Configuration(host=url), observe=calls or RecordedApiCalls())
+    api = Api(Credentials(Configuration(host=url)), observe=calls or RecordedApiCalls())
     try:
         yield api
     finally:

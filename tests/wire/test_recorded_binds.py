@@ -15,6 +15,7 @@ from tests.support import recorded_requests
 from tests.support.in_memory_extender import InMemoryExtender
 from tests.wire import oracle
 from vrampack.kube.client import Api
+from vrampack.kube.credentials import Credentials
 from vrampack.simulator.apiserver import ApiServer
 
 BINDS = recorded_requests.recording_names("bind")
@@ -35,7 +36,7 @@ async def running(pods: Sequence[Object]) -> AsyncIterator[tuple[InMemoryExtende
             server.restore({"kind": "Node", **node})
         for pod in pods:
             server.restore({"kind": "Pod", **pod})
-        api = Api(Configuration(host=server.url), observe=ExtenderMetrics("test").observe_call)
+        api = Api(Credentials(Configuration(host=server.url)), observe=ExtenderMetrics("test").observe_call)
         try:
             yield InMemoryExtender(recorded_requests.recorded_nodes(), pods, api=api), server
         finally:

@@ -59,7 +59,8 @@ from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
 from vrampack.cards.node_annotations import write_cards, write_observed
 from vrampack.cards.records import Record
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
 from vrampack.kube.objects import LocalNodeObject, LocalPodObject
 from vrampack.kube.reflector import Reflector
@@ -413,8 +414,10 @@ async def run_agent(options: AgentOptions, driver: GpuDriver) -> None:
     Raises `CredentialsError` or `OSError` (a port in use) at the start.
     """
     metrics = AgentMetrics(options.version, node=options.node)
-    configuration = await load_credentials(options.kubeconfig, options.context)
-    api = Api(configuration, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
+    credentials = await load_credentials(
+        options.kubeconfig, options.context, on_failure=metrics.credential_failures.inc
+    )
+    api = Api(credentials, observe=metrics.observe_call, user_agent=f"vrampack-agent/{options.version}")
     try:
         agent = Agent(options, api, metrics, driver)
         loop = asyncio.get_running_loop()

@@ -138,6 +138,10 @@ class AgentMetrics:
             ["verb", "resource", "code"],
             registry=self.registry,
         )
+        self.credential_failures = self._counter(
+            "vrampack_agent_credential_failures_total",
+            "Times that the token for the API server could not be read again; the last one stayed.",
+        )
         Gauge(
             "vrampack_agent_build_info", "Always 1; the version is the label.", ["version"], registry=self.registry
         ).labels(version).set(1)

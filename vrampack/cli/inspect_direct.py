@@ -20,7 +20,8 @@ from vrampack.cli.inspect.main import ClusterSource, run
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.version import VERSION
 from vrampack.kube import errors as kube_errors
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError
 
 PAGE_SIZE = 500
@@ -83,5 +84,5 @@ class ApiServerReader:
 
 
 async def _connect(kubeconfig: Path | None, context: str | None) -> Api:
-    configuration = await load_credentials(kubeconfig, context)
-    return Api(configuration, user_agent=f"vrampack-inspect/{VERSION}")
+    credentials = await load_credentials(kubeconfig, context)
+    return Api(credentials, user_agent=f"vrampack-inspect/{VERSION}")

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import base64
 import errno
-import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from pathlib import Path
 from typing import Literal, Protocol
-from urllib.parse import quote, urlencode, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import ApiClient
 
+from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import (
     BrokenWatchError,
-    CredentialsError,
     NoAnswerError,
     RefusedError,
     ResourceExpiredError,
@@ -43,10 +38,6 @@ TOO_LARGE_FOR_ETCD = ("etcdserver: request is too large", "trying to send messag
 TLS_SECRET = "kubernetes.io/tls"  # noqa: S105 - a type of Secret
 
 
-_KUBECONFIG_ERRORS = (TypeError, ValueError, KeyError, AttributeError)
-"""What the client's loader raises where a kubeconfig has another form than it takes for granted."""
-
-
 class CallObserver(Protocol):
     """Told of every finished call; `code` is the HTTP status, or `0` when there was no answer."""
 
@@ -57,34 +48,20 @@ def ignore_call(*, verb: str, resource: str, code: int, seconds: float) -> None:
     """For programs that count nothing: a command asks a few times and ends."""
 
 
-async def load_credentials(kubeconfig: Path | None, context: str | None = None) -> Configuration:
-    """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account. Raises `CredentialsError`."""
-    configuration = Configuration()
-    if kubeconfig is not None and not _exists(kubeconfig):
-        raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
-    try:
-        if kubeconfig is not None:
-            await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
-        else:
-            kube_config.load_incluster_config(configuration)
-    except (kube_config.ConfigException, OSError, yaml.YAMLError, *_KUBECONFIG_ERRORS) as error:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
-        raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
-    return _apply_proxy(configuration)
-
-
 class Api:
     """The calls that this project makes, and no others."""
 
     def __init__(
-        self, configuration: Configuration, *, observe: CallObserver = ignore_call, user_agent: str = "vrampack"
+        self, credentials: Credentials, *, observe: CallObserver = ignore_call, user_agent: str = "vrampack"
     ) -> None:
-        self._configuration = configuration
-        self._client = ApiClient(configuration)
+        self._host = credentials.configuration.host
+        self._token = credentials.token
+        self._client = ApiClient(credentials.configuration)
         self._client.user_agent = user_agent
         self._observe = observe
 
     async def close(self) -> None:
+        await self._token.close()
         await self._client.close()
 
     async def list_page(self, resource: Resource, *, limit: int, token: str = "", field_selector: str = "") -> bytes:
@@ -335,30 +312,18 @@ class Api:
         patch: str = MERGE_PATCH,
     ) -> aiohttp.ClientResponse:
         headers = {"Accept": "application/json", "User-Agent": self._client.user_agent}
-        for setting in (await self._configuration.auth_settings()).values():
-            headers["Authorization"] = setting["value"]  # type: ignore[index]  # the client's own type says object
+        if authorization := self._token.get_authorization():
+            headers["Authorization"] = authorization
         if method == "PATCH":
             headers["Content-Type"] = patch
-        url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        url = self._host + path + (f"?{urlencode(query)}" if query else "")
         answer = await self._client.rest_client.request(
             method, url, headers=headers, body=body, _request_timeout=limits
         )
         response: aiohttp.ClientResponse = answer.response
+        if authorization and response.status == HTTPStatus.UNAUTHORIZED:
+            self._token.note_unauthorized(authorization)
         return response
-
-
-def _apply_proxy(configuration: Configuration) -> Configuration:
-    """Read the environment's proxy once: the session would read it, and ~/.netrc, in a thread for every call, 0.3 ms each."""
-    host = urlsplit(configuration.host)
-    if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
-        configuration.proxy = getproxies().get(host.scheme)
-    configuration.client_session_kwargs = {"trust_env": False}
-    return configuration
-
-
-def _exists(kubeconfig: Path) -> bool:
-    """Whether any of the files is there: `$KUBECONFIG` may name several."""
-    return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
 
 
 def _build_selector_query(field_selector: str) -> dict[str, str]:

@@ -26,7 +26,8 @@ from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.version import VERSION
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import NodeObject, to_node
 
@@ -80,8 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    configuration = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(configuration, user_agent=f"vrampack-card/{VERSION}")
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = Api(credentials, user_agent=f"vrampack-card/{VERSION}")
     try:
         if options.action == "list":
             nodes = await read_nodes(api, options.node, timeout_seconds=CALL_SECONDS)

@@ -19,7 +19,8 @@ from vrampack.cli.certificates.key_pairs import ServingCertificate, read_expiry,
 from vrampack.cli.errors import report_error
 from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 
 SECRET_NAME = "vrampack-admission"  # noqa: S105 - the name of a Secret
@@ -65,8 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 async def _renew(options: argparse.Namespace) -> str:
-    configuration = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(configuration, user_agent="vrampack-certificates")
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = Api(credentials, user_agent="vrampack-certificates")
     try:
         return await renew_certificate(api, options.namespace, timedelta(days=options.days), datetime.now(UTC))
     finally:

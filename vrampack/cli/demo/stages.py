@@ -17,7 +17,8 @@ from vrampack.cli.explain.main import explain_pod
 from vrampack.cli.explain.text import DEFAULT_MAX_ROWS, render
 from vrampack.cli.inspect.cluster import InspectedCluster, inspect_cluster
 from vrampack.cli.version import VERSION
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 
 Json = Mapping[str, Any]  # Any: one field of an API object, checked where it is used
 

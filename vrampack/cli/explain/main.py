@@ -21,7 +21,8 @@ from vrampack.cli.kubeconfig import find_kubeconfig
 from vrampack.cli.output import write_output
 from vrampack.cli.version import VERSION
 from vrampack.config.errors import SettingsError
-from vrampack.kube.client import Api, load_credentials
+from vrampack.kube.client import Api
+from vrampack.kube.credentials import load_credentials
 from vrampack.kube.errors import CredentialsError, NoAnswerError, RefusedError
 from vrampack.kube.objects import UNDECODABLE, PodObject, to_pod
 
@@ -89,8 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
 async def _explain(
     options: argparse.Namespace, settings: ExtenderConfiguration, namespace: str, name: str
 ) -> Explanation:
-    configuration = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
-    api = Api(configuration, user_agent=f"vrampack-explain/{VERSION}")
+    credentials = await load_credentials(find_kubeconfig(options.kubeconfig), options.context)
+    api = Api(credentials, user_agent=f"vrampack-explain/{VERSION}")
     try:
         return await explain_pod(api, settings, namespace, name)
     finally:

@@ -1,0 +1,274 @@
+"""Where the API server is, and who we are to it: a kubeconfig, or the service account of this pod.
+
+Tokens end and are exchanged while we run. One that cannot be read again ends nothing: the last good one stays, the failure
+is counted, and logged once. Time is monotonic: a clock that is set back must not keep a token that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import yaml
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import incluster_config
+
+from vrampack.kube.errors import CredentialsError
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE_SECONDS = 60.0
+"""kubelet exchanges a token when a fifth of its life, ten minutes at least, is left."""
+RELOAD_SECONDS = 30.0
+"""Between two runs of an exec plugin, however often the API server refuses; also the longest that one may take."""
+REFRESH_SHARE = 0.8
+"""Of a token's life, after which the exec plugin is asked for the next one."""
+
+_HEADER_TEXT = re.compile(r"[ -~]+")
+_KUBECONFIG_ERRORS = (
+    kube_config.ConfigException,
+    OSError,
+    yaml.YAMLError,
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+)
+"""What the client's loader raises; the last four where a kubeconfig has another form than it takes for granted."""
+
+
+class RefreshFailureObserver(Protocol):
+    """Told of every failure to read a token again."""
+
+    def __call__(self) -> None: ...
+
+
+def ignore_failure() -> None:
+    """For programs that count nothing."""
+
+
+class TokenSource(Protocol):
+    """What is sent as `Authorization`."""
+
+    def get_authorization(self) -> str | None:
+        """The header's value as it is now; None: none is sent."""
+        ...
+
+    def note_unauthorized(self, authorization: str) -> None:
+        """The API server answered 401 to this value."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedToken:
+    """A value that stays."""
+
+    authorization: str | None = None
+
+    def get_authorization(self) -> str | None:
+        return self.authorization
+
+    def note_unauthorized(self, authorization: str) -> None:
+        """There is no other."""
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client of one API server needs: its address and authorities, and the token."""
+
+    configuration: Configuration
+    token: TokenSource = field(default_factory=FixedToken)
+
+
+class TokenFile:
+    """A file that somebody else exchanges, read once a minute and after a 401."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_failure: RefreshFailureObserver = ignore_failure,
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._on_failure = on_failure
+        self._is_failing = False
+        self._authorization: str | None = None
+        self._read_token()
+
+    def get_authorization(self) -> str | None:
+        if self._clock() - self._read_at >= TOKEN_FILE_SECONDS:
+            self._read_token()
+        return self._authorization
+
+    def note_unauthorized(self, authorization: str) -> None:
+        if authorization == self._authorization:
+            self._read_token()
+
+    async def close(self) -> None:
+        """Nothing runs."""
+
+    def _read_token(self) -> None:
+        self._read_at = self._clock()
+        try:
+            token = _check_token(self._path.read_text().strip())
+        except (OSError, ValueError) as error:
+            self._on_failure()
+            if not self._is_failing:
+                log.warning("token not read, the last one stays file=%s error=%s", self._path, error)
+            self._is_failing = True
+            return
+        if self._is_failing:
+            log.info("token read again file=%s", self._path)
+        self._is_failing = False
+        self._authorization = f"Bearer {token}"
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedKubeconfig:
+    configuration: Configuration
+    life_seconds: float | None
+    """Of the token that an exec plugin gave, if it said so."""
+
+    @property
+    def authorization(self) -> str | None:
+        value: str | None = self.configuration.api_key.get("BearerToken")
+        return value
+
+
+class KubeconfigToken:
+    """The token of a kubeconfig's user, loaded again before it ends and after a 401.
+
+    That happens in the background: an exec plugin may take seconds, and a call must not wait for it.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        context: str | None,
+        loaded: _LoadedKubeconfig,
+        *,
+        clock: Callable[[], float],
+        on_failure: RefreshFailureObserver,
+    ) -> None:
+        self._kubeconfig, self._context = kubeconfig, context
+        self._clock = clock
+        self._on_failure = on_failure
+        self._is_failing = False
+        self._refresh: asyncio.Task[None] | None = None
+        self._tried_at = clock() - RELOAD_SECONDS
+        self._keep(loaded)
+
+    def get_authorization(self) -> str | None:
+        if self._ends_at is not None and self._clock() >= self._ends_at:
+            self._begin_refresh()
+        return self._authorization
+
+    def note_unauthorized(self, authorization: str) -> None:
+        if authorization == self._authorization:
+            self._begin_refresh()
+
+    async def close(self) -> None:
+        if self._refresh is not None:
+            self._refresh.cancel()
+            await asyncio.wait([self._refresh])
+
+    def _keep(self, loaded: _LoadedKubeconfig) -> None:
+        self._authorization = loaded.authorization
+        life = loaded.life_seconds
+        self._ends_at = None if life is None else self._clock() + life * REFRESH_SHARE
+
+    def _begin_refresh(self) -> None:
+        is_running = self._refresh is not None and not self._refresh.done()
+        if not is_running and self._clock() - self._tried_at >= RELOAD_SECONDS:
+            self._tried_at = self._clock()
+            self._refresh = asyncio.create_task(self._reload())
+
+    async def _reload(self) -> None:
+        try:
+            async with asyncio.timeout(RELOAD_SECONDS):
+                loaded = await _load_kubeconfig(self._kubeconfig, self._context)
+            _check_token(loaded.authorization)  # a plugin that fails is logged by the client, and leaves none
+        except _KUBECONFIG_ERRORS as error:
+            self._on_failure()
+            if not self._is_failing:
+                log.warning("token not loaded, the last one stays kubeconfig=%s error=%s", self._kubeconfig, error)
+            self._is_failing = True
+            return
+        self._is_failing = False
+        self._keep(loaded)
+        log.info("token loaded kubeconfig=%s", self._kubeconfig)
+
+
+async def load_credentials(
+    kubeconfig: Path | None,
+    context: str | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    on_failure: RefreshFailureObserver = ignore_failure,
+) -> Credentials:
+    """A kubeconfig's current context (several files, as kubectl separates them), or the pod's own service account.
+
+    Raises `CredentialsError`. `on_failure` is told of every later failure to read the token again.
+    """
+    if kubeconfig is not None and not _exists(kubeconfig):
+        raise CredentialsError(f"kubeconfig {kubeconfig}: no such file")
+    try:
+        if kubeconfig is not None:
+            loaded = await _load_kubeconfig(kubeconfig, context)
+            token: TokenSource = KubeconfigToken(kubeconfig, context, loaded, clock=clock, on_failure=on_failure)
+            if loaded.authorization is None:
+                token = FixedToken()
+            return Credentials(_apply_proxy(loaded.configuration), token)
+        configuration = Configuration()
+        kube_config.load_incluster_config(configuration, try_refresh_token=False)
+    except _KUBECONFIG_ERRORS as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "service account of this pod"
+        raise CredentialsError(f"{where}: {error}; give --kubeconfig FILE outside a cluster") from error
+    token = TokenFile(Path(incluster_config.SERVICE_TOKEN_FILENAME), clock=clock, on_failure=on_failure)
+    return Credentials(_apply_proxy(configuration), token)
+
+
+def _check_token(text: str | None) -> str:
+    """The same text. Raises `ValueError` for one that no header can carry."""
+    if text is None or not _HEADER_TEXT.fullmatch(text):
+        raise ValueError("there is no token in it")
+    return text
+
+
+async def _load_kubeconfig(kubeconfig: Path, context: str | None) -> _LoadedKubeconfig:
+    configuration = Configuration()
+    loader = await kube_config.load_kube_config(str(kubeconfig), context, configuration, persist_config=False)
+    ends: datetime | None = getattr(loader, "exec_plugin_expiry", None)
+    return _LoadedKubeconfig(configuration, None if ends is None else (ends - datetime.now(UTC)).total_seconds())
+
+
+def _apply_proxy(configuration: Configuration) -> Configuration:
+    """Read the environment's proxy once: the session would read it, and ~/.netrc, in a thread for every call, 0.3 ms each."""
+    host = urlsplit(configuration.host)
+    if configuration.proxy is None and not proxy_bypass(host.hostname or ""):
+        configuration.proxy = getproxies().get(host.scheme)
+    configuration.client_session_kwargs = {"trust_env": False}
+    return configuration
+
+
+def _exists(kubeconfig: Path) -> bool:
+    """Whether any of the files is there: `$KUBECONFIG` may name several."""
+    return any(Path(part).exists() for part in str(kubeconfig).split(os.pathsep))
