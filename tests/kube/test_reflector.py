@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 
@@ -174,6 +175,32 @@ async def test_a_bookmark_is_a_word_and_advances_the_version(setting: ReflectorH
         await setting.proxy.seen("GET", WATCH, 2)
     assert setting.since()[1] == setting.server.resource_version
     assert setting.sink.told == told
+
+
+async def test_every_kind_of_event_advances_the_version(setting: ReflectorHarness) -> None:
+    """A deletion too: the next watch would tell of it a second time, and of a namesake that came since a first time."""
+    async with run_reflector(setting.api, setting.sink):
+        await setting.watching()
+        wanted = []
+        for number, change in enumerate(("create", "label", "delete"), start=2):
+            before, last = len(setting.sink.told), "gone a" if change == "delete" else "changed a"
+            apply_change(setting, change)
+            wanted.append(setting.server.resource_version)
+            await setting.sink.until(lambda: setting.sink.told[before:][-1:] == [last])  # noqa: B023 - awaited in its turn
+            setting.server.cut_watches()
+            await setting.proxy.seen("GET", WATCH, number)
+    assert setting.since()[1:] == wanted
+    timeouts = [re.findall(r"timeoutSeconds=(\d+)", watch.target) for watch in setting.proxy.matching("GET", WATCH)]
+    assert all(240 <= int(seconds) <= 300 for (seconds,) in timeouts)
+
+
+def apply_change(setting: ReflectorHarness, change: str) -> None:
+    if change == "create":
+        setting.create("a")
+    elif change == "label":
+        setting.label("a")
+    else:
+        setting.server.delete("pods", "a")
 
 
 async def test_a_watch_that_is_silent_all_along_is_a_new_list(setting: ReflectorHarness) -> None:
