@@ -273,7 +273,6 @@ BUGS: Mapping[str, Callable[[Patch], None]] = {
         bind_by_name_alone,
         never_look_up_a_reservation,
         take_an_old_event_for_a_fence,
-        bind_at_any_version,
         draw_an_outline_once,
         trust_a_silent_api_server,
         resume_after_410,

@@ -83,6 +83,20 @@ RUNS: Mapping[str, tuple[Sequence[Step], Callable[[pytest.MonkeyPatch], None]]] 
         ),
         bugs.release_what_a_look_up_shows_unbound,
     ),
+    "a Binding lands after it was fenced": (
+        (
+            *ONE_POD,
+            *filtered_and_bound("p1", "n0"),
+            answer("bind p1 to n0", LOST),
+            answer("get p1"),
+            Step("wait", LONG),
+            answer("get p1"),
+            answer("patch p1"),
+            *ANOTHER,
+            LANDS_LATE,
+        ),
+        bugs.bind_at_any_version,
+    ),
     "a Binding lands after a conflict": (
         (
             *ONE_POD,
