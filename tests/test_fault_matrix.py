@@ -47,7 +47,7 @@ TRIED = {
     ),
     "F10 429, 5xx and slow, on Bindings": (
         "e2e/test_bind_rows.py::test_a_throttled_binding_is_a_definite_no",
-        "e2e/test_bind_rows.py::test_after_a_server_error_another_node_is_held_as_well",
+        "e2e/test_bind_rows.py::test_a_pod_whose_binds_fail_has_one_place",
         "e2e/test_bind_rows.py::test_a_time_out_that_nothing_explains_is_unknown_until_the_watch_speaks",
         "e2e/test_late_answers.py::test_whatever_happens_to_bindings_every_pod_is_bound_once",
     ),
