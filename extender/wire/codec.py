@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -104,35 +106,117 @@ def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) 
         return None
 
 
-def decode_folded(body: bytes, kind: type[_Wire]) -> _Wire:
-    """Read the body with its keys in any letter case and its nulls left out."""
-    return msgspec.json.decode(msgspec.json.encode(_fold_value(msgspec.json.decode(body), kind)), type=kind)
+def decode_in_any_case(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_Wire]) -> _Wire:
+    """A struct whose keys are nearly always spelled as its fields are. Keys of maps in it may look like fields."""
+    kind = decoder.type
+    value = try_decode(decoder, raw) if _are_spelled_as_fields([raw], _plan_folding(kind)) else None
+    return decode_folded(raw, kind) if value is None else value
 
 
-def _fold_value(value: Any, kind: Any) -> Any:  # noqa: ANN401 - any JSON value, any annotation of a field
-    """`value` with the keys of every struct spelled as its fields are; keys of maps are left alone."""
-    if get_origin(kind) in (Union, types.UnionType):
-        for choice in get_args(kind):
-            value = _fold_value(value, choice)
-        return value
-    if get_origin(kind) is list and isinstance(value, list):
-        return [_fold_value(item, get_args(kind)[0]) for item in value]
-    if get_origin(kind) is dict and isinstance(value, dict):
-        inner = get_args(kind)[1]
-        takes_null = types.NoneType in get_args(inner)
-        return {key: _fold_value(item, inner) for key, item in value.items() if takes_null or item is not None}
-    if not (is_struct_type(kind) and isinstance(value, dict)):
-        return value
+def decode_folded(body: bytes | msgspec.Raw, kind: type[_Wire]) -> _Wire:
+    """Read the body with its keys in any letter case and its nulls left out.
+
+    Only what `kind` reads is taken apart: all else is skipped, or copied as it stands.
+    """
+    return msgspec.json.decode(_fold_json(body, _plan_folding(kind)), type=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _StructFolding:
+    """An object whose keys name fields: by lower-case key, how the field is spelled, and how its value is folded."""
+
+    fields: Mapping[str, tuple[str, _Folding]]
+    structs: Mapping[str, _Folding]
+    """Those of the fields, as they are spelled, that have structs inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MapFolding:
+    """An object whose keys are left alone."""
+
+    values: _Folding
+    keeps_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _ListFolding:
+    items: _Folding
+
+
+_Folding = _StructFolding | _MapFolding | _ListFolding | None
+"""How the JSON of one type is folded; None: it is copied as it stands."""
+
+
+@cache
+def _plan_folding(kind: Any) -> _Folding:  # noqa: ANN401 - any annotation of a field
+    """Once for each type: resolving the annotations of a struct takes longer than folding it."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        (kind,) = (choice for choice in inner if choice is not types.NoneType)
+        return _plan_folding(kind)
+    if origin is list:
+        items = _plan_folding(inner[0])
+        return _ListFolding(items) if items else None
+    if origin is dict:
+        return _MapFolding(_plan_folding(inner[1]), types.NoneType in get_args(inner[1]))
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return None
     hints = get_type_hints(kind)
-    spelled = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: _plan_folding(hints[field.name]) for field in msgspec.structs.fields(kind)}
+    return _StructFolding(
+        {name.lower(): (name, folding) for name, folding in fields.items()},
+        {name: folding for name, folding in fields.items() if _has_structs(folding)},
+    )
+
+
+def _has_structs(folding: _Folding) -> bool:
+    if isinstance(folding, _MapFolding):
+        return _has_structs(folding.values)
+    return isinstance(folding, _StructFolding) or (isinstance(folding, _ListFolding) and _has_structs(folding.items))
+
+
+def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.Raw:
+    """The same JSON with the keys of every struct spelled as its fields are; what is of another type is left to the decoder."""
+    if folding is None:
+        return raw
+    if isinstance(folding, _ListFolding):
+        items = try_decode(_ITEMS, raw)
+        return raw if items is None else encode_json([msgspec.Raw(_fold_json(item, folding.items)) for item in items])
+    members = try_decode(_MEMBERS, raw)
+    if members is None:
+        return raw
+    if isinstance(folding, _MapFolding):
+        kept = {key: value for key, value in members.items() if folding.keeps_null or value != _NULL}
+        return encode_json({key: msgspec.Raw(_fold_json(value, folding.values)) for key, value in kept.items()})
     folded = {}
-    for key, item in value.items():
-        field = spelled.get(key.lower())
-        if field is not None and item is not None:
-            folded[field.encode_name] = _fold_value(item, hints[field.name])
-    return folded
+    for key, value in members.items():
+        named = folding.fields.get(key.lower())
+        if named is not None and value != _NULL:
+            folded[named[0]] = msgspec.Raw(_fold_json(value, named[1]))
+    return encode_json(folded)
 
 
-def is_struct_type(kind: Any) -> bool:  # noqa: ANN401 - any annotation of a field
-    """Whether a field is of a struct itself."""
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+def _are_spelled_as_fields(values: Iterable[msgspec.Raw], folding: _Folding) -> bool:
+    """Whether every key that names a field in some letter case is spelled as the field is.
+
+    Of all values at one place, e.g. of all containers, at once. What is of another type has no keys.
+    """
+    if isinstance(folding, _ListFolding):
+        items: Iterable[list[msgspec.Raw]] = (try_decode(_ITEMS, value) or [] for value in values)
+        return _are_spelled_as_fields(chain.from_iterable(items), folding.items)
+    objects = [members for value in values if (members := try_decode(_MEMBERS, value))]
+    if isinstance(folding, _MapFolding):
+        return _are_spelled_as_fields(chain.from_iterable(each.values() for each in objects), folding.values)
+    if not isinstance(folding, _StructFolding):
+        return True
+    keys = set().union(*objects)
+    return all(folding.fields.get(key.lower(), (key,))[0] == key for key in keys) and all(
+        _are_spelled_as_fields([each[name] for each in objects if name in each], inner)
+        for name, inner in folding.structs.items()
+        if name in keys
+    )
+
+
+_NULL = msgspec.Raw(b"null")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])

@@ -1,7 +1,7 @@
 """What kube-scheduler sends and reads for preempt: victims by node, as uids or as whole Pods; the answer is uids.
 
-Keys are read in any letter case, as everywhere. Preempt is rare (one call for a pod that fits nowhere), so there is
-no fast way for exact spellings. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderPreemptionArgs
+Keys are read in any letter case, as everywhere: uids by the decoder alone if they are spelled as schedulers do, whole Pods,
+which no scheduler sends that knows only names of nodes, by folding. https://pkg.go.dev/k8s.io/kube-scheduler/extender/v1#ExtenderPreemptionArgs
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from extender.wire.codec import MalformedCallError, decode_folded, read_guarded
+from extender.wire.codec import MalformedCallError, decode_folded, decode_in_any_case, read_guarded, try_decode
 from vrampack.cards.pod import Pod
-from vrampack.kube.objects import ObjectMeta, PodObject, PodSpec, to_pod
+from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 
-class MetaPod(msgspec.Struct, frozen=True):
+class MetaPod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A key that is no field may be one in another letter case: then all is folded, and what is unknown left out."""
+
     uid: str = msgspec.field(default="", name="UID")
 
 
-class MetaVictims(msgspec.Struct, frozen=True):
+class MetaVictims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pods: list[MetaPod] = msgspec.field(default_factory=list, name="Pods")
     violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
@@ -52,10 +54,14 @@ class _Preemptor(PodObject, frozen=True):
     spec: _PreemptorSpec = _PreemptorSpec()
 
 
+class _VictimMeta(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
 class _Victim(msgspec.Struct, frozen=True):
     """A whole Pod, of which only the uid is believed."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: _VictimMeta = _VictimMeta()
 
 
 class _Victims(msgspec.Struct, frozen=True):
@@ -66,27 +72,45 @@ class _Victims(msgspec.Struct, frozen=True):
         return MetaVictims([MetaPod(pod.metadata.uid) for pod in self.pods], self.violations)
 
 
-class _PreemptionArgs(msgspec.Struct, frozen=True):
-    """`NodeNameToMetaVictims` is set when nodeCacheCapable is true, the other when not."""
+_NULL = msgspec.Raw(b"null")
 
-    pod: _Preemptor | None = msgspec.field(default=None, name="Pod")
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """`ExtenderPreemptionArgs` before its pod is read. The uids are set when nodeCacheCapable is true."""
+
+    pod: msgspec.Raw = msgspec.field(default=_NULL, name="Pod")
     meta: dict[str, MetaVictims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
-    full: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
+
+
+class _WholeVictims(msgspec.Struct, frozen=True):
+    """Set when nodeCacheCapable is false."""
+
+    by_node: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_POD = msgspec.json.Decoder(_Preemptor)
 
 
 def _read(body: bytes, resource: str) -> PreemptionProposal:
-    args = decode_folded(body, _PreemptionArgs)
-    if args.pod is None:
+    envelope = try_decode(_ENVELOPE, body)
+    if envelope is None or envelope.pod == _NULL or envelope.meta is None:
+        envelope = decode_folded(body, _Envelope)
+    if envelope.pod == _NULL:
         raise MalformedCallError("Pod is missing: send the scheduler's ExtenderPreemptionArgs")
-    if args.meta is not None:
-        victims = {name: each or MetaVictims() for name, each in args.meta.items()}
-    elif args.full is not None:
-        victims = {name: each.to_meta_victims() if each else MetaVictims() for name, each in args.full.items()}
-    else:
+    pod = decode_in_any_case(envelope.pod, _POD)
+    victims = _read_whole_victims(body) if envelope.meta is None else envelope.meta
+    by_node = {name: each or MetaVictims() for name, each in victims.items()}
+    for name, each in by_node.items():
+        if "" in {victim.uid for victim in each.pods}:
+            raise MalformedCallError(f"victims of node {name[:60]!r}: one has no uid; send the uid of every pod")
+    return PreemptionProposal(to_pod(pod, resource=resource), pod.spec.preemption_policy != "Never", by_node)
+
+
+def _read_whole_victims(body: bytes) -> dict[str, MetaVictims | None]:
+    victims = decode_folded(body, _WholeVictims).by_node
+    if victims is None:
         raise MalformedCallError(
             "NodeNameToMetaVictims and NodeNameToVictims are missing: send the proposed victims of each node"
         )
-    for name, each in victims.items():
-        if not all(pod.uid for pod in each.pods):
-            raise MalformedCallError(f"victims of node {name[:60]!r}: one has no uid; send the uid of every pod")
-    return PreemptionProposal(to_pod(args.pod, resource=resource), args.pod.spec.preemption_policy != "Never", victims)
+    return {name: each.to_meta_victims() if each else None for name, each in victims.items()}
