@@ -4,13 +4,16 @@ All proposed victims of a node are kept: only the scheduler knows which of them 
 only where the proposed ones free no card set, and a node without such pods is dropped. Nothing is evicted here: the
 scheduler deletes the victims of the one node it chooses. From the answer on their cards are kept for the pod; cards that are
 kept for another pod do not count as free. docs/decisions has the reasons.
+
+A call names hundreds of nodes, so other verbs have their turn between two of them. The answer holds for one moment all the
+same: nodes that changed meanwhile are looked at again, and calls are answered one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from extender.metrics import ExtenderMetrics
@@ -53,6 +56,7 @@ class Preemption:
         self._results = metrics.preemptions
         self._readiness = readiness
         self._resource = resource
+        self._one_call = asyncio.Lock()
 
     async def preempt(self, body: bytes) -> VerbResponse:
         """Victims for those of the proposed nodes where they would make room.
@@ -66,7 +70,8 @@ class Preemption:
             proposal = read_preemption_args(body, self._resource)
         except MalformedCallError as error:
             return self._build_error("malformed", 400, str(error))
-        victims = await self._find_victims(proposal)
+        async with self._one_call:
+            victims = await self._find_victims(proposal)
         added = sum(len(each.pods) - len(proposal.victims[name].pods) for name, each in victims.items())
         result = ("added" if added else "ok") if victims else "no"
         self._results.labels(result).inc()
@@ -81,19 +86,28 @@ class Preemption:
 
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
         pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
-        victims_by_node: dict[str, MetaVictims] = {}
-        for name, proposed in proposal.victims.items():
-            victims = self._find_node_victims(name, proposed, pod) if proposal.may_preempt else None
-            # The scheduler takes a node without a victim for an error of the whole answer: leave it out.
-            if victims is not None and victims.pods:
-                victims_by_node[name] = victims
-            await asyncio.sleep(0)
+        found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
+        names: Collection[str] = found if proposal.may_preempt else ()
+        while names:
+            # Each pass is shorter than the one before: it takes up what changed meanwhile.
+            generation = self._ledger.generation
+            for name in names:
+                found[name] = self._find_node_victims(name, proposal.victims[name], pod)
+                await asyncio.sleep(0)
+            names = self._list_changed_nodes(generation, found)
+        # The scheduler takes a node without a victim for an error of the whole answer: leave it out.
+        victims_by_node = {name: victims for name, victims in found.items() if victims is not None and victims.pods}
         if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
                 proposal.pod, {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()}
             )
             self._listener.on_evictions_expected()
         return victims_by_node
+
+    def _list_changed_nodes(self, generation: int, names: Collection[str]) -> Collection[str]:
+        """Those that changed after this generation of the ledger."""
+        changed = self._ledger.list_nodes_changed_since(generation)
+        return names if changed is None else [name for name in changed if name in names]
 
     def _find_node_victims(self, name: str, proposed: MetaVictims, pod: Pod) -> MetaVictims | None:
         """The proposal and the victims that it lacks; None where no victims make room for the pod."""

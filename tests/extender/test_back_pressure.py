@@ -111,6 +111,7 @@ async def test_a_caller_that_takes_no_answer_is_not_read_any_further() -> None:
         await connection.send_as_read(filters(1500))
         assert not connection.transport.is_read
         assert len(connection.calls) <= 2
+        assert len(connection.protocol.pipeline) < 100
         assert len(connection.transport.unsent) <= HIGH_WATER + 2 * 200_100
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -111,6 +112,31 @@ async def test_a_place_reserved_for_the_pod_itself_is_not_in_its_way() -> None:
 async def test_a_pod_that_may_not_preempt_is_given_no_node() -> None:
     never = {**URGENT, "spec": {**URGENT["spec"], "preemptionPolicy": "Never"}}
     assert await answer(full(), never, {"n": ["a", "b"]}) == {}
+
+
+async def test_a_node_that_changes_while_others_are_looked_at_is_looked_at_again() -> None:
+    """Pod a went and e came, before the answer about ten more nodes was complete: e must go as well, and a is named still."""
+    others = [f"other-{number}" for number in range(10)]
+    nodes = [a_node(name) for name in ("n", *others)]
+    extender = InMemoryExtender(nodes, full())
+    body = json.dumps(call(URGENT, {"n": ["a", "b"]} | {name: ["x"] for name in others})).encode()
+    preempting = asyncio.ensure_future(extender.preemption.preempt(body))
+    await asyncio.sleep(0)  # it has begun, and others have their turn
+    extender.feed_objects(nodes, [*full()[1:], a_pod("e", 4, node="n", card=0, priority=2)])
+    victims = json.loads((await preempting).body)["NodeNameToMetaVictims"]
+    assert [pod["UID"] for pod in victims["n"]["Pods"]] == ["a", "e", "b"]
+    assert list(victims) == ["n", *others]
+
+
+async def test_two_pods_that_preempt_at_once_are_not_given_one_card() -> None:
+    """Of each of three nodes one card can be freed: they are kept for the first pod, as if the second call came after its answer."""
+    lesser = [a_pod(f"on-{node}", 8, node=node, card=0) for node in "xyz"]
+    greater = [a_pod(f"stays-{node}", 8, node=node, card=1, priority=99) for node in "xyz"]
+    extender = InMemoryExtender([a_node(name) for name in "xyz"], lesser + greater)
+    proposal = {name: [f"on-{name}"] for name in "xyz"}
+    calls = [json.dumps(call(a_pod(uid, 8, priority=PRIORITY), proposal)).encode() for uid in ("first", "second")]
+    replies = await asyncio.gather(*map(extender.preemption.preempt, calls))
+    assert [list(json.loads(reply.body)["NodeNameToMetaVictims"]) for reply in replies] == [["x", "y", "z"], []]
 
 
 @pytest.mark.parametrize("spell", [str.lower, str.upper, str.swapcase])

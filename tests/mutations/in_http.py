@@ -97,6 +97,24 @@ DOORS: Mapping[str, Mutation] = {
         "if False:",
         "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
     ),
+    "a caller that takes no answer is read all the same": Mutation(
+        "extender/http/paced_protocol.py",
+        "if self.read_paused and not self.write_paused and not self._protocol.pipeline:",
+        "if self.read_paused:",
+        "tests/extender/test_back_pressure.py::test_a_caller_that_takes_no_answer_is_not_read_any_further",
+    ),
+    "all that is read is parsed in one turn": Mutation(
+        "extender/http/paced_protocol.py",
+        "size = self._count_awaited_bytes() or PIECE_BYTES",
+        "size = len(self._unparsed)",
+        "tests/extender/test_back_pressure.py::test_requests_without_end_are_not_queued_without_end",
+    ),
+    "a label named like a field makes a pod be read anew each time": Mutation(
+        "extender/wire/args.py",
+        "self._cache[digest] = scheduling_request",
+        "pass",
+        "tests/extender/test_wire_cost.py::test_a_pod_that_comes_back_is_not_read_again_however_it_is_spelled",
+    ),
     "a listener's lines of every start are logged": Mutation(
         "extender/http/server.py",
         "log_level=max(logging.WARNING, logging.getLogger().level),",

@@ -174,9 +174,21 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a pod that may not preempt does": Mutation(
         "extender/preemption/preempt.py",
-        "victims = self._find_node_victims(name, proposed, pod) if proposal.may_preempt else None",
-        "victims = self._find_node_victims(name, proposed, pod)",
+        "names: Collection[str] = found if proposal.may_preempt else ()",
+        "names: Collection[str] = found",
         f"{PREEMPTION}::test_a_pod_that_may_not_preempt_is_given_no_node",
+    ),
+    "preempt answers by what a node was before others had their turn": Mutation(
+        "extender/preemption/preempt.py",
+        "names = self._list_changed_nodes(generation, found)",
+        "names = ()",
+        f"{PREEMPTION}::test_a_node_that_changes_while_others_are_looked_at_is_looked_at_again",
+    ),
+    "two calls of preempt are answered at once": Mutation(
+        "extender/preemption/preempt.py",
+        "async with self._one_call:",
+        "if self._one_call:",
+        f"{PREEMPTION}::test_two_pods_that_preempt_at_once_are_not_given_one_card",
     ),
     "what a pod asks and its priority are believed from the call": Mutation(
         "extender/preemption/preempt.py",
