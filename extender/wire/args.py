@@ -7,6 +7,7 @@ themselves, and within a bound that counts what is kept.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -26,8 +27,6 @@ from vrampack.kube.objects import PodObject, PodSpec, to_pod
 
 MAX_CACHE_BYTES = 8 * 1024 * 1024
 """Of 5,000 usual pods, more than the schedulers of large clusters hold back at a time."""
-MAX_CACHED_REQUEST_BYTES = MAX_CACHE_BYTES // 16
-"""Of a pod with 3,000 containers."""
 PLAIN_VOLUMES = frozenset(
     {"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "name", "nfs", "projected", "secret"}
 )
@@ -70,7 +69,7 @@ class ArgsReader:
         scheduling_request = self._cache.get(digest)
         if scheduling_request is None:
             scheduling_request = self._build_request(decode_in_any_case(raw, _POD))
-            if estimate_kept_bytes(scheduling_request) <= MAX_CACHED_REQUEST_BYTES:
+            with suppress(ValueError):  # larger than the whole cache
                 self._cache[digest] = scheduling_request
         return scheduling_request
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -109,7 +108,7 @@ def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) 
 def decode_in_any_case(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_Wire]) -> _Wire:
     """A struct whose keys are nearly always spelled as its fields are. Keys of maps in it may look like fields."""
     kind = decoder.type
-    value = try_decode(decoder, raw) if _are_spelled_as_fields([raw], _plan_folding(kind)) else None
+    value = try_decode(decoder, raw) if _is_spelled_as_fields(raw, _plan_folding(kind)) else None
     return decode_folded(raw, kind) if value is None else value
 
 
@@ -170,8 +169,7 @@ def _plan_folding(kind: Any) -> _Folding:  # noqa: ANN401 - any annotation of a 
 
 
 def _has_structs(folding: _Folding) -> bool:
-    if isinstance(folding, _MapFolding):
-        return _has_structs(folding.values)
+    """In it or in its items; no decoder of one struct reads maps of structs."""
     return isinstance(folding, _StructFolding) or (isinstance(folding, _ListFolding) and _has_structs(folding.items))
 
 
@@ -196,24 +194,19 @@ def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.R
     return encode_json(folded)
 
 
-def _are_spelled_as_fields(values: Iterable[msgspec.Raw], folding: _Folding) -> bool:
-    """Whether every key that names a field in some letter case is spelled as the field is.
+def _is_spelled_as_fields(value: msgspec.Raw, folding: _Folding) -> bool:
+    """Whether every key that names a field in some letter case is spelled as the field is. What is of another type has no keys.
 
-    Of all values at one place, e.g. of all containers, at once. What is of another type has no keys.
+    The first of a list speaks for all of them: no writer spells the keys of one type in two ways, and whoever wrote the pod
+    did not write its JSON.
     """
     if isinstance(folding, _ListFolding):
-        items: Iterable[list[msgspec.Raw]] = (try_decode(_ITEMS, value) or [] for value in values)
-        return _are_spelled_as_fields(chain.from_iterable(items), folding.items)
-    objects = [members for value in values if (members := try_decode(_MEMBERS, value))]
-    if isinstance(folding, _MapFolding):
-        return _are_spelled_as_fields(chain.from_iterable(each.values() for each in objects), folding.values)
+        return all(_is_spelled_as_fields(item, folding.items) for item in (try_decode(_ITEMS, value) or [])[:1])
     if not isinstance(folding, _StructFolding):
         return True
-    keys = set().union(*objects)
-    return all(folding.fields.get(key.lower(), (key,))[0] == key for key in keys) and all(
-        _are_spelled_as_fields([each[name] for each in objects if name in each], inner)
-        for name, inner in folding.structs.items()
-        if name in keys
+    members = try_decode(_MEMBERS, value) or {}
+    return all(folding.fields.get(key.lower(), (key,))[0] == key for key in members) and all(
+        _is_spelled_as_fields(members[name], inner) for name, inner in folding.structs.items() if name in members
     )
 
 

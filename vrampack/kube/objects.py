@@ -252,9 +252,12 @@ def _has_reference(container: ContainerObject) -> bool:
         env = _ENV.decode(container.env) or []
     except UNDECODABLE:
         return False
-    source = next((each.value_from for each in reversed(env) if each.name == "NVIDIA_VISIBLE_DEVICES"), None)
-    path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
-    return source is not None and source.field_ref is not None and source.field_ref.field_path == path
+    for each in reversed(env):
+        if each.name == "NVIDIA_VISIBLE_DEVICES":
+            path = f"metadata.annotations['{well_known.VISIBLE_DEVICES_PREFIX}{container.name}']"
+            source = each.value_from
+            return source is not None and source.field_ref is not None and source.field_ref.field_path == path
+    return False
 
 
 def _text(quantity: msgspec.Raw) -> str:
