@@ -30,6 +30,7 @@ MODULES = {
     "rebuild": "benchmarks.rebuild",
     "scheduler": "benchmarks.scheduler_rate",
     "storm": "benchmarks.storm",
+    "adversarial": "benchmarks.adversarial",
     "preload": "benchmarks.preload",
 }
 

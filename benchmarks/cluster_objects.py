@@ -7,6 +7,7 @@ node every card has `MAX_ASKED_UNITS` or more: a pod that requests an amount bet
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ POD_BYTES = 4500
 NODE_BYTES = 6000
 """Guessed: labels, conditions, some images. The bytes of pods are the most of what a start reads."""
 PAGE_SIZE = 500
+CROWD = 20
+"""Our pods on a crowded node."""
 RESOURCE = "aliyun.com/gpu-mem"
 CONTAINER_NAME = "c"
 RECORDED_FILTER_CALL = "filter.ncc-true.scheduler-1.36.3.json"
@@ -48,10 +51,15 @@ class BenchmarkCluster:
     pending: int = 0
     """Pods of ours that wait, `pending_pod(0)` and on."""
     full_share: float = 0.5
+    crowded: int = 0
+    """The first of the full nodes, which have `CROWD` pods each, whatever `pods` is."""
     seed: int = 1
 
     def list_node_names(self) -> list[str]:
         return [format_node_name(at) for at in range(self.nodes)]
+
+    def list_crowded_nodes(self) -> list[int]:
+        return list(itertools.islice(filter(self.is_full, range(self.nodes)), self.crowded))
 
     def is_full(self, node_index: int) -> bool:
         return node_index % 10 < self.full_share * 10
@@ -90,6 +98,8 @@ class BenchmarkCluster:
             if is_full
             else node_index // 10 * (10 - in_ten) + node_index % 10 - in_ten
         )
+        if is_full and rank < self.crowded:
+            return CROWD
         return pods // alike + (rank < pods % alike)
 
     def _draw_held_units(self, chance: random.Random, *, is_full: bool) -> int:
@@ -106,7 +116,8 @@ def build_node(node_index: int) -> Object:
     """A node whose agent says that it has eight cards."""
     card = {"model": "NVIDIA A100-SXM4-80GB", "memory_mib": 81_559, "units": CARD_UNITS, "healthy": True, "numa": 0}
     cards = [
-        {"uuid": _build_uuid(node_index, index), "index": index, **card, "mig_parent": None} for index in range(CARDS)
+        {"uuid": build_card_uuid(node_index, index), "index": index, **card, "mig_parent": None}
+        for index in range(CARDS)
     ]
     published = {"v": 1, "unit_mib": 1024, "injection": "exact", "devices": "uuid", "cards": cards}
     recorded = recorded_requests.recorded_nodes()[0]
@@ -128,12 +139,12 @@ def build_node(node_index: int) -> Object:
 def build_bound_pod(name: str, node: int, cards: Sequence[int], units: int) -> Object:
     """A running pod that holds `units` on each of these cards, with every record that a Binding writes."""
     pod = build_requesting_pod(name, units * len(cards), count=len(cards))
-    shares = [{"uuid": _build_uuid(node, card), "index": card, "units": units, "whole": False} for card in cards]
-    limits = [{"uuid": _build_uuid(node, card), "units": units, "mib": units * 1019} for card in cards]
+    shares = [{"uuid": build_card_uuid(node, card), "index": card, "units": units, "whole": False} for card in cards]
+    limits = [{"uuid": build_card_uuid(node, card), "units": units, "mib": units * 1019} for card in cards]
     allocation = {"v": 1, "cards": shares, "containers": {CONTAINER_NAME: limits}}
     pod["metadata"]["annotations"] = {
         "vrampack.dev/allocation": json.dumps(allocation, separators=(",", ":")),
-        f"visible-devices.vrampack.dev/{CONTAINER_NAME}": ",".join(_build_uuid(node, card) for card in cards),
+        f"visible-devices.vrampack.dev/{CONTAINER_NAME}": ",".join(build_card_uuid(node, card) for card in cards),
         f"limit-mib.vrampack.dev/{CONTAINER_NAME}": str(units * 1019),
         "scheduler.framework.gpushare.allocation": json.dumps({"0": {str(card): units for card in cards}}),
         "ALIYUN_COM_GPU_MEM_POD": str(units * len(cards)),
@@ -188,7 +199,7 @@ def _read_recorded_pod() -> bytes:
     return encode_json(recorded_requests.recorded_pod(RECORDED_FILTER_CALL))
 
 
-def _build_uuid(node: int, card: int) -> str:
+def build_card_uuid(node: int, card: int) -> str:
     return f"GPU-{node:08x}-0000-4000-8000-{card:012x}"
 
 

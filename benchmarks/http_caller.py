@@ -13,7 +13,8 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _BUFFER_BYTES = 8 * 1024 * 1024
 _DATA_SEGMENTS_IN = 152
 """Offset of `tcpi_data_segs_in` in Linux's `struct tcp_info`."""
-_HEAD = (
+_GET = "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+_POST = (
     "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: {length}\r\n"
     "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
 )
@@ -46,7 +47,13 @@ class HttpCaller:
 
     def send_post(self, path: str, body: bytes) -> HttpReply:
         """One request and its whole answer. Raises `RuntimeError` for another status than 200."""
-        request = _HEAD.format(path=path, length=len(body)).encode() + body
+        return self._send_request(path, _POST.format(path=path, length=len(body)).encode() + body)
+
+    def send_get(self, path: str) -> HttpReply:
+        """The same without a body."""
+        return self._send_request(path, _GET.format(path=path).encode())
+
+    def _send_request(self, path: str, request: bytes) -> HttpReply:
         segments = self._count_segments()
         started = time.perf_counter()
         self._socket.sendall(request)

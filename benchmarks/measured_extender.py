@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,9 @@ class MeasuredExtender:
 
 
 @contextmanager
-def run_measured_extender(pages: ListPages, *, command: Sequence[str] = SERVE_COMMAND) -> Iterator[MeasuredExtender]:
+def run_measured_extender(
+    pages: ListPages, *, command: Sequence[str] = SERVE_COMMAND, environment: Mapping[str, str] | None = None
+) -> Iterator[MeasuredExtender]:
     """`command serve ...` on a cluster of these lists, from its start to its clean end."""
     lists = {"nodes": pages.nodes, "pods": pages.pods}
     with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as name, CannedApiServer(lists) as api:
@@ -69,7 +71,7 @@ def run_measured_extender(pages: ListPages, *, command: Sequence[str] = SERVE_CO
         port, health_port = choose_free_ports(2)
         flags: list[str | Path] = ["--config", configuration, "--kubeconfig", write_kubeconfig(folder, api.url)]
         flags += ["--listen", f"127.0.0.1:{port}", "--health-listen", f"127.0.0.1:{health_port}"]
-        process = ManagedProcess("vrampack", [*command, "serve", *flags], directory=folder)
+        process = ManagedProcess("vrampack", [*command, "serve", *flags], directory=folder, environment=environment)
         started = time.monotonic()
         process.start()
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -32,6 +35,14 @@ NEW_SHAPE_EVERY = 20
 
 class _FilterReply(msgspec.Struct):
     node_names: list[str] = msgspec.field(name="NodeNames")
+
+
+class NeighbourLoad(Protocol):
+    """What the same scheduler does between two of the pods that are measured."""
+
+    def send_next_call(self, caller: HttpCaller) -> None:
+        """On the scheduler's own connection."""
+        ...
 
 
 @dataclass(slots=True)
@@ -62,8 +73,13 @@ class SchedulerLoad:
         unseen = [shape for shape in new if shape not in USUAL_SHAPES]
         self._new_shapes = iter(self._random.sample(unseen, len(unseen)))
 
-    def run_calls(self, *, sample_size: int | None = None) -> PairTimes:
-        """Ask about pod after pod; all names are sent, or a sample of this size, drawn for each call."""
+    def run_calls(
+        self, *, sample_size: int | None = None, neighbour: NeighbourLoad | None = None, until: float = math.inf
+    ) -> PairTimes:
+        """Ask about pod after pod; all names are sent, or a sample of this size, drawn for each call.
+
+        Not beyond `until`, of `time.monotonic`.
+        """
         times = PairTimes()
         with HttpCaller(self._subject.port) as caller:
             for number in range(self._warm_up_count):
@@ -76,8 +92,12 @@ class SchedulerLoad:
                     else self._random.choice(USUAL_SHAPES)
                 )
                 self._send_pair(caller, times, shape, sample_size)
+                if neighbour is not None:
+                    neighbour.send_next_call(caller)
+                if time.monotonic() > until:
+                    break
             assert self._changes_seen, "no change of the cluster ever came through the watch"
-            times.cpu_seconds_per_pod = (self._subject.read_cpu_seconds() - cpu) / self._pair_count
+            times.cpu_seconds_per_pod = (self._subject.read_cpu_seconds() - cpu) / len(times.pair_seconds)
         return times
 
     def _send_pair(self, caller: HttpCaller, times: PairTimes, shape: tuple[int, int], sample_size: int | None) -> None:
@@ -86,12 +106,12 @@ class SchedulerLoad:
         units, count = shape
         pod = encode_json(build_requesting_pod(f"asking-{next(self._pod_numbers)}", units * count, count=count))
         names = sorted(self._names, key=lambda _: self._random.random())[:sample_size]
-        asked = caller.send_post(f"{URL_PREFIX}/filter", _encode_args(pod, names))
+        asked = caller.send_post(f"{URL_PREFIX}/filter", encode_args(pod, names))
         passed = msgspec.json.decode(asked.body, type=_FilterReply).node_names
         half = len(names) - len(self._full_nodes)
         assert sample_size or half <= len(passed) <= half + 1, f"{len(passed)} of {len(names)} nodes passed"
         self._changes_seen += len(passed) > half and not sample_size
-        scored = caller.send_post(f"{URL_PREFIX}/prioritize", _encode_args(pod, [encode_json(name) for name in passed]))
+        scored = caller.send_post(f"{URL_PREFIX}/prioritize", encode_args(pod, [encode_json(name) for name in passed]))
         times.filter_seconds.append(asked.seconds)
         times.pair_seconds.append(asked.seconds + scored.seconds)
 
@@ -106,5 +126,6 @@ class SchedulerLoad:
             self._removed_pod = None
 
 
-def _encode_args(pod: bytes, names: Sequence[bytes]) -> bytes:
+def encode_args(pod: bytes, names: Sequence[bytes]) -> bytes:
+    """The body of filter and prioritize, of a pod and names that are JSON already."""
     return b'{"Pod":%b,"Nodes":null,"NodeNames":[%b]}' % (pod, b",".join(names))

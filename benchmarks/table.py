@@ -49,6 +49,21 @@ EXPECTED_KEYS = {
         "storm-idle-p99",
         "storm-idle-settling",
     ),
+    "adversarial": (
+        "adversarial-none",
+        "adversarial-annotations",
+        "adversarial-wishes",
+        "adversarial-labels",
+        "adversarial-name-label",
+        "adversarial-containers",
+        "adversarial-shapes",
+        "adversarial-victims",
+        "adversarial-nominees",
+        "adversarial-scrape",
+        "adversarial-beside",
+        "adversarial-p99",
+        "adversarial-rss",
+    ),
     "preload": ("preload-ioctl", "preload-control"),
 }
 """Group: the keys of its rows. The order is the one in which groups run."""

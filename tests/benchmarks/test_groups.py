@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks import agent, rebuild, repeated_rejection, verbs
+from benchmarks import adversarial, agent, rebuild, repeated_rejection, verbs
 from benchmarks.benchmark_row import BenchmarkRow
 from benchmarks.options import BenchmarkOptions
 from benchmarks.table import EXPECTED_KEYS, KEYS_BY_NODE_COUNT
@@ -18,6 +18,7 @@ GROUPS = {
     "no": repeated_rejection.measure_rows,
     "agent": agent.measure_rows,
     "rebuild": rebuild.measure_rows,
+    "adversarial": adversarial.measure_rows,
 }
 
 
