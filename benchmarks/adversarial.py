@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import subprocess
 import tempfile
 import threading
 import time
@@ -102,8 +103,12 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
     )
     with tempfile.TemporaryDirectory(prefix="vrampack-bench-") as folder:
         clock = TurnClock(Path(folder))
-        with run_measured_extender(ListPages.from_cluster(cluster), environment=clock.environment) as subject:
-            figures = AdversarialRun(subject, cluster, options).measure_service()
+        pages, figures = ListPages.from_cluster(cluster), AdversarialFigures()
+        try:
+            with run_measured_extender(pages, environment=clock.environment) as subject:
+                AdversarialRun(subject, cluster, options, figures).measure_service()
+        except subprocess.TimeoutExpired:
+            log.warning("the service did not stop in time")
         turns = clock.read_turns()
     yield from (_build_turn_row(phase, turns) for phase in figures.phases)
     yield from _build_service_rows(figures)
@@ -112,7 +117,13 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
 class AdversarialRun:
     """One scheduler's connection to one service, and a second one for what goes on beside it."""
 
-    def __init__(self, subject: MeasuredExtender, cluster: BenchmarkCluster, options: BenchmarkOptions) -> None:
+    def __init__(
+        self,
+        subject: MeasuredExtender,
+        cluster: BenchmarkCluster,
+        options: BenchmarkOptions,
+        figures: AdversarialFigures,
+    ) -> None:
         self._subject = subject
         self._cluster = cluster
         self._options = options
@@ -120,9 +131,9 @@ class AdversarialRun:
         self._names = [encode_json(name) for name in cluster.list_node_names()]
         self._kinds = list_hostile_kinds(cluster, options)
         self._versions = itertools.count(2_000_001)
-        self._figures = AdversarialFigures()
+        self._figures = figures
 
-    def measure_service(self) -> AdversarialFigures:
+    def measure_service(self) -> None:
         """Ordinary pods, each kind of hostile ones alone, and ordinary pods beside all of them."""
         ordinary = SchedulerLoad(self._subject, self._cluster, self._options)
         self._send_first_call()
@@ -140,7 +151,6 @@ class AdversarialRun:
             self._figures.beside_seconds = times.pair_seconds
         self._figures.resident_mb = self._subject.read_memory_mb("VmRSS")
         self._figures.peak_mb = self._subject.read_memory_mb("VmHWM")
-        return self._figures
 
     def _send_first_call(self) -> None:
         """In it the service looks at every node for the first time since it was started."""
