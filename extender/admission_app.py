@@ -22,6 +22,7 @@ from extender.http.admission_routes import build_admission_app, build_admission_
 from extender.http.admission_webhook import AdmissionReviewer
 from extender.http.cert_watcher import CertWatcher
 from extender.http.open_connections import ConnectionLimits
+from extender.http.paced_protocol import PacedProtocol
 from extender.http.server import CALLED_BY_PROBES, DeadlineServer, build_server, open_listener
 from extender.metrics import AdmissionMetrics
 from vrampack.cards.env_injection import InjectionNames
@@ -70,12 +71,15 @@ class AdmissionWebhook:
             tls=self._cert_watcher.context,
             receive_seconds=self._settings.deadlines.receive_seconds,
             limits=CALLED_BY_API_SERVERS,
+            protocol=PacedProtocol,
         )
 
     def _build_health_server(self) -> DeadlineServer:
         app = build_admission_health_app(self._metrics, self._version, lambda: not self._stopping.is_set())
         receive_seconds = self._settings.deadlines.receive_seconds
-        return build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
+        return build_server(
+            app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES, protocol=PacedProtocol
+        )
 
 
 async def run_admission_webhook(settings: AdmissionWebhookConfiguration, version: str) -> None:

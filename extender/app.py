@@ -31,6 +31,7 @@ from extender.components import build_components
 from extender.config_reloader import ConfigReloader
 from extender.events import ExtenderEventRecorder
 from extender.http.cert_watcher import CertWatcher
+from extender.http.paced_protocol import PacedProtocol
 from extender.http.protocol import build_protocol
 from extender.http.routes import RouteDependencies, build_health_app, build_verbs_app
 from extender.http.server import CALLED_BY_PROBES, CALLED_BY_SCHEDULERS, DeadlineServer, build_server, open_listener
@@ -129,7 +130,9 @@ class Extender:
         receive_seconds = self._settings.deadlines.receive_seconds
         if "health" in listeners:
             app = build_health_app(self._service)
-            server = build_server(app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES)
+            server = build_server(
+                app, tls=None, receive_seconds=receive_seconds, limits=CALLED_BY_PROBES, protocol=PacedProtocol
+            )
             servers.append((server, listeners["health"]))
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(task) for task in self._build_background_tasks()]

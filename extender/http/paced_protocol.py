@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from extender.http.server import DeadlineProtocol
 
 PIECE_BYTES = 4096
-"""The most that is parsed before it is asked again whether to go on: at most 200 of the shortest requests, 3 ms."""
+"""The most that is parsed before it is asked again whether to go on: at most 230 of the shortest requests, 3 ms."""
 
 
 class PacedProtocol(DeadlineProtocol):

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Self
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from uvicorn.server import ServerState
 
 from extender.http.protocol import VerbProtocol, build_protocol
+from extender.http.server import build_server
 from extender.http.timed_verbs import SyncVerb
 from extender.metrics import ExtenderMetrics
 from extender.wire.codec import VerbResponse
@@ -76,8 +76,11 @@ class PacedConnection:
             return VerbResponse(answer)
 
         protocol = build_protocol({"/filter": SyncVerb("filter", answer_call, ExtenderMetrics("test"))})
-        config = uvicorn.Config(FastAPI(), http=protocol, ws="none", log_config=None)
-        self.transport.protocol = self.protocol = protocol(config, ServerState(), {})
+        config = build_server(FastAPI(), tls=None, receive_seconds=5, protocol=protocol).config
+        config.load()
+        kind: type[VerbProtocol] = config.http_protocol_class  # type: ignore[assignment]  # the one above
+        self.protocol = kind(config, ServerState(), {})
+        self.transport.protocol = self.protocol
 
     async def __aenter__(self) -> Self:
         self.protocol.connection_made(self.transport)
