@@ -66,7 +66,7 @@ def _count_missing_units(node: Node, staying: Iterable[Hold], request: CardReque
         card.index: count_missing_units(
             replace(card, used_units=sum(hold.units.get(card.index, 0) for hold in staying)), request
         )
-        for card in list_unhindered_cards(emptied, request)
+        for card in list_unhindered_cards(node, emptied, request)
     }
 
 

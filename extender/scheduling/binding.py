@@ -201,7 +201,7 @@ class Binder:
             evaluation = self._engine.evaluate_node(node.name, pod_request, pod.uid)
             if isinstance(evaluation, Unfit):
                 self._metrics.bind_conflicts.inc()
-                why = pod_request.card_request.problem or f"node {node.name}: {evaluation.reason.value}"
+                why = pod_request.problem or f"node {node.name}: {evaluation.reason.value}"
                 return BindOutcome("no_capacity", f"{why}; nothing was bound")
             allocation = allocate_cards(node, evaluation.cards, pod_request, reserve_mib=self._settings.reserve_mib)
         started = self._clock()

@@ -1,20 +1,31 @@
 """The last rejection of each request shape, as bytes: pods that fit nowhere come back with nearly every event.
 
 A node without room stays without room until some node gains some. So a rejection holds for the same set of names, in any
-order, until the ledger's capacity generation rises; the reason given for a name may be older than the node's last change.
+order, until the ledger's capacity generation rises. The reason given for a name may be older than the node's last change,
+but never of another kind: whether a pod could fit after an eviction depends on the cards that nodes have, and with these
+the ledger's cards generation rises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from cachetools import LRUCache
+from policies.engine.engine import VerdictKey
+from policies.engine.segmented_cache import SegmentedCache
 
-from vrampack.cards.request import CardRequest
+MAX_CACHED_BYTES = 24 * 1024 * 1024
+"""16 rejections by 8,000 nodes: few shapes at a time fit nowhere."""
+BYTES_PER_NAME = 128
+"""A name of 30 letters and its place in a set."""
 
-CACHED_REJECTIONS = 16
-"""Names and bytes of one take 3 MB with 15,000 nodes, and few shapes at a time fit nowhere."""
+
+class RejectionGeneration(NamedTuple):
+    """Of the ledger, when the rejection was made."""
+
+    capacity: int
+    cards: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +33,44 @@ class CachedRejection:
     """An answer by which no name passes."""
 
     names: frozenset[str]
-    capacity_generation: int
+    generation: RejectionGeneration
     body: bytes
     reasons: Mapping[str, int]
     """How many names have each reason."""
 
-    def matches_call(self, names: Sequence[str], capacity_generation: int) -> bool:
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body) + BYTES_PER_NAME * len(self.names)
+
+    def matches_call(self, names: Sequence[str], generation: RejectionGeneration) -> bool:
         """Whether it is the answer for these names now.
 
         A scheduler names no node twice, so as many names as these that are all among these are these. Making a set of
         them first would cost a fifth of the whole answer.
         """
-        is_current = capacity_generation == self.capacity_generation
+        is_current = generation == self.generation
         return is_current and len(names) == len(self.names) and self.names.issuperset(names)
 
 
 class RejectionCache:
-    """By request shape, for pods that find every node as other pods do (see `Engine.can_share_verdicts`)."""
+    """For pods that find every node as other pods with an equal key do (see `Engine.find_verdict_key`)."""
 
     def __init__(self) -> None:
-        self._rejections: LRUCache[CardRequest, CachedRejection] = LRUCache(maxsize=CACHED_REJECTIONS)
+        self._rejections: SegmentedCache[VerdictKey, CachedRejection] = SegmentedCache(
+            MAX_CACHED_BYTES, lambda rejection: rejection.size_bytes
+        )
+
+    def __len__(self) -> int:
+        return len(self._rejections)
 
     def find_rejection(
-        self, request: CardRequest, names: Sequence[str], capacity_generation: int
+        self, key: VerdictKey, names: Sequence[str], generation: RejectionGeneration
     ) -> CachedRejection | None:
         """The ready answer for these names, if there is one."""
-        rejection = self._rejections.get(request)
-        if rejection is None or not rejection.matches_call(names, capacity_generation):
+        rejection = self._rejections.get_entry(key)
+        if rejection is None or not rejection.matches_call(names, generation):
             return None
         return rejection
 
-    def put_rejection(self, request: CardRequest, rejection: CachedRejection) -> None:
-        self._rejections[request] = rejection
+    def put_rejection(self, key: VerdictKey, rejection: CachedRejection) -> None:
+        self._rejections.put_entry(key, rejection)

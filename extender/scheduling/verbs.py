@@ -14,7 +14,7 @@ from typing import Protocol
 from extender.metrics import ExtenderMetrics
 from extender.scheduling.binding import API_FAILURES, Binder
 from extender.scheduling.node_backoff import NodeBackoff
-from extender.scheduling.rejection_cache import CachedRejection, RejectionCache
+from extender.scheduling.rejection_cache import CachedRejection, RejectionCache, RejectionGeneration
 from extender.settings import DecisionSettings
 from extender.state.ledger import Ledger
 from extender.state.soft_reservations import SoftReservations
@@ -152,11 +152,9 @@ class Verbs:
         uid = scheduling_request.pod.uid
         self._node_backoff.back_off_target(uid)
         self._soft_reservations.release_pod(uid)
-        is_like_others = self._engine.can_share_verdicts(uid)
-        generation = self._ledger.capacity_generation
-        rejection = (
-            self._rejections.find_rejection(pod_request.card_request, names, generation) if is_like_others else None
-        )
+        key = self._engine.find_verdict_key(pod_request, uid)
+        generation = RejectionGeneration(self._ledger.capacity_generation, self._ledger.cards_generation)
+        rejection = None if key is None else self._rejections.find_rejection(key, names, generation)
         if rejection is not None:
             self._listener.on_filter_answered(uid, names, fits=False)
             self._count_rejections(rejection.reasons)
@@ -165,10 +163,9 @@ class Verbs:
         self._listener.on_filter_answered(uid, names, fits=bool(outcome.passed))
         if not outcome.passed:
             response = self._build_filter_response(outcome)
-            if is_like_others and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
+            if key is not None and UnfitReason.NOT_SEEN.value not in outcome.unschedulable.values():
                 self._rejections.put_rejection(
-                    pod_request.card_request,
-                    CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome)),
+                    key, CachedRejection(frozenset(names), generation, response.body, _count_reasons(outcome))
                 )
             return response
         if len(outcome.passed) > 1 and self._decides_in_filter(scheduling_request):

@@ -30,11 +30,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import dataclass, replace
 
+from extender.state.change_log import NodeChangeLog
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import find_problems
+from extender.state.nominations import Nominations, get_nomination
 from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
-from vrampack.cards.capacity_change import has_gained_capacity
+from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.holding import (
     Hold,
     build_bound_hold,
@@ -46,19 +48,16 @@ from vrampack.cards.holding import (
 from vrampack.cards.node import Node, NodeFacts
 from vrampack.cards.pod import Pod
 
-REMOVED_NODES_KEPT = 256
-"""Names of removed nodes that are remembered in addition to as many as there are nodes: frequent readers miss none."""
-
 
 class Ledger:
     """Counts units per card for every node of the cluster."""
 
     def __init__(self, *, unit_mib: int, clock: Callable[[], float]) -> None:
         self.unit_mib = unit_mib
-        self.generation = 0
-        """Rises with every change of any node."""
         self.capacity_generation = 0
         """Rises with every change by which a node gains room, and with every change of the policy."""
+        self.cards_generation = 0
+        """Rises when a node comes or goes, or has other cards: whatever they hold, a reason never to fit there may be another."""
         self._capacity_gained_at: dict[str, int] = {}
         """The capacity generation of each node, the latest last."""
         self._listeners: list[LedgerListener] = []
@@ -68,15 +67,16 @@ class Ledger:
         self._pods: dict[str, Pod] = {}
         self._bound: defaultdict[str, set[str]] = defaultdict(set)
         self._reservations = Reservations()
-        self._nominated: defaultdict[str, set[str]] = defaultdict(set)
-        """Uids of unbound pods by the node where others were evicted for them; no empty sets."""
+        self._nominations = Nominations()
         self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
-        self._changed: dict[str, int] = {}
-        """The generation of each node's last change, in this order; removed nodes stay for a while."""
-        self._forgotten_generation = 0
-        """Changes up to this generation may be missing in `_changed`."""
+        self._change_log = NodeChangeLog()
         self._fetched: set[str] = set()
         """Pods fetched one by one since the last list began: newer than that list."""
+
+    @property
+    def generation(self) -> int:
+        """Rises with every change of any node."""
+        return self._change_log.generation
 
     def add_listener(self, listener: LedgerListener) -> None:
         """Tell `listener` of changes from now on."""
@@ -128,29 +128,34 @@ class Ledger:
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
         """The nodes that changed, were added or removed after that generation; None when that is forgotten: any may have."""
-        if generation < self._forgotten_generation:
-            return None
-        changed = []
-        for name, changed_at in reversed(self._changed.items()):
-            if changed_at <= generation:
-                break
-            changed.append(name)
-        return changed
+        return self._change_log.list_changed_since(generation)
 
     def list_nominated_nodes(self) -> KeysView[str]:
         """The nodes to which some unbound pod is nominated."""
-        return self._nominated.keys()
+        return self._nominations.list_nodes()
 
     def list_nominees(self, name: str) -> list[Pod]:
         """The unbound pods that are nominated to this node and have no reservation there."""
-        nominees = self._nominated.get(name, ())
+        nominees = self._nominations.list_on_node(name)
         return [self._pods[uid] for uid in nominees if self.get_reservation(uid, name) is None]
+
+    def list_nominee_priorities(self) -> KeysView[int]:
+        """Of all unbound pods that are nominated to some node."""
+        return self._nominations.list_priorities()
+
+    def mark_node_changed(self, name: str) -> None:
+        """Whoever follows changes must see the node again: what it holds will be gone, or what is kept on it is another."""
+        if name in self._nodes:
+            self._change_log.record_change(name)
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
         facts = self._facts.get(name)
         if facts is None:
             return None
+        bound = self._bound.get(name, ())
+        if not victim_uids and not any(self._pods[uid].is_terminating for uid in bound):
+            return self._nodes[name]
         holds = self._build_holds(facts)
         return self._build_node(
             facts, [hold for hold in holds if hold.state != "terminating" and hold.pod.uid not in victim_uids]
@@ -205,11 +210,11 @@ class Ledger:
         pod = self._pods.pop(uid, None)
         touched = self._drop_reservation(uid)
         if pod is not None and pod.node_name:
-            self._bound[pod.node_name].discard(uid)
+            _discard_from(self._bound, pod.node_name, uid)
             touched.add(pod.node_name)
         for name in touched:
             self._rebuild_node(name)
-        self._update_nomination(uid, before=_get_nomination(pod), now="")
+        self._update_nomination(pod, None)
         self._tell_pod_resolved(uid)
 
     def begin_list(self) -> RelistBaseline:
@@ -285,7 +290,7 @@ class Ledger:
         self._pods[pod.uid] = pod
         touched: set[str] = set()
         if known is not None and known.node_name and known.node_name != pod.node_name:
-            self._bound[known.node_name].discard(pod.uid)
+            _discard_from(self._bound, known.node_name, pod.uid)
             touched.add(known.node_name)
         if known is None and not pod.node_name:
             for listener in self._listeners:
@@ -293,34 +298,36 @@ class Ledger:
         if pod.node_name or self._is_fenced(pod):
             touched |= self._drop_reservation(pod.uid)
         if pod.node_name:
-            self._bound[pod.node_name].add(pod.uid)
-            if known is None or (known.node_name, known.record, known.request) != (
-                pod.node_name,
-                pod.record,
-                pod.request,
-            ):
-                touched.add(pod.node_name)
+            touched |= self._put_bound_pod(known, pod)
         for name in touched:
             self._rebuild_node(name)
-        self._update_nomination(pod.uid, before=_get_nomination(known), now=_get_nomination(pod))
+        self._update_nomination(known, pod)
         if pod.node_name or pod.is_terminating:
             self._tell_pod_resolved(pod.uid)
+
+    def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
+        """Its node, if that is to be rebuilt: what the pod holds there is another."""
+        self._bound[pod.node_name].add(pod.uid)
+        if known is None or (known.node_name, known.record, known.request) != (pod.node_name, pod.record, pod.request):
+            return {pod.node_name}
+        if known.is_terminating != pod.is_terminating:
+            self.mark_node_changed(pod.node_name)
+        return set()
 
     def _tell_pod_resolved(self, uid: str) -> None:
         for listener in self._listeners:
             listener.on_pod_resolved(uid)
 
-    def _update_nomination(self, uid: str, *, before: str, now: str) -> None:
+    def _update_nomination(self, known: Pod | None, pod: Pod | None) -> None:
         """What was kept for the pod on the node of its former nomination is room for others again."""
-        if before == now:
+        before, now = get_nomination(known), get_nomination(pod)
+        if before == now and (not now or _has_equal_claim(known, pod)):
             return
-        if before:
-            self._nominated[before].discard(uid)
-            if not self._nominated[before]:
-                del self._nominated[before]
+        self._nominations.replace_pod(known, pod)
+        for name in dict.fromkeys((before, now)):
+            self.mark_node_changed(name)
+        if before != now:
             self.release_nominated_capacity(before)
-        if now:
-            self._nominated[now].add(uid)
 
     def _is_fenced(self, pod: Pod) -> bool:
         """Whether the pod has a place that its Binding can no longer take, as this version of the pod shows."""
@@ -338,20 +345,21 @@ class Ledger:
 
     def _rebuild_node(self, name: str) -> None:
         """Recompute one node, after any change of it."""
-        self.generation += 1
-        self._changed.pop(name, None)  # so that it goes to the end
-        self._changed[name] = self.generation
+        self._change_log.record_change(name)
         facts = self._facts.get(name)
         if facts is None:
+            self.cards_generation += 1
             self._nodes.pop(name, None)
             self._reported_problems.pop(name, None)
             self._capacity_gained_at.pop(name, None)
-            self._forget_removed_nodes()
+            self._change_log.forget_removed_nodes(self._nodes.keys())
             return
         holds = self._build_holds(facts)
         before = self._nodes.get(name)
         self._nodes[name] = node = self._build_node(facts, holds)
         self._report_new_problems(node, holds)
+        if has_changed_cards(before, node):
+            self.cards_generation += 1
         if has_gained_capacity(before, node):
             self._mark_capacity_gained(name)
 
@@ -361,12 +369,6 @@ class Ledger:
         self._capacity_gained_at[name] = self.capacity_generation
         for listener in self._listeners:
             listener.on_capacity_gained()
-
-    def _forget_removed_nodes(self) -> None:
-        """An autoscaler adds and removes nodes without end: their names must not pile up."""
-        if len(self._changed) > 2 * len(self._nodes) + REMOVED_NODES_KEPT:
-            self._changed = {name: generation for name, generation in self._changed.items() if name in self._nodes}
-            self._forgotten_generation = self.generation
 
     def _build_node(self, facts: NodeFacts, holds: Iterable[Hold]) -> Node:
         return build_node_from_holds(facts, holds, unit_mib=self.unit_mib)
@@ -400,6 +402,15 @@ class RelistBaseline:
     reserved_pods: frozenset[str]
 
 
-def _get_nomination(pod: Pod | None) -> str:
-    """The node to which the pod is nominated while it is not bound; empty for none."""
-    return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.nominated_node
+def _has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:
+    """Whether cards are kept for it as before, if it is nominated."""
+    return known is not None and pod is not None and (known.request, known.priority) == (pod.request, pod.priority)
+
+
+def _discard_from(uids_by_node: dict[str, set[str]], name: str, uid: str) -> None:
+    """Names of nodes that are gone must not pile up."""
+    uids = uids_by_node.get(name)
+    if uids is not None:
+        uids.discard(uid)
+        if not uids:
+            del uids_by_node[name]

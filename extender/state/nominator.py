@@ -1,18 +1,25 @@
-"""The ledger as one pod finds it: cards kept for a nominated pod count as used for pods of lower or equal priority.
+"""The ledger as pods find it: cards kept for a nominated pod count as used for pods of lower or equal priority.
 
 The scheduler evicted others for the nominated pod and protects the sum of its node meanwhile; only we know which card that
-is. The kept cards are computed from the ledger for every call; an answer of preempt counts as a nomination until the API
-shows the real one (`PendingPreemptions`). A nominee's cards are found on the node as it will be when the terminating pods,
-and the victims named for it, are gone; the most important nominee comes first, so that all kept cards fit together.
+is. The kept cards are a function of the ledger: an answer of preempt counts as a nomination until the API shows the real one
+(`PendingPreemptions`). A nominee's cards are found on the node as it will be when the terminating pods, and the victims
+named for it, are gone; the most important nominee comes first, so that all kept cards fit together.
+
+They are found once for each state of a node and its nominees, when the ledger's log of changes names the node, and not
+for every pod that asks. What pods find depends on their priority alone: cards are kept from a pod for nominees of the same
+or a higher one, so the least priority of such nominees, the pod's *floor*, says which. Only nominees themselves, and pods
+with a reservation, find some node as no other pod does.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.cluster_view import PriorityFloor
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement, hold_on_node
@@ -31,15 +38,33 @@ class NominatedPlacement:
     placement: Placement
 
 
+@dataclass(slots=True)
+class KeptCards:
+    """All that is kept on one node, most important first, and the node as pods find it."""
+
+    placements: list[NominatedPlacement]
+    filled_nodes: dict[int, Node] = field(default_factory=dict)
+    """By how many of the placements are held."""
+
+
 class Nominator:
     """A `LedgerView` for the engine."""
 
     def __init__(self, ledger: Ledger, pending_preemptions: PendingPreemptions) -> None:
         self._ledger = ledger
         self._pending_preemptions = pending_preemptions
+        self._preemptors: Mapping[str, list[Pod]] = {}
+        """The pods with a pending preemption, by node, as they were last."""
+        self._kept: dict[str, KeptCards] = {}
+        self._kept_generation = 0
+        self._floors: list[int] = []
+        """The priorities of all nominees, ascending."""
+        self._generation = 0
+        """Of the ledger: what is kept is right up to it."""
 
     @property
     def generation(self) -> int:
+        self._follow_changes()
         return self._ledger.generation
 
     def list_nodes_changed_since(self, generation: int) -> list[str] | None:
@@ -48,29 +73,49 @@ class Nominator:
     def list_node_names(self) -> Collection[str]:
         return self._ledger.list_node_names()
 
-    def get_node(self, name: str) -> Node | None:
-        return self._ledger.get_node(name)
+    def list_nodes_with_kept_cards(self) -> Collection[str]:
+        self._follow_changes()
+        return self._kept.keys()
+
+    def get_priority_floor(self, uid: str) -> PriorityFloor:
+        """The least priority of a nominee from which the pod must keep away; None: no card is kept from it."""
+        self._follow_changes()
+        position = bisect_left(self._floors, self._get_priority(uid))
+        return self._floors[position] if position < len(self._floors) else None
+
+    def get_kept_generation(self, floor: PriorityFloor) -> int:
+        self._follow_changes()
+        return 0 if floor is None else self._kept_generation
+
+    def get_node(self, name: str, floor: PriorityFloor = None) -> Node | None:
+        """The node with the cards counted as used that are kept for nominees of this priority or a higher one."""
+        node = self._ledger.get_node(name)
+        if node is None or floor is None:
+            return node
+        self._follow_changes()
+        kept = self._kept.get(name)
+        if kept is None:
+            return node
+        count = sum(nominated.pod.priority >= floor for nominated in kept.placements)
+        if count and count not in kept.filled_nodes:
+            kept.filled_nodes[count] = _hold_placements(node, kept.placements[:count])
+        return kept.filled_nodes[count] if count else node
 
     def get_node_for_pod(self, name: str, uid: str) -> Node | None:
         """The node without the pod's own reservation, and with the cards that are kept from it counted as used."""
         node = self._ledger.get_node_for_pod(name, uid)
-        if node is None:
-            return None
-        for nominated in self._list_placements_against(name, uid, self._get_priority(uid)):
-            node = hold_on_node(node, nominated.placement.cards, nominated.request)
-        return node
+        return None if node is None else _hold_placements(node, self._list_placements_against(name, uid))
 
     def list_pod_specific_nodes(self, uid: str) -> list[str]:
-        """The nodes that look different to this pod than to other pods."""
-        reservation = self._ledger.get_pod_reservation(uid)
+        """The nodes that look different to this pod than to other pods of its floor."""
+        self._follow_changes()
+        reservation, pod = self._ledger.get_pod_reservation(uid), self._ledger.get_pod(uid)
         names = [] if reservation is None else [reservation.node_name]
-        priority = self._get_priority(uid)
-        preemptors = self._pending_preemptions.list_pods_by_node()
-        for name in self._ledger.list_nominated_nodes() | preemptors.keys():
-            nominees = self._list_nominees(name, preemptors.get(name, ()))
-            if name not in names and any(_has_precedence(pod, uid, priority) for pod in nominees):
-                names.append(name)
-        return names
+        if pod is not None and pod.nominated_node in self._kept:
+            names.append(pod.nominated_node)
+        if uid in self._pending_preemptions:
+            names += [name for name, pods in self._preemptors.items() if any(each.uid == uid for each in pods)]
+        return list(dict.fromkeys(names))
 
     def is_nominee(self, pod: Pod) -> bool:
         """Whether other pods were evicted for it, or may be."""
@@ -78,9 +123,9 @@ class Nominator:
 
     def list_placements(self) -> Iterator[NominatedPlacement]:
         """All that is kept, by node."""
-        preemptors = self._pending_preemptions.list_pods_by_node()
-        for name in sorted(self._ledger.list_nominated_nodes() | preemptors.keys()):
-            yield from self._find_placements(name, preemptors.get(name, ()))
+        self._follow_changes()
+        for name in sorted(self._kept):
+            yield from self._kept[name].placements
 
     def list_holds_against(self, name: str, pod: Pod) -> list[Hold]:
         """The cards that are kept on this node from that pod, as holds."""
@@ -110,39 +155,67 @@ class Nominator:
             self._ledger.release_nominated_capacity(name)
         return bool(self._pending_preemptions)
 
-    def _list_placements_against(self, name: str, uid: str, priority: int) -> list[NominatedPlacement]:
-        preemptors = self._pending_preemptions.list_pods_on_node(name)
-        if not preemptors and name not in self._ledger.list_nominated_nodes():
-            return []
-        return [
-            nominated
-            for nominated in self._find_placements(name, preemptors)
-            if _has_precedence(nominated.pod, uid, priority)
-        ]
+    def _follow_changes(self) -> None:
+        """Find again what is kept where the node, its nominees or their victims are not what they were."""
+        preemptors = self._pending_preemptions.list_pods_by_node()
+        for name in self._pending_preemptions.take_changed_nodes():
+            self._ledger.mark_node_changed(name)
+        self._preemptors = preemptors
+        if self._generation == self._ledger.generation:
+            return
+        nominated = self._ledger.list_nominated_nodes()
+        changed: Iterable[str] | None = self._ledger.list_nodes_changed_since(self._generation)
+        if changed is None:
+            changed = {*self._kept, *nominated, *preemptors}
+        for name in changed:
+            if name in self._kept or name in nominated or name in preemptors:
+                self._find_kept_cards(name)
+        self._floors = sorted(
+            {*self._ledger.list_nominee_priorities(), *(pod.priority for pods in preemptors.values() for pod in pods)}
+        )
+        self._generation = self._ledger.generation
 
-    def _find_placements(self, name: str, preemptors: Iterable[Pod]) -> list[NominatedPlacement]:
+    def _find_kept_cards(self, name: str) -> None:
+        before = self._kept.pop(name, None)
+        placements = self._find_placements(name)
+        if placements:
+            self._kept[name] = KeptCards(placements)
+        if placements != (before.placements if before is not None else []):
+            self._kept_generation += 1
+
+    def _list_placements_against(
+        self, name: str, uid: str, priority: int | None = None
+    ) -> Collection[NominatedPlacement]:
+        self._follow_changes()
+        kept = self._kept.get(name)
+        if kept is None:
+            return ()
+        least = self._get_priority(uid) if priority is None else priority
+        return [each for each in kept.placements if each.pod.uid != uid and each.pod.priority >= least]
+
+    def _find_placements(self, name: str) -> list[NominatedPlacement]:
         """The cards that are kept on this node. A nominee that will find no cards there keeps none from others."""
         placements: list[NominatedPlacement] = []
-        for pod in self._list_nominees(name, preemptors):
+        for pod in self._list_nominees(name):
             future = self._ledger.build_node_after_terminations(
                 name, self._pending_preemptions.list_victims(pod.uid, name)
             )
             if future is None or pod.request is None:
                 continue
-            for each in placements:
-                future = hold_on_node(future, each.placement.cards, each.request)
-            evaluation = evaluate_node(future, pod.request.card_request, "binpack")
+            evaluation = evaluate_node(_hold_placements(future, placements), pod.request.card_request, "binpack")
             if isinstance(evaluation, ScoredCards):
                 indices = tuple(sorted(card.index for card in evaluation.cards))
                 placements.append(NominatedPlacement(pod, pod.request.card_request, Placement(name, indices)))
         return placements
 
-    def _list_nominees(self, name: str, preemptors: Iterable[Pod]) -> list[Pod]:
+    def _list_nominees(self, name: str) -> list[Pod]:
         """Most important first."""
         nominees = self._ledger.list_nominees(name)
         known = {pod.uid for pod in nominees}
         more = [
-            pod for pod in preemptors if pod.uid not in known and self._ledger.get_reservation(pod.uid, name) is None
+            pod
+            for pod in self._preemptors.get(name, ())
+            if pod.uid not in known and self._ledger.get_reservation(pod.uid, name) is None
         ]
         return sorted([*nominees, *more], key=lambda pod: (-pod.priority, pod.created_at, pod.uid))
 
@@ -151,5 +224,7 @@ class Nominator:
         return pod.priority if pod is not None else 0
 
 
-def _has_precedence(nominee: Pod, uid: str, priority: int) -> bool:
-    return nominee.uid != uid and nominee.priority >= priority
+def _hold_placements(node: Node, placements: Iterable[NominatedPlacement]) -> Node:
+    for nominated in placements:
+        node = hold_on_node(node, nominated.placement.cards, nominated.request)
+    return node

@@ -3,15 +3,14 @@
     preempt answers --> pending on all nodes --nomination--> on that node --bound, terminating, gone, or 5 s--> forgotten
 
 The scheduler goes on to its next pod at once. It writes the nomination beside the deletions of the victims, and the watch
-may show it after them: until then the cards of the victims would be free for any pod. Of an answer with many nodes, too many
-to evaluate for every pod, those count where a victim is terminating. A restart forgets all this; the nominations then come
-from the API.
+may show it after them: until then the cards of the victims would be free for any pod. Of an answer with many nodes those
+count where a victim is terminating. A restart forgets all this; the nominations then come from the API.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from extender.state.ledger import Ledger
 from vrampack.cards.pod import Pod
@@ -21,7 +20,7 @@ PENDING_SECONDS = 5.0
 MAX_PENDING = 64
 """Answers that are remembered: the scheduler tries one pod at a time, and preempts for fewer than 64 in 5 s."""
 MAX_IMMEDIATE_NODES = 32
-"""Nodes of all answers that count from the answer on: the cards kept on each are found again for every pod, at 80 us."""
+"""Nodes of all answers that count from the answer on: cards that are kept where nobody is evicted are lost to others meanwhile."""
 
 
 @dataclass(slots=True)
@@ -38,6 +37,12 @@ class PendingPreemption:
     """All its nodes count; else those where a victim is terminating."""
     is_known: bool
     """The ledger has shown the pod."""
+    shown: Pod | None
+    """The pod as the ledger showed it last."""
+    going_nodes: set[str] = field(default_factory=set)
+    """Where a victim is terminating."""
+    generation: int | None = None
+    """Of the ledger: `going_nodes` is right up to it."""
 
 
 class PendingPreemptions:
@@ -47,12 +52,17 @@ class PendingPreemptions:
         self._ledger = ledger
         self._clock = clock
         self._pending: dict[str, PendingPreemption] = {}
+        self._pods_by_node: dict[str, list[Pod]] = {}
+        self._listed_at: int | None = None
+        """The generation of the ledger for which `_pods_by_node` is right; None: for none."""
+        self._changed_nodes: set[str] = set()
+        """Nodes for which other pods are listed, or with other victims, than at the last `take_changed_nodes`."""
         self._reported_nodes: set[str] = set()
         """Nodes that were listed since the last `take_ended_nodes`."""
 
     def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
         """Preempt answered these uids, by node, for the pod as its call shows it."""
-        self._pending.pop(pod.uid, None)
+        self._forget_answer(pod.uid)
         known = self._ledger.get_pod(pod.uid)
         self._pending[pod.uid] = PendingPreemption(
             pod,
@@ -61,9 +71,11 @@ class PendingPreemptions:
             expires_at=self._clock() + PENDING_SECONDS,
             is_immediate=len(victims) + self._count_immediate_nodes() <= MAX_IMMEDIATE_NODES,
             is_known=known is not None,
+            shown=known,
         )
+        self._changed_nodes |= victims.keys()
         if len(self._pending) > MAX_PENDING:
-            del self._pending[next(iter(self._pending))]
+            self._forget_answer(next(iter(self._pending)))
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -71,19 +83,24 @@ class PendingPreemptions:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pending
 
-    def list_pods_by_node(self) -> dict[str, list[Pod]]:
+    def list_pods_by_node(self) -> Mapping[str, list[Pod]]:
         """The pods for which others may be evicted, by node."""
+        if self._is_listing_current():
+            return self._pods_by_node
         found: dict[str, list[Pod]] = {}
         for each, pod in self._drop_ended(list(self._pending.values())):
             for name in self._list_nodes(each, pod):
                 found.setdefault(name, []).append(pod)
+        before, self._pods_by_node = self._pods_by_node, found
+        self._listed_at = self._ledger.generation
+        self._changed_nodes |= {name for name in found.keys() | before.keys() if found.get(name) != before.get(name)}
         self._reported_nodes |= found.keys()
         return found
 
-    def list_pods_on_node(self, node_name: str) -> list[Pod]:
-        """The pods for which others may be evicted from this node."""
-        answers = [each for each in self._pending.values() if node_name in each.victims]
-        return [pod for each, pod in self._drop_ended(answers) if node_name in self._list_nodes(each, pod)]
+    def take_changed_nodes(self) -> set[str]:
+        """Nodes for which other pods are listed, or with other victims, than at the last call."""
+        changed, self._changed_nodes = self._changed_nodes, set()
+        return changed
 
     def list_victims(self, uid: str, node_name: str) -> frozenset[str]:
         """The uids of the pods that may be evicted from this node for that pod."""
@@ -92,21 +109,36 @@ class PendingPreemptions:
 
     def take_ended_nodes(self) -> set[str]:
         """Nodes that were listed since the last call and are pending no more."""
-        before, self._reported_nodes = self._reported_nodes, set()
-        return before - self.list_pods_by_node().keys()
+        listed = self.list_pods_by_node().keys()
+        before, self._reported_nodes = self._reported_nodes, set(listed)
+        return before - listed
 
     def _drop_ended(self, answers: Iterable[PendingPreemption]) -> Iterator[tuple[PendingPreemption, Pod]]:
         """The answers that still count, each with the pod as it is now; the others are forgotten."""
         now = self._clock()
         for each in answers:
             uid = each.pod.uid
-            known = self._ledger.get_pod(uid)
+            each.shown = known = self._ledger.get_pod(uid)
             each.is_known |= known is not None
             pod = known if each.is_known else each.pod
             if pod is None or pod.node_name or pod.is_terminating or now >= each.expires_at:
-                del self._pending[uid]
+                self._forget_answer(uid)
             else:
                 yield each, pod
+
+    def _forget_answer(self, uid: str) -> None:
+        answer = self._pending.pop(uid, None)
+        self._listed_at = None
+        if answer is not None:
+            self._changed_nodes |= answer.victims.keys()
+
+    def _is_listing_current(self) -> bool:
+        if not self._pending:
+            return not self._pods_by_node
+        now = self._clock()
+        return self._listed_at == self._ledger.generation and all(
+            now < each.expires_at and self._ledger.get_pod(uid) is each.shown for uid, each in self._pending.items()
+        )
 
     def _count_immediate_nodes(self) -> int:
         answers = [each for each in self._pending.values() if each.is_immediate]
@@ -117,7 +149,21 @@ class PendingPreemptions:
             return each.victims.keys() & {pod.nominated_node}
         if each.is_immediate:
             return each.victims.keys()
-        return [name for name, uids in each.victims.items() if any(self._is_terminating(uid) for uid in uids)]
+        self._follow_victims(each)
+        return each.going_nodes
+
+    def _follow_victims(self, each: PendingPreemption) -> None:
+        """Look again where a victim may have been evicted since the last time: an answer may name thousands."""
+        generation = self._ledger.generation
+        if each.generation == generation:
+            return
+        changed = None if each.generation is None else self._ledger.list_nodes_changed_since(each.generation)
+        for name in each.victims if changed is None else each.victims.keys() & set(changed):
+            if any(self._is_terminating(uid) for uid in each.victims[name]):
+                each.going_nodes.add(name)
+            else:
+                each.going_nodes.discard(name)
+        each.generation = generation
 
     def _is_terminating(self, uid: str) -> bool:
         """Whether the pod is terminating or gone. One without a memory request counts as gone: the ledger does not know it."""

@@ -179,7 +179,7 @@ class PodSink:
 
     def _read_pod(self, obj: PodObject) -> Pod:
         pod = to_pod(obj, resource=self._resource)
-        problem = pod.request.card_request.problem if pod.request is not None else ""
+        problem = pod.request.problem if pod.request is not None else ""
         if problem and not pod.node_name and not pod.is_finished and self._ledger.get_pod(pod.uid) is None:
             self._reporter.report_invalid_request(pod, problem)
         return pod

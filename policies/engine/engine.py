@@ -6,17 +6,22 @@ Soft reservations of other pods lower the rank of their nodes, as if they were h
 
 All caching of the project's decisions is here. Summaries and tables catch up with the ledger, node by node, when they
 are next used; `policies.evaluate` gives the same verdicts without a cache: the oracle.
+
+Whoever creates pods chooses what the caches are asked for, so a request that nobody has seen must be cheap and must not
+push out what others use. It is narrowed to what the cluster's hardware can tell apart; summaries answer it; cards are
+looked at only where it names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
-from policies.engine.node_summary_index import NodeSummaryIndex
+from policies.engine.cluster_view import ClusterView, LedgerView, PriorityFloor
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
+from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
 from policies.evaluate import Evaluation, evaluate_node
 from policies.policy import ScoredCards
@@ -25,39 +30,38 @@ from policies.trial_placement import Placement
 from policies.tuning import PolicyName, PolicyTuning
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import find_equivalence_class, is_plain_request, summarize_node
+from vrampack.cards.node_summary import NodeSummary, find_equivalence_class, get_request_kind, select_models
 from vrampack.cards.request import CardRequest, PodRequest
 
-CACHED_TABLES = 64
-"""Card requests whose tables are kept: a cluster sees tens of sizes, and 64 tables of 5,000 nodes are 40 MB."""
-
+MAX_CACHED_VERDICTS = 400_000
+"""Of all tables together: 80 tables of 5,000 nodes, for a cluster sees tens of sizes. A verdict takes 110 bytes: 44 MB."""
+TABLE_OVERHEAD = 256
+"""What a table takes beside its verdicts, in verdicts: those of a small cluster must end somewhere, too."""
+MAX_FLOOR_VIEWS = 4
+"""Nodes are summarized anew only where cards are kept; the names of 5,000 nodes and their groups take 1 MB a view."""
+REBUILD_SHARE = 4
+"""A table is built again if more than one in so many nodes has changed: that takes a fifth of the time for each node."""
+REBUILD_MIN_NODES = 64
+"""Nor is a small cluster's."""
 
 NOTHING_RESERVED: Sequence[ReservedCards] = ()
 
 
-class LedgerView(Protocol):
-    """What the engine needs of a ledger: nodes as they are now, and which of them changed."""
+class TableKey(NamedTuple):
+    """Whose verdicts a table has."""
 
-    @property
-    def generation(self) -> int:
-        """Rises with every change of any node."""
-        ...
+    request: CardRequest
+    """Narrowed to what the hardware can tell apart."""
+    policy: PolicyName
+    floor: PriorityFloor
 
-    def list_nodes_changed_since(self, generation: int) -> Iterable[str] | None:
-        """The nodes that changed, came or went after that generation. None: not known any more, take all nodes."""
-        ...
 
-    def list_node_names(self) -> Collection[str]: ...
+class VerdictKey(NamedTuple):
+    """What decides all verdicts for a pod, while no node gains capacity and none has other cards."""
 
-    def get_node(self, name: str) -> Node | None: ...
-
-    def get_node_for_pod(self, name: str, uid: str) -> Node | None:
-        """The node as the pod `uid` finds it: what is kept for it is free, what is kept for others is not."""
-        ...
-
-    def list_pod_specific_nodes(self, uid: str) -> Collection[str]:
-        """The nodes that this pod finds in another state than other pods do."""
-        ...
+    request: CardRequest
+    floor: PriorityFloor
+    kept_generation: int
 
 
 class SoftReservationView(Protocol):
@@ -94,10 +98,12 @@ class Engine:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
-        self._summaries = NodeSummaryIndex()
+        self._base_view = ClusterView(ledger, None)
+        self._floor_views: LRUCache[int, ClusterView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
-        self._summaries_generation = 0
-        self._tables: LRUCache[tuple[CardRequest, PolicyName], VerdictTable] = LRUCache(maxsize=CACHED_TABLES)
+        self._tables: SegmentedCache[TableKey, VerdictTable] = SegmentedCache(
+            MAX_CACHED_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD
+        )
 
     def set_tuning(self, tuning: PolicyTuning) -> None:
         """Evaluate under this tuning from now on."""
@@ -129,13 +135,18 @@ class Engine:
                 return beside
         return self._evaluate(node, pod_request)
 
-    def can_share_verdicts(self, uid: str) -> bool:
-        """Whether every node is to this pod what it is to any other."""
-        return not self._ledger.list_pod_specific_nodes(uid)
+    def find_verdict_key(self, pod_request: PodRequest, uid: str) -> VerdictKey | None:
+        """Pods with equal keys get equal verdicts. None: some node is to this pod what it is to no other."""
+        if self._ledger.list_pod_specific_nodes(uid):
+            return None
+        floor = self._ledger.get_priority_floor(uid)
+        self._base_view.follow_ledger()
+        request = self._base_view.hardware.narrow_request(pod_request.card_request)
+        return VerdictKey(request, floor, self._ledger.get_kept_generation(floor))
 
     def filter_nodes(self, names: Sequence[str], pod_request: PodRequest, uid: str) -> FilterOutcome:
         """Which of these nodes can take the pod now, and why the others cannot."""
-        return self._get_table(pod_request, uid, self._ledger.list_pod_specific_nodes(uid)).filter_nodes(names)
+        return self._get_table(pod_request, uid).filter_nodes(names)
 
     def rank_nodes(
         self, names: Iterable[str], pod_request: PodRequest, uid: str, count: int, avoided: Collection[str] = ()
@@ -144,117 +155,124 @@ class Engine:
 
         Nodes that have room only where it is softly reserved for others come after the rest, `avoided` ones last of all.
         """
-        special = self._ledger.list_pod_specific_nodes(uid)
-        table = self._get_table(pod_request, uid, special)
+        table = self._get_table(pod_request, uid)
         reserved = self._soft_reservations.list_reserved_for_others(uid)
         candidates = set(names)
         if not reserved and not avoided:
             return [name for _, name in table.rank_nodes(candidates, count)]
         self._reserved_nodes.drop_unreserved_nodes(reserved)
+        table.drop_unreserved_ranks(reserved)
+        special = self._ledger.list_pod_specific_nodes(uid)
+        floor = self._ledger.get_priority_floor(uid)
         others = candidates & {*reserved, *avoided}
         candidates.difference_update(others)
         ranked = [(0, score, name) for score, name in table.rank_nodes(candidates, count)]
         for name in others:
             if table.is_fitting(name):
-                on_node = reserved.get(name, NOTHING_RESERVED)
-                tier, score = self._rank_reserved_node(
-                    table, name, on_node, pod_request, uid if name in special else ""
+                node = (
+                    self._ledger.get_node_for_pod(name, uid) if name in special else self._ledger.get_node(name, floor)
                 )
+                on_node = reserved.get(name, NOTHING_RESERVED)
+                tier, score = self._rank_reserved_node(table, node, on_node, pod_request, is_shared=name not in special)
                 ranked.append((2 if name in avoided else tier, score, name))
         return [name for _, _, name in sorted(ranked, key=lambda each: (each[0], -each[1], each[2]))[:count]]
 
     def _rank_reserved_node(
-        self, table: VerdictTable, name: str, reserved: Sequence[ReservedCards], pod_request: PodRequest, uid: str
+        self,
+        table: VerdictTable,
+        node: Node | None,
+        reserved: Sequence[ReservedCards],
+        pod_request: PodRequest,
+        *,
+        is_shared: bool,
     ) -> tuple[int, float]:
         """0 and a score where the pod fits beside the reservations, 1 where only in place of them.
 
-        `uid` is that of a pod that finds this node in another state than others do: its rank is not cached for them.
+        The rank is cached only for a node that others find in the same state.
         """
-        node = self._ledger.get_node_for_pod(name, uid) if uid else self._ledger.get_node(name)
-        if node is None or not reserved:
-            return 0, table.get_score(name)
-        known = table.reserved_ranks.get(name)
+        if node is None:
+            return 0, 0.0
+        if not reserved:
+            return 0, table.get_score(node.name)
+        known = table.reserved_ranks.get(node.name)
         if known is not None and known[0] is node and known[1] is reserved:
             return known[2]
         beside = self._score_with_reservations(node, reserved, pod_request)
-        rank = (1, table.get_score(name)) if beside is None else (0, beside)
-        if not uid:
-            table.reserved_ranks[name] = node, reserved, rank
+        rank = (1, table.get_score(node.name)) if beside is None else (0, beside)
+        if is_shared:
+            table.reserved_ranks[node.name] = node, reserved, rank
         return rank
 
     def _score_with_reservations(
         self, node: Node, reserved: Sequence[ReservedCards], pod_request: PodRequest
     ) -> float | None:
         beside, request = self._reserved_nodes.get_reserved_node(node, reserved), pod_request.card_request
-        if not is_plain_request(request):
+        if request.uuids is not None:
             evaluation = self._evaluate(beside.node, pod_request)
             return evaluation.score if isinstance(evaluation, ScoredCards) else None
-        equivalence_class = find_equivalence_class(beside.summary, request.count, whole=request.whole)
-        if equivalence_class.find_obstacle(request) is not None:
+        if find_equivalence_class(beside.summary, get_request_kind(request)).find_obstacle(request) is not None:
             return None
-        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, beside.summary)], request)
+        summary = select_models(beside.summary, request.models)
+        ((_, score),) = POLICIES[self.choose_policy(pod_request)].score_nodes([(node.name, summary)], request)
         return score
 
     def _evaluate(self, node: Node | None, pod_request: PodRequest) -> Evaluation:
         return evaluate_node(node, pod_request.card_request, self.choose_policy(pod_request))
 
-    def _get_table(self, pod_request: PodRequest, uid: str, special: Collection[str]) -> VerdictTable:
-        """The table of this card request and policy, as the ledger is now and as this pod finds its special nodes."""
-        self._refresh_summaries()
-        request, policy = pod_request.card_request, self.choose_policy(pod_request)
-        table = self._tables.get((request, policy))
+    def _get_table(self, pod_request: PodRequest, uid: str) -> VerdictTable:
+        """The table of this request, policy and floor, as the ledger is now and as this pod finds its special nodes."""
+        floor = self._ledger.get_priority_floor(uid)
+        view = self._get_view(floor)
+        view.follow_ledger()
+        key = TableKey(view.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor)
+        table = self._tables.get_entry(key)
         changed = None if table is None else self._ledger.list_nodes_changed_since(table.generation)
-        if table is None or changed is None:
-            table = self._tables[request, policy] = self._new_table(request, policy)
+        if table is None or changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
+            table = self._build_table(key, view)
+            self._tables.put_entry(key, table)
         else:
             for name in changed:
-                self._update_verdict(table, name, request, policy)
+                self._update_verdict(table, name, key, view)
         table.generation = self._ledger.generation
+        special = self._ledger.list_pod_specific_nodes(uid)
         if not special:
             return table
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
 
-    def _new_table(self, request: CardRequest, policy: PolicyName) -> VerdictTable:
-        score_nodes = POLICIES[policy].score_nodes
-        table = VerdictTable(lambda names: score_nodes(self._summaries.list_summaries(names), request))
-        if is_plain_request(request):
-            for reason, names in self._summaries.group_by_obstacle(request):
-                table.put_verdicts(names, reason)
-        else:
-            for name in self._summaries:
-                table.put_verdict(name, self._find_shared_verdict(name, request, policy))
+    def _get_view(self, floor: PriorityFloor) -> ClusterView:
+        if floor is None:
+            return self._base_view
+        view = self._floor_views.get(floor)
+        if view is None:
+            view = self._floor_views[floor] = ClusterView(self._ledger, floor, self._base_view)
+        return view
+
+    def _build_table(self, key: TableKey, view: ClusterView) -> VerdictTable:
+        request, score_nodes = key.request, POLICIES[key.policy].score_nodes
+        table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
+        for reason, names in view.index.group_by_obstacle(request):
+            table.put_verdicts(names, reason)
+        for name in () if request.uuids is None else view.hardware.list_nodes_with(request.uuids):
+            table.put_verdict(name, self._find_verdict(name, key))
         return table
 
-    def _update_verdict(self, table: VerdictTable, name: str, request: CardRequest, policy: PolicyName) -> None:
-        if self._summaries.get_summary(name) is None:
-            table.drop_node(name)
-        else:
-            table.put_verdict(
-                name,
-                self._summaries.find_obstacle(name, request)
-                if is_plain_request(request)
-                else self._find_shared_verdict(name, request, policy),
-            )
+    def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
+        return self._get_view(key.floor).index.list_summaries(names, key.request.models)
 
-    def _find_shared_verdict(self, name: str, request: CardRequest, policy: PolicyName) -> NodeVerdict:
-        return _to_verdict(evaluate_node(self._ledger.get_node(name), request, policy))
+    def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView) -> None:
+        request = key.request
+        if view.index.get_summary(name) is None:
+            table.drop_node(name)
+        elif request.uuids is not None and view.hardware.has_any_card(name, request.uuids):
+            table.put_verdict(name, self._find_verdict(name, key))
+        else:
+            table.put_verdict(name, view.index.find_obstacle(name, request))
+
+    def _find_verdict(self, name: str, key: TableKey) -> NodeVerdict:
+        return _to_verdict(evaluate_node(self._ledger.get_node(name, key.floor), key.request, key.policy))
 
     def _find_pod_verdict(self, name: str, pod_request: PodRequest, uid: str) -> NodeVerdict:
         return _to_verdict(self._evaluate(self._ledger.get_node_for_pod(name, uid), pod_request))
-
-    def _refresh_summaries(self) -> None:
-        """Summarize again what changed since the last call."""
-        generation = self._ledger.generation
-        if generation == self._summaries_generation:
-            return
-        changed = self._ledger.list_nodes_changed_since(self._summaries_generation)
-        if changed is None:
-            self._summaries.clear()
-            changed = self._ledger.list_node_names()
-        for name in changed:
-            node = self._ledger.get_node(name)
-            self._summaries.put_summary(name, None if node is None else summarize_node(node))
-        self._summaries_generation = generation
 
 
 def _to_verdict(evaluation: Evaluation) -> NodeVerdict:

@@ -1,15 +1,26 @@
-"""The summaries of all nodes by name, and the nodes by equivalence class: verdicts for a size of request not seen before."""
+"""The summaries of all nodes by name, and the nodes by equivalence class: verdicts for a request not seen before."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from vrampack.cards.node_summary import EquivalenceClass, NodeSummary, find_equivalence_class
+from cachetools import LRUCache
+
+from vrampack.cards.node_summary import (
+    EquivalenceClass,
+    NodeSummary,
+    RequestKind,
+    find_equivalence_class,
+    get_request_kind,
+    select_models,
+)
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
-RequestKind = tuple[int, bool]
-"""How many cards, and whether whole ones."""
+GROUPED_KINDS = 8
+"""Kinds of requests whose groups are kept: every change of a node is a change of each, and each takes 0.1 KB a node."""
+
+NodeGroups = dict[EquivalenceClass, dict[str, None]]
 
 
 class NodeSummaryIndex:
@@ -17,7 +28,7 @@ class NodeSummaryIndex:
 
     def __init__(self) -> None:
         self._summaries: dict[str, NodeSummary] = {}
-        self._groups: dict[RequestKind, dict[EquivalenceClass, dict[str, None]]] = {}
+        self._groups: LRUCache[RequestKind, NodeGroups] = LRUCache(maxsize=GROUPED_KINDS)
 
     def __len__(self) -> int:
         return len(self._summaries)
@@ -28,47 +39,60 @@ class NodeSummaryIndex:
     def get_summary(self, name: str) -> NodeSummary | None:
         return self._summaries.get(name)
 
-    def list_summaries(self, names: Iterable[str]) -> Iterator[tuple[str, NodeSummary]]:
-        """Names that are in the index, with their summaries."""
+    def list_summaries(self, names: Iterable[str], models: frozenset[str] | None) -> Iterator[tuple[str, NodeSummary]]:
+        """Names that are in the index, with their summaries for requests that allow these models."""
         names = list(names)
-        return zip(names, map(self._summaries.__getitem__, names), strict=True)
+        summaries: Iterable[NodeSummary] = map(self._summaries.__getitem__, names)
+        if models is not None:
+            summaries = (select_models(summary, models) for summary in summaries)
+        return zip(names, summaries, strict=True)
 
     def clear(self) -> None:
         self._summaries.clear()
         self._groups.clear()
 
+    def copy_from(self, other: NodeSummaryIndex) -> None:
+        """Become what the other index is."""
+        self._summaries = dict(other._summaries)
+        self._groups.clear()
+        for kind, groups in other._groups.items():
+            self._groups[kind] = {key: dict(names) for key, names in groups.items()}
+
     def put_summary(self, name: str, summary: NodeSummary | None) -> None:
         """Replace the node's summary; None removes it."""
         before = self._summaries.pop(name, None)
-        for (count, whole), groups in self._groups.items():
+        for kind, groups in self._groups.items():
             if before is not None:
-                _remove_from_group(groups, find_equivalence_class(before, count, whole=whole), name)
+                _remove_from_group(groups, find_equivalence_class(before, kind), name)
             if summary is not None:
-                groups.setdefault(find_equivalence_class(summary, count, whole=whole), {})[name] = None
+                groups.setdefault(find_equivalence_class(summary, kind), {})[name] = None
         if summary is not None:
             self._summaries[name] = summary
 
     def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
-        """Why the plain request does not fit on this node of the index; None when it does."""
-        return find_equivalence_class(self._summaries[name], request.count, whole=request.whole).find_obstacle(request)
+        """Why the request does not fit on this node of the index, which has none of the cards that it names; None when it does."""
+        return find_equivalence_class(self._summaries[name], get_request_kind(request)).find_obstacle(request)
 
     def group_by_obstacle(self, request: CardRequest) -> Iterator[tuple[UnfitReason | None, Collection[str]]]:
-        """All nodes by why the plain request does not fit; a reason may come several times."""
-        kind = request.count, request.whole
+        """All nodes by why the request does not fit, if they have none of the cards that it names; a reason may come several times."""
+        kind = get_request_kind(request)
         groups = self._groups.get(kind)
         if groups is None:
             groups = self._groups[kind] = self._group(kind)
         return ((equivalence_class.find_obstacle(request), names) for equivalence_class, names in groups.items())
 
-    def _group(self, kind: RequestKind) -> dict[EquivalenceClass, dict[str, None]]:
-        count, whole = kind
-        groups: dict[EquivalenceClass, dict[str, None]] = {}
+    def _group(self, kind: RequestKind) -> NodeGroups:
+        groups: NodeGroups = {}
         for name, summary in self._summaries.items():
-            groups.setdefault(find_equivalence_class(summary, count, whole=whole), {})[name] = None
+            key = find_equivalence_class(summary, kind)
+            names = groups.get(key)
+            if names is None:
+                names = groups[key] = {}
+            names[name] = None
         return groups
 
 
-def _remove_from_group(groups: dict[EquivalenceClass, dict[str, None]], key: EquivalenceClass, name: str) -> None:
+def _remove_from_group(groups: NodeGroups, key: EquivalenceClass, name: str) -> None:
     del groups[key][name]
     if not groups[key]:
         del groups[key]

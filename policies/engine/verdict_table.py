@@ -23,6 +23,8 @@ NodeVerdict = float | UnfitReason | None
 ReservedRank = tuple[Node, object, tuple[int, float]]
 """The node and the reservations for which it holds, and the tier and score."""
 
+MIN_RANKS_KEPT = 64
+"""So many are kept however few nodes have reservations."""
 _UNKNOWN_NODE = UnfitReason.NOT_SEEN.value
 _TEXTS = {reason: reason.value for reason in UnfitReason}
 
@@ -59,6 +61,14 @@ class VerdictTable:
         self._unschedulable: dict[str, str] = {}
         self._unresolvable: dict[str, str] = {}
         self._buckets: defaultdict[float, set[str]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._fitting) + len(self._unschedulable) + len(self._unresolvable)
+
+    def drop_unreserved_ranks(self, reserved_by_node: Mapping[str, object]) -> None:
+        """Drop the ranks of nodes without reservations, once they are most of what is kept."""
+        if len(self.reserved_ranks) > 2 * len(reserved_by_node) + MIN_RANKS_KEPT:
+            self.reserved_ranks = {name: rank for name, rank in self.reserved_ranks.items() if name in reserved_by_node}
 
     def put_verdict(self, name: str, verdict: NodeVerdict) -> None:
         """Replace the node's verdict."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import snapshot_node
-from vrampack.cards.capacity_change import has_gained_capacity
+from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
@@ -37,6 +37,9 @@ CASES = {
         snapshot_node(units=(16,), models=["B"]),
         True,
     ),
+    "containers get cards in another way": (snapshot_node(), snapshot_node(injection="ids"), True),
+    "the same on a full node": (FULL, snapshot_node(used=(16, 16), injection="ids"), False),
+    "only wired containers get cards now": (snapshot_node(injection="ids"), snapshot_node(), False),
     "a problem is over": (BROKEN, snapshot_node(), True),
     "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
 }
@@ -53,13 +56,16 @@ NODES = st.builds(
     used=st.tuples(*[st.integers(0, 9)] * 3),
     unhealthy=st.sets(st.integers(0, 2)),
     models=st.tuples(*[st.sampled_from("AB")] * 3),
+    injection=st.sampled_from(["exact", "ids", None]),
+    legacy=st.booleans(),
 )
 REQUESTS = st.builds(
     CardRequest,
     units=st.integers(1, 9),
     count=st.integers(1, 3),
     whole=st.booleans(),
-    models=st.sampled_from([(), ("A",), ("A", "B")]),
+    models=st.sampled_from([None, frozenset({"A"}), frozenset({"A", "B"})]),
+    has_references=st.booleans(),
 )
 
 
@@ -70,3 +76,16 @@ def test_no_request_begins_to_fit_where_no_room_was_gained(before: Node, after: 
     fitted_before = not isinstance(find_fitting_cards(before, request), Unfit)
     fits_after = not isinstance(find_fitting_cards(after, request), Unfit)
     assert has_gained_capacity(before, after) or fitted_before or not fits_after
+
+
+@settings(deadline=None)
+@given(before=NODES, after=NODES, request=REQUESTS)
+def test_no_reason_becomes_one_of_another_kind_where_the_cards_are_the_same(
+    before: Node, after: Node, request: CardRequest
+) -> None:
+    """A rejection that is kept says of each node whether an eviction could help."""
+    kinds = [
+        None if not isinstance(fitting, Unfit) else fitting.reason.is_unresolvable
+        for fitting in (find_fitting_cards(before, request), find_fitting_cards(after, request))
+    ]
+    assert has_changed_cards(before, after) or None in kinds or kinds[0] == kinds[1]

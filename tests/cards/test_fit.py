@@ -9,13 +9,17 @@ from typing import get_args
 
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from tests.support.builders import UNIT_MIB, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
 from vrampack.cards.fit import Unfit, count_missing_units, find_card_obstacle, find_fitting_cards
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
-from vrampack.cards.node_summary import EquivalenceClass, find_equivalence_class, summarize_node
+from vrampack.cards.node_summary import (
+    EquivalenceClass,
+    find_equivalence_class,
+    get_request_kind,
+    summarize_node,
+)
 from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
 from vrampack.cards.request import CardRequest
 
@@ -24,11 +28,13 @@ PATIENT = settings(deadline=None)
 
 NEVER = [
     "no shareable GPU memory",
+    "injection mode not known",
     "larger than any card",
     "too few cards",
     "card model not allowed",
     "card uuid not here",
     "request not valid",
+    "created before the admission policy",
 ]
 LATER = [
     "no card with enough free memory",
@@ -52,12 +58,15 @@ def test_the_numbers_of_an_equivalence_class_are_the_rows_from_the_last_to_the_f
 
 
 @PATIENT
-@given(node_strategy(), st.integers(1, 4), st.booleans())
-def test_the_numbers_of_an_equivalence_class_ascend(node: Node, count: int, whole: bool) -> None:  # noqa: FBT001 - drawn
-    numbers = find_equivalence_class(summarize_node(node), count, whole=whole)
+@given(node_strategy(), request_strategy())
+def test_the_numbers_of_an_equivalence_class_ascend(node: Node, request_: CardRequest) -> None:
+    numbers = find_equivalence_class(summarize_node(node), get_request_kind(request_))
     assert list(numbers) == sorted(numbers)
 
 
+EXACT, IDS, LEGACY = snapshot_node(), snapshot_node(injection="ids"), snapshot_node(legacy=True)
+UNKNOWN = snapshot_node(injection=None)
+UNWIRED = CardRequest(4, has_references=False)
 OTHER_UNIT = build_node(NodeFacts("n", unit_mib=256), snapshot_node(units=(16,)).cards, unit_mib=UNIT_MIB)
 
 REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
@@ -71,27 +80,37 @@ REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
     "fewer cards than asked": (snapshot_node(units=(16, 16)), CardRequest(4, count=3), "too few cards"),
     # 10 fits one of two cards, two are asked
     "fewer large cards than asked": (snapshot_node(units=(8, 16)), CardRequest(10, count=2), "too few cards"),
-    "another model": (snapshot_node(models=("A", "A")), CardRequest(4, models=("B",)), "card model not allowed"),
+    "another model": (
+        snapshot_node(models=("A", "A")),
+        CardRequest(4, models=frozenset({"B"})),
+        "card model not allowed",
+    ),
     # one card of model A, two are asked
     "fewer cards of the model": (
         snapshot_node(models=("A", "B")),
-        CardRequest(4, count=2, models=("A",)),
+        CardRequest(4, count=2, models=frozenset({"A"})),
         "card model not allowed",
     ),
     # the A is too small for 10, the B large enough
     "the model's cards are too small": (
         snapshot_node(units=(8, 16), models=("A", "B")),
-        CardRequest(10, models=("A",)),
+        CardRequest(10, models=frozenset({"A"})),
         "card model not allowed",
     ),
-    "another uuid": (snapshot_node(), CardRequest(4, uuids=("GPU-7",)), "card uuid not here"),
-    "fewer of the uuids": (snapshot_node(), CardRequest(4, count=2, uuids=("GPU-0", "GPU-7")), "card uuid not here"),
-    "the uuid is of another model": (
-        snapshot_node(models=("A", "B")),
-        CardRequest(4, models=("A",), uuids=("GPU-1",)),
+    "another uuid": (snapshot_node(), CardRequest(4, uuids=frozenset({"GPU-7"})), "card uuid not here"),
+    "fewer of the uuids": (
+        snapshot_node(),
+        CardRequest(4, count=2, uuids=frozenset({"GPU-0", "GPU-7"})),
         "card uuid not here",
     ),
-    "not valid": (snapshot_node(), CardRequest(4, problem="its label is wrong"), "request not valid"),
+    "the uuid is of another model": (
+        snapshot_node(models=("A", "B")),
+        CardRequest(4, models=frozenset({"A"}), uuids=frozenset({"GPU-1"})),
+        "card uuid not here",
+    ),
+    "an injection that this version does not know": (UNKNOWN, CardRequest(4), "injection mode not known"),
+    "not wired, and the node goes by the annotations": (EXACT, UNWIRED, "created before the admission policy"),
+    "not valid": (snapshot_node(), CardRequest(4, is_valid=False), "request not valid"),
     # free 16 - 13 = 3 and 16 - 14 = 2, 4 asked
     "full": (snapshot_node(used=(13, 14)), CardRequest(4), "no card with enough free memory"),
     # free max(0, 16 - 20) = 0
@@ -129,27 +148,43 @@ REFUSALS: dict[str, tuple[Node, CardRequest, str]] = {
 FIRST: dict[str, tuple[Node, CardRequest, str]] = {
     "no memory before a wrong request": (
         snapshot_node(units=()),
-        CardRequest(4, problem="wrong"),
+        CardRequest(4, is_valid=False),
         "no shareable GPU memory",
+    ),
+    "no memory before the injection": (
+        snapshot_node(units=(), injection=None),
+        CardRequest(4),
+        "no shareable GPU memory",
+    ),
+    "the injection before too large": (UNKNOWN, CardRequest(17, has_references=False), "injection mode not known"),
+    "a wrong request before one not wired": (
+        EXACT,
+        CardRequest(4, is_valid=False, has_references=False),
+        "request not valid",
+    ),
+    "not wired before room": (
+        snapshot_node(used=(16, 16)),
+        CardRequest(4, has_references=False),
+        "created before the admission policy",
     ),
     "too large before too few": (snapshot_node(units=(8,)), CardRequest(9, count=2), "larger than any card"),
     "too few before the model": (
         snapshot_node(models=("A", "A")),
-        CardRequest(4, count=3, models=("B",)),
+        CardRequest(4, count=3, models=frozenset({"B"})),
         "too few cards",
     ),
     "the model before the uuid": (
         snapshot_node(models=("A", "A")),
-        CardRequest(4, models=("B",), uuids=("GPU-7",)),
+        CardRequest(4, models=frozenset({"B"}), uuids=frozenset({"GPU-7"})),
         "card model not allowed",
     ),
     "the uuid before a wrong request": (
         snapshot_node(),
-        CardRequest(4, uuids=("GPU-7",), problem="wrong"),
+        CardRequest(4, uuids=frozenset({"GPU-7"}), is_valid=False),
         "card uuid not here",
     ),
-    "too large before a wrong request": (snapshot_node(), CardRequest(10**10, problem="wrong"), "larger than any card"),
-    "a wrong request before room": (snapshot_node(used=(16, 16)), CardRequest(4, problem="wrong"), "request not valid"),
+    "too large before a wrong request": (snapshot_node(), CardRequest(10**10, is_valid=False), "larger than any card"),
+    "a wrong request before room": (snapshot_node(used=(16, 16)), CardRequest(4, is_valid=False), "request not valid"),
     "too large looks at sick cards too": (
         snapshot_node(units=(8, 16), unhealthy=(1,)),
         CardRequest(10),
@@ -179,8 +214,8 @@ FITS = {
     # free 3 and 16
     "only the roomy card": (snapshot_node(used=(13, 0)), CardRequest(4), [1]),
     "only sound cards": (snapshot_node(units=(16, 16, 16), unhealthy=(0,), cordoned=(1,)), CardRequest(4), [2]),
-    "only cards of the model": (snapshot_node(models=("A", "B")), CardRequest(4, models=("B", "C")), [1]),
-    "only cards of the uuid": (snapshot_node(), CardRequest(4, uuids=("GPU-1", "GPU-9")), [1]),
+    "only cards of the model": (snapshot_node(models=("A", "B")), CardRequest(4, models=frozenset({"B", "C"})), [1]),
+    "only cards of the uuid": (snapshot_node(), CardRequest(4, uuids=frozenset({"GPU-1", "GPU-9"})), [1]),
     # all that fit, not only as many as asked
     "two of three": (snapshot_node(units=(8, 8, 8)), CardRequest(8, count=2), [0, 1, 2]),
     "the card a request fills": (snapshot_node(units=(8, 16)), CardRequest(16), [1]),
@@ -189,6 +224,8 @@ FITS = {
         CardRequest(4, whole=True),
         [1],
     ),
+    "not wired, and the plugin gives the card": (IDS, UNWIRED, [0, 1]),
+    "not wired, on a legacy node": (LEGACY, UNWIRED, [0, 1]),
     "mixed cards": (snapshot_node(units=(15, 80, 0), used=(12, 78, 0)), CardRequest(3), [0]),
 }
 
@@ -206,8 +243,8 @@ def would_do(card: Card, request: CardRequest) -> bool:
     return (
         card.healthy
         and not card.cordoned
-        and (not request.models or card.model in request.models)
-        and (not request.uuids or card.uuid in request.uuids)
+        and (request.models is None or card.model in request.models)
+        and (request.uuids is None or card.uuid in request.uuids)
         and room
         and card.units - card.used_units >= request.units
     )
@@ -215,7 +252,8 @@ def would_do(card: Card, request: CardRequest) -> bool:
 
 def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bool:
     """Brute force: some set of so many distinct cards each of which would do."""
-    if request.problem or node.problem:
+    is_wired = request.has_references or node.injection == "ids" or node.legacy
+    if not (request.is_valid and is_wired) or node.injection is None or node.problem:
         return False
     return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))
 
@@ -253,9 +291,9 @@ CARD_REASONS = {
     "fits": (Card(0, 16, 16384), CardRequest(16), None, 0),
     "no units": (Card(0, 0, 512), CardRequest(1), UnfitReason.NO_MEMORY, 1),
     "smaller than asked": (Card(0, 8, 8192), CardRequest(9), UnfitReason.TOO_LARGE, 1),
-    "another model": (Card(0, 8, 8192, model="A"), CardRequest(4, models=("B",)), UnfitReason.MODEL, 0),
-    "another uuid": (Card(0, 8, 8192, "GPU-0"), CardRequest(4, uuids=("GPU-1",)), UnfitReason.UUID, 0),
-    "a wrong request": (Card(0, 8, 8192), CardRequest(4, problem="wrong"), UnfitReason.NOT_VALID, 0),
+    "another model": (Card(0, 8, 8192, model="A"), CardRequest(4, models=frozenset({"B"})), UnfitReason.MODEL, 0),
+    "another uuid": (Card(0, 8, 8192, "GPU-0"), CardRequest(4, uuids=frozenset({"GPU-1"})), UnfitReason.UUID, 0),
+    "a wrong request": (Card(0, 8, 8192), CardRequest(4, is_valid=False), UnfitReason.NOT_VALID, 0),
     # 3 used + 6 asked - 8 = 1
     "one unit short": (Card(0, 8, 8192, used_units=3), CardRequest(6), UnfitReason.NO_ROOM, 1),
     # 10 used + 6 asked - 8 = 8: what is held too much must go as well
@@ -273,16 +311,19 @@ CARD_REASONS = {
 def test_every_card_has_its_own_reason_and_what_is_missing(
     card: Card, request_: CardRequest, want: UnfitReason | None, missing: int
 ) -> None:
-    assert (find_card_obstacle(card, request_), count_missing_units(card, request_)) == (want, missing)
+    assert (find_card_obstacle(snapshot_node(), card, request_), count_missing_units(card, request_)) == (want, missing)
 
 
 def reason_of_node(reasons: list[UnfitReason | None], request: CardRequest) -> UnfitReason | None:
     """The node's reason as a function of its cards', as `find_card_obstacle` states it."""
     if all(reason is UnfitReason.NO_MEMORY for reason in reasons):
         return UnfitReason.NO_MEMORY
+    if UnfitReason.UNKNOWN_INJECTION in reasons:
+        return UnfitReason.UNKNOWN_INJECTION
     if all(reason in (UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE) for reason in reasons):
         return UnfitReason.TOO_LARGE
     stops = [UnfitReason.NO_MEMORY, UnfitReason.TOO_LARGE, UnfitReason.MODEL, UnfitReason.UUID, UnfitReason.NOT_VALID]
+    stops += [UnfitReason.NO_REFERENCES]
     stops += [UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD, UnfitReason.UNHEALTHY]
     for at, stop in enumerate(stops):
         if sum(reason not in stops[: at + 1] for reason in reasons) < request.count:
@@ -304,7 +345,7 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
 def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> None:
     if node.problem:
         return
-    reasons = [find_card_obstacle(card, request_) for card in node.cards]
+    reasons = [find_card_obstacle(node, card, request_) for card in node.cards]
     fitting = find_fitting_cards(node, request_)
     assert (fitting.reason if isinstance(fitting, Unfit) else None) == reason_of_node(reasons, request_)
     if isinstance(fitting, tuple):
@@ -315,10 +356,10 @@ def test_a_node_says_what_its_cards_say(node: Node, request_: CardRequest) -> No
 @given(node_strategy(), request_strategy())
 def test_nothing_is_missing_where_there_is_room(node: Node, request_: CardRequest) -> None:
     for card in node.cards:
-        reason = find_card_obstacle(card, request_)
+        reason = find_card_obstacle(node, card, request_)
         if reason in (None, UnfitReason.UNHEALTHY):
             assert count_missing_units(card, request_) == 0
         if reason in (UnfitReason.NO_ROOM, UnfitReason.NO_EMPTY_CARD):
             less = replace(card, used_units=card.used_units - count_missing_units(card, request_))
             assert count_missing_units(card, request_) > 0
-            assert find_card_obstacle(less, request_) in (None, UnfitReason.UNHEALTHY)
+            assert find_card_obstacle(node, less, request_) in (None, UnfitReason.UNHEALTHY)

@@ -95,8 +95,8 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "no unit": (cards_text(unit_mib=None), "unit_mib: None is not"),
     "a unit of 0": (cards_text(unit_mib=0), "unit_mib: 0 is not"),
     "a unit of text": (cards_text(unit_mib="1024"), "unit_mib: 1024 is not"),
-    "another injection": (cards_text(injection="none"), "injection: 'none' is none of exact, ids"),
     "another form of device": (cards_text(devices=["uuid"]), "devices: \"['uuid']\" is none of uuid, cdi"),
+    "another unit beside an unknown injection": (cards_text(unit_mib=0, injection="nri"), "unit_mib: 0 is not"),
     "a card of text": (cards_text(a_card(), "GPU-b"), "cards[1]: not an object"),
     "no uuid": (cards_text(a_card(uuid=None)), "cards[0].uuid: not a uuid"),
     "an empty uuid": (cards_text(a_card(uuid="")), "cards[0].uuid: not a uuid"),
@@ -115,6 +115,16 @@ DAMAGED: dict[str, tuple[str, str]] = {
     "a uuid twice": (cards_text(a_card(), a_card(index=1)), "cards: a uuid or an index stands twice"),
     "an index twice": (cards_text(a_card(), a_card(uuid="GPU-b")), "cards: a uuid or an index stands twice"),
 }
+
+
+@pytest.mark.parametrize("injection", ["nri", "", 7, None, ["exact"]], ids=str)
+def test_an_injection_that_this_version_does_not_know_hides_no_card(injection: object) -> None:
+    """A later agent's word: its cards and what they hold stay known, and the problem says that no more pods go there."""
+    reading = read({CARDS: cards_text(a_card(), injection=injection)})
+    known = read({CARDS: cards_text(a_card())})
+    assert (reading.facts.cards, reading.facts.injection) == (known.facts.cards, None)
+    assert f"injection: {str(injection)!r} is not known to this version" in reading.facts.problem
+    assert reading.problems == (reading.facts.problem,)
 
 
 @pytest.mark.parametrize(("text", "words"), DAMAGED.values(), ids=DAMAGED)

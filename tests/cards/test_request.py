@@ -57,7 +57,7 @@ HELD = {
 def test_units_held_for_life(main: list[object], init: list[object], sidecars: Sequence[int], want: int) -> None:
     """max( sum(containers) + sum(restartable init), max over init i of (own + restartable init before it) )."""
     asked = ask(container_specs(main, init, sidecars=sidecars))
-    assert (asked.card_request.units, asked.card_request.problem) == (want, "")
+    assert (asked.card_request.units, asked.problem) == (want, "")
 
 
 def ask(specs: Sequence[ContainerSpec], **labels: str) -> PodRequest:
@@ -119,7 +119,7 @@ BAD_COUNTS = ["0", "00", "-1", "+2", "two", "", " 2", "2 ", "1.0", "1e0", "0x2",
 
 @pytest.mark.parametrize("text", BAD_COUNTS, ids=ascii)
 def test_a_number_of_cards_that_is_none_is_a_problem(text: str) -> None:
-    problem = ask(container_specs([8]), **{COUNT: text}).card_request.problem
+    problem = ask(container_specs([8]), **{COUNT: text}).problem
     assert problem.startswith(f'metadata.labels["{COUNT}"]: {text!r} is not a number of cards; give ')
 
 
@@ -138,7 +138,7 @@ UNDIVIDED = {
 @pytest.mark.parametrize(("main", "init", "sidecars", "words"), UNDIVIDED.values(), ids=UNDIVIDED)
 def test_every_containers_units_must_divide(main: list[int], init: list[int], sidecars: list[int], words: str) -> None:
     asked = ask(container_specs(main, init, sidecars=sidecars), **{COUNT: "2"})
-    assert asked.card_request.problem == f'metadata.labels["{COUNT}"]: {words} do not divide by 2 cards'
+    assert asked.problem == f'metadata.labels["{COUNT}"]: {words} do not divide by 2 cards'
 
 
 def test_more_cards_than_any_node_has_is_a_request_that_never_fits() -> None:
@@ -147,9 +147,9 @@ def test_more_cards_than_any_node_has_is_a_request_that_never_fits() -> None:
 
 @pytest.mark.parametrize("value", ["", "whole", "require-whole-Device", "binpack"])
 def test_an_unknown_placement_is_a_problem(value: str) -> None:
-    request = ask(container_specs([4]), **{PLACEMENT: value}).card_request
+    request = ask(container_specs([4]), **{PLACEMENT: value})
     assert request.problem == f'metadata.labels["{PLACEMENT}"]: {value!r} is not known; only "{WHOLE}" is'
-    assert not request.whole
+    assert not request.card_request.whole
 
 
 NOT_OURS: dict[str, tuple[list[object], list[object]]] = {
@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[list[object], list[object], str]] = {
 def test_an_amount_that_cannot_be_served_names_field_and_fix(
     main: list[object], init: list[object], words: str
 ) -> None:
-    request = ask(container_specs(main, init)).card_request
+    request = ask(container_specs(main, init))
     assert request.problem.startswith(words)
     assert "give" in request.problem
 
@@ -219,19 +219,48 @@ def test_the_largest_amount_is_served() -> None:
 
 
 WISHES = {
-    "none": ("", ()),
-    "one": ("GPU-a", ("GPU-a",)),
-    "a list with blanks": (" GPU-b , GPU-a,", ("GPU-a", "GPU-b")),
-    "twice the same": ("GPU-a,GPU-a", ("GPU-a",)),
-    "nothing but commas": (", ,", ()),
-    "with inner blanks": ("Tesla T4,A100", ("A100", "Tesla T4")),
+    "none": ("", None),
+    "one": ("GPU-a", {"GPU-a"}),
+    "a list with blanks": (" GPU-b , GPU-a,", {"GPU-a", "GPU-b"}),
+    "twice the same": ("GPU-a,GPU-a", {"GPU-a"}),
+    "nothing but commas": (", ,", None),
+    "with inner blanks": ("Tesla T4,A100", {"A100", "Tesla T4"}),
+    "as many as may be": (",".join(f"GPU-{at}" for at in range(64)), {f"GPU-{at}" for at in range(64)}),
 }
 
 
 @pytest.mark.parametrize(("text", "want"), WISHES.values(), ids=WISHES)
-def test_wishes_are_comma_lists_in_any_order(text: str, want: tuple[str, ...]) -> None:
+def test_wishes_are_comma_lists_in_any_order(text: str, want: set[str] | None) -> None:
     asked = pod_request(annotations={"vrampack.dev/card-model": text, "vrampack.dev/card-uuid": text})
-    assert (asked.card_request.models, asked.card_request.uuids) == (want, want)
+    assert (asked.card_request.models, asked.card_request.uuids, asked.problem) == (want, want, "")
+
+
+TOO_MUCH = {
+    "too many": (",".join(f"GPU-{at}" for at in range(65)), "65 entries are more than 64; give fewer"),
+    "too many, all the same": ("GPU-0," * 64, "65 entries are more than 64; give fewer"),
+    "a quarter of a megabyte": ("GPU-0123456789abcdef," * 12_000, "12001 entries are more than 64; give fewer"),
+    "a name that is none": ("x" * 129, "has 129 characters, no name of a card has more than 128; give names as"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), TOO_MUCH.values(), ids=TOO_MUCH)
+@pytest.mark.parametrize("key", ["vrampack.dev/card-model", "vrampack.dev/card-uuid"])
+def test_a_list_that_is_too_long_is_a_problem_and_no_wish(key: str, text: str, words: str) -> None:
+    asked = pod_request(annotations={key: text})
+    assert asked.problem.startswith(f'metadata.annotations["{key}"]: ')
+    assert words in asked.problem
+    assert asked.card_request == CardRequest(4, is_valid=False)
+
+
+def test_what_is_wrong_with_a_request_is_no_part_of_what_is_compared() -> None:
+    """Its text is made of the pod's, so that every pod could have a request of its own."""
+    wrong = [
+        pod_request(3, labels={COUNT: "2"}),
+        pod_request(3, labels={COUNT: "two"}, annotations={"vrampack.dev/card-uuid": "GPU-a"}),
+        pod_request(3, labels={COUNT: "none"}, annotations={"vrampack.dev/card-model": "A100"}),
+    ]
+    assert len({each.problem for each in wrong}) == 3
+    assert {each.card_request for each in wrong} == {CardRequest(3, is_valid=False)}
 
 
 def test_the_policy_is_a_wish_and_no_part_of_the_request() -> None:
@@ -239,6 +268,7 @@ def test_the_policy_is_a_wish_and_no_part_of_the_request() -> None:
     assert asked.policy == "spread"
     assert asked.card_request == pod_request().card_request
     assert pod_request(annotations={"vrampack.dev/policy": ""}).policy is None
+    assert pod_request(annotations={"vrampack.dev/policy": "x" * 64}).policy is None
 
 
 def test_every_asking_container_needs_its_reference() -> None:
@@ -261,5 +291,5 @@ def test_nothing_a_pod_says_raises(
     annotations = {"vrampack.dev/card-model": wish, "vrampack.dev/card-uuid": wish, "vrampack.dev/policy": wish}
     asked = read_pod_request(container_specs(main, init, sidecars={1}), labels, annotations)
     if asked is not None:
-        assert asked.card_request.problem or asked.card_request.units > 0
+        assert asked.problem or asked.card_request.units > 0
         assert asked.card_request.count > 0

@@ -15,7 +15,7 @@ from extender.state.sync import ProblemReporter
 from policies.policy import ScoredCards
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB, ledger_pod, node_facts, pod_request
-from tests.support.manifest_builders import RESOURCE
+from tests.support.manifest_builders import RESOURCE, reference_env
 from tests.support.scripted_readiness import ScriptedReadiness
 from vrampack.cards.allocation import Allocation, allocate_cards
 from vrampack.cards.node import NodeFacts, Share
@@ -127,7 +127,11 @@ class SchedulerHarness:
         }
 
     def _body(self, name: str, units: int, names: Sequence[str], spec: Json) -> bytes:
-        container = {"name": "main", "resources": {"limits": {RESOURCE: str(units)}}}
+        container = {
+            "name": "main",
+            "resources": {"limits": {RESOURCE: str(units)}},
+            "env": [reference_env("main")],
+        }
         pod = {
             "metadata": {"name": name, "namespace": "default", "uid": name},
             "spec": {"schedulerName": "vrampack", "containers": [container]} | spec,

@@ -30,8 +30,14 @@ from extender.state.soft_reservations import SoftReservations
 from extender.wire.codec import BindingArgs
 from policies.engine.engine import Engine
 from tests.fakes.proxy import FaultProxy
-from tests.support.builders import UNIT_MIB, card_facts
-from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card, read_allocation_record
+from tests.support.builders import UNIT_MIB, card_facts, node_facts
+from tests.support.manifest_builders import (
+    cards_annotation,
+    pod_manifest,
+    published_card,
+    read_allocation_record,
+    reference_env,
+)
 from vrampack.cards.node import NodeFacts
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
@@ -58,6 +64,9 @@ class BindingHarness:
         self.metrics = ExtenderMetrics("test")
         configuration = ExtenderConfiguration(apiVersion="vrampack.dev/v1", kind="ExtenderConfiguration", **settings)
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
+        self.engine = Engine(
+            Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: self.seconds)), configuration.policy
+        )
         self.binder = Binder(
             ledger=self.ledger,
             pods=PodClient(
@@ -67,10 +76,7 @@ class BindingHarness:
                 clock=lambda: self.seconds,
                 started_ns=1_700_000_000_000_000_000,
             ),
-            engine=Engine(
-                Nominator(self.ledger, PendingPreemptions(self.ledger, clock=lambda: self.seconds)),
-                configuration.policy,
-            ),
+            engine=self.engine,
             soft_reservations=SoftReservations(lambda: self.seconds),
             api=api,
             events=ExtenderEventRecorder(api, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0),
@@ -98,8 +104,7 @@ class BindingHarness:
         """A pod that the ledger has seen; `wired` as admission leaves it."""
         body = pod_manifest(name, units) | {"kind": "Pod"}
         if wired:
-            path = "metadata.annotations['visible-devices.vrampack.dev/main']"
-            reference = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            reference = reference_env("main")
             body["spec"]["containers"][0]["env"] = [reference]
         return self.hear(self.server.create(body))
 
@@ -456,6 +461,29 @@ async def test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_n
 async def test_the_same_pod_is_bound_where_the_plugin_gives_the_card(stage: BindingHarness) -> None:
     stage.add_node("m", injection="ids")
     assert await stage.bind(stage.add_pod("a", wired=False), "m") == ""
+
+
+@pytest.mark.parametrize("is_wired", [True, False])
+async def test_filter_passes_exactly_the_nodes_to_which_the_pod_can_be_bound(
+    stage: BindingHarness,
+    is_wired: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """All ways side by side in which a container gets its card; else the scheduler would bind to one of them for ever."""
+    stage.add_node("ids", injection="ids")
+    stage.add_node("unknown", injection="nri")
+    stage.ledger.update_node(node_facts("legacy", 15, legacy=True))
+    names = ["n", "ids", "legacy", "unknown"]
+    pod = stage.add_pod("a", wired=is_wired)
+    shown = stage.ledger.get_pod(pod.uid)
+    assert shown is not None
+    assert shown.request is not None
+    outcome = stage.engine.filter_nodes(names, shown.request, pod.uid)
+    older = {} if is_wired else {"n": "created before the admission policy"}
+    assert outcome.unresolvable == older | {"unknown": "injection mode not known"}
+    assert outcome.passed == [name for name in names if name not in outcome.unresolvable]
+    for name in names:
+        each = stage.add_pod(f"to-{name}", wired=is_wired)
+        assert (await stage.bind(each, name) == "") == (name in outcome.passed)
 
 
 async def test_fractions_are_written_where_they_are_wanted() -> None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.state.ledger import REMOVED_NODES_KEPT, Ledger
+from extender.state.change_log import REMOVED_NODES_KEPT
+from extender.state.ledger import Ledger
 from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
 from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import Allocation, allocate_cards
@@ -343,9 +344,12 @@ def test_removed_nodes_are_forgotten_in_time(told: LedgerHarness) -> None:
     before = ledger.generation
     for number in range(REMOVED_NODES_KEPT + 10):
         ledger.update_node(node_facts(f"n{number}"))
+        ledger.update_pod(ledger_pod(f"on-{number}", node=f"n{number}"))
+        ledger.remove_pod(f"on-{number}")
         ledger.remove_node(f"n{number}")
     assert ledger.list_nodes_changed_since(before) is None
-    assert len(ledger._changed) <= REMOVED_NODES_KEPT + 5
+    assert len(ledger._change_log._changed) <= REMOVED_NODES_KEPT + 5
+    assert len(ledger._bound) + len(ledger._reported_problems) <= 5
     now = ledger.generation
     ledger.update_node(node_facts("kept", 16))
     assert ledger.list_nodes_changed_since(now) == ["kept"]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
 
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.engine import Engine
+from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
-from tests.support.builders import ledger_pod, node_facts
+from tests.support.builders import ledger_pod, node_facts, pod_request
+from vrampack.cards.fit import Unfit
+from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 
 NO_ROOM = "no card with enough free memory"
@@ -123,3 +130,87 @@ def test_a_nomination_outlives_its_node() -> None:
     desk.ledger.remove_pod(pod.uid)
     assert desk.filter_names("small") == ["a"]
     assert not desk.ledger.list_nominated_nodes()
+
+
+def count_searches(desk: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes on which cards were looked for, for a nominee, from now on."""
+    searched: list[str] = []
+    build = desk.ledger.build_node_after_terminations
+
+    def record_search(name: str, victim_uids: Collection[str] = ()) -> Node | None:
+        searched.append(name)
+        return build(name, victim_uids)
+
+    monkeypatch.setattr(desk.ledger, "build_node_after_terminations", record_search)
+    return searched
+
+
+def test_what_is_kept_is_found_once_for_each_state_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not for every pod that asks: hundreds of nominees would cost each filter tens of milliseconds."""
+    names = [f"n{at}" for at in range(20)]
+    desk = SchedulerHarness({name: [15, 15] for name in names})
+    for name in names:
+        nominate(desk, f"urgent-{name}", name)
+    searched = count_searches(desk, monkeypatch)
+    for at in range(10):
+        assert desk.filter_names(f"p{at}", 5 + at) == names
+        assert desk.choose_cards(f"p{at}", "n3", 15) == [1]
+    assert sorted(searched) == sorted(names)
+    searched.clear()
+    desk.add_bound_pod("other", "n7", 15, card=1)
+    assert desk.filter_names("p") == [name for name in names if name != "n7"]
+    assert searched == ["n7"]
+
+
+def test_pods_that_nobody_is_nominated_against_are_answered_together() -> None:
+    """A nominee somewhere is no reason to evaluate all nodes for every rejected pod."""
+    desk = SchedulerHarness({name: [15] for name in "ab"})
+    for name in "ab":
+        nominate(desk, f"urgent-{name}", name)
+    first = desk.post_filter("p")
+    again = desk.post_filter("q", names=["b", "a"])
+    assert first["FailedNodes"] == again["FailedNodes"] == {"a": NO_ROOM, "b": NO_ROOM}
+    assert list(again["FailedNodes"]) == ["a", "b"]  # the ready one: made again, it would follow the names
+
+
+def test_a_kept_card_that_is_another_ends_what_was_answered() -> None:
+    """The victim on card 1 is going, so the nominee will fit tighter there: card 0 is room again, and no node gained any."""
+    desk = SchedulerHarness({"a": [15, 12]})
+    desk.add_bound_pod("victim", "a", 12, card=1)
+    nominate(desk, "urgent", "a", 12)
+    assert desk.filter_names("p", 15) == []
+    desk.add_bound_pod("victim", "a", 12, card=1, leaving=True)
+    assert desk.filter_names("p", 15) == ["a"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_happens_every_pod_finds_what_a_new_nominator_finds(seed: int) -> None:
+    """What is kept is no more than a memory of what follows from the ledger."""
+    rng = random.Random(seed)
+    names = ["a", "b", "c"]
+    desk = SchedulerHarness({name: [15, 8] for name in names})
+    for step in range(150):
+        name, number = rng.choice(names), rng.randrange(6)
+        match rng.choice(("nominate", "nominate", "bind", "leave", "end", "node", "gone", "pend")):
+            case "nominate":
+                nominate(desk, f"p{number}", name, rng.randint(1, 15), priority=rng.randint(0, 3))
+            case "bind" | "leave" as change:
+                desk.add_bound_pod(
+                    f"p{number}", name, rng.randint(1, 8), card=rng.randrange(2), leaving=change == "leave"
+                )
+            case "end":
+                desk.ledger.remove_pod(f"p{number}")
+            case "node":
+                desk.put_node(node_facts(name, rng.choice((8, 15)), 8))
+            case "gone":
+                desk.ledger.remove_node(name)
+            case "pend":
+                desk.add_pending_pod(f"p{number}", priority=rng.randint(0, 3))
+        fresh = Engine(Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock)), PolicyTuning())
+        for uid in ("p0", "p1", "unseen"):
+            units = rng.randint(1, 15)
+            plain = {each: fresh.evaluate_node(each, pod_request(units), uid) for each in names}
+            fitting = [each for each in names if not isinstance(plain[each], Unfit)]
+            pod = desk.ledger.get_pod(uid)
+            if pod is None or not pod.node_name:
+                assert desk.filter_names(uid, units) == fitting, (seed, step)

@@ -9,10 +9,12 @@ from dataclasses import replace
 import pytest
 
 from extender.state.pending_preemptions import MAX_IMMEDIATE_NODES, MAX_PENDING, PENDING_SECONDS
+from policies.engine.engine import VerdictKey
 from tests.extender.activator_harness import ActivatorHarness
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts, pod_request
 from vrampack.cards.pod import Pod
+from vrampack.cards.request import CardRequest
 
 
 async def a_desk(*nodes: str, priority: int = 10) -> SchedulerHarness:
@@ -209,9 +211,9 @@ async def test_what_ends_is_room_for_those_who_wait(end: Callable[[SchedulerHarn
 async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
     names = [f"n{at:02}" for at in range(MAX_IMMEDIATE_NODES + 1)]
     desk = await a_desk(*names)
-    assert desk.parts.engine.can_share_verdicts("small")
+    assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), None, 0)
     desk.add_bound_pod("on-n03", "n03", 15, leaving=True)
-    assert not desk.parts.engine.can_share_verdicts("small")
+    assert desk.parts.engine.find_verdict_key(pod_request(), "small") == VerdictKey(CardRequest(4), 10, 1)
     for name in ("n03", "n04"):
         desk.ledger.remove_pod(f"on-{name}")
     assert desk.filter_names("small") == []

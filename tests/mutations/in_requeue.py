@@ -12,14 +12,14 @@ KICKS = "tests/extender/test_activator.py"
 WAITING: Mapping[str, Mutation] = {
     "a pod of equal priority takes the card of a nominated one": Mutation(
         "extender/state/nominator.py",
-        "return nominee.uid != uid and nominee.priority >= priority",
-        "return nominee.uid != uid and nominee.priority > priority",
+        "position = bisect_left(self._floors, self._get_priority(uid))",
+        "position = bisect_left(self._floors, self._get_priority(uid) + 1)",
         f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
     ),
     "a nominated pod locks itself out": Mutation(
         "extender/state/nominator.py",
-        "return nominee.uid != uid and nominee.priority >= priority",
-        "return nominee.priority >= priority",
+        "return [each for each in kept.placements if each.pod.uid != uid and each.pod.priority >= least]",
+        "return [each for each in kept.placements if each.pod.priority >= least]",
         f"{NOMINATIONS}::test_its_card_is_used_for_pods_of_lower_and_equal_priority_and_free_for_higher_ones",
     ),
     "of two nominated pods the less important one has the card": Mutation(

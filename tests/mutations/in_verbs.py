@@ -66,7 +66,7 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a table is good for ever": Mutation(
         "policies/engine/engine.py",
-        "self._update_verdict(table, name, request, policy)",
+        "self._update_verdict(table, name, key, view)",
         "pass",
         f"{ENGINE}::test_a_changed_node_is_evaluated_again",
     ),
@@ -132,9 +132,21 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "a no outlives the room that came": Mutation(
         "extender/scheduling/rejection_cache.py",
-        "is_current = capacity_generation == self.capacity_generation",
+        "is_current = generation == self.generation",
         "is_current = True",
         f"{NOES}::test_room_that_is_gained_ends_it",
+    ),
+    "a no that is kept says never for what may come": Mutation(
+        "extender/state/ledger.py",
+        "if has_changed_cards(before, node):",
+        "if False:",
+        f"{NOES}::test_never_is_not_said_of_a_node_whose_reason_became_later",
+    ),
+    "cards that no node has make a request of its own": Mutation(
+        "policies/engine/hardware_index.py",
+        "uuids = _select_known(uuids, self._names_by_uuid)",
+        "pass",
+        f"{ENGINE}::test_requests_that_no_node_can_tell_apart_are_one[cards that are nowhere]",
     ),
     "a no is for any nodes": Mutation(
         "extender/scheduling/rejection_cache.py",

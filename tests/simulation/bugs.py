@@ -14,7 +14,7 @@ from extender.state.ledger import Ledger, RelistBaseline
 from extender.state.pod_client import PodClient
 from extender.state.reservations import Reservation
 from extender.state.sync import Freshness, PodSink
-from policies.engine.engine import Engine
+from policies.engine.cluster_view import ClusterView
 from tests.simulation.api import SimulatedApi
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod
@@ -210,15 +210,15 @@ def take_any_conflict_for_a_no(patch: Patch) -> None:
 
 def draw_an_outline_once(patch: Patch) -> None:
     """The engine's answers are good until the node changes."""
-    follow = Engine._refresh_summaries
+    follow = ClusterView.follow_ledger
 
-    def follow_new_nodes(self: Engine) -> None:
-        drawn = {name: self._summaries.get_summary(name) for name in self._summaries}
+    def follow_new_nodes(self: ClusterView) -> None:
+        drawn = {name: self.index.get_summary(name) for name in self.index}
         follow(self)
-        for name in list(self._summaries):
-            self._summaries.put_summary(name, drawn.get(name) or self._summaries.get_summary(name))
+        for name in list(self.index):
+            self.index.put_summary(name, drawn.get(name) or self.index.get_summary(name))
 
-    patch.setattr(Engine, "_refresh_summaries", follow_new_nodes)
+    patch.setattr(ClusterView, "follow_ledger", follow_new_nodes)
 
 
 def trust_a_silent_api_server(patch: Patch) -> None:

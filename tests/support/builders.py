@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vrampack.cards.allocation import allocate_cards
-from vrampack.cards.node import Card, CardFacts, DeviceNaming, Node, NodeFacts, build_node
+from vrampack.cards.node import Card, CardFacts, DeviceNaming, InjectionMode, Node, NodeFacts, build_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord, read_record, write_record
 from vrampack.cards.request import ContainerSpec, PodRequest, read_pod_request
@@ -37,6 +37,7 @@ def snapshot_node(
     models: Sequence[str] = (),
     memory_mib: Sequence[int] = (),
     devices: DeviceNaming = "uuid",
+    injection: InjectionMode | None = "exact",
     legacy: bool = False,
 ) -> Node:
     """A node of which so much is used, card by card; a unit of memory per unit unless `memory_mib` says more."""
@@ -54,7 +55,7 @@ def snapshot_node(
         )
         for index, each in enumerate(units)
     )
-    facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, devices=devices, legacy=legacy)
+    facts = NodeFacts(name, unit_mib=None if legacy else UNIT_MIB, injection=injection, devices=devices, legacy=legacy)
     return build_node(facts, cards, unit_mib=UNIT_MIB)
 
 

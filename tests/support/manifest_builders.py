@@ -17,6 +17,12 @@ def published_card(
     return card | {"memory_mib": memory_mib, "units": units, "healthy": True, "numa": 0, "mig_parent": None} | more
 
 
+def reference_env(container_name: str) -> dict[str, object]:
+    """The entry of `env` by which admission wires a container to its annotation."""
+    path = f"metadata.annotations['visible-devices.vrampack.dev/{container_name}']"
+    return {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
 def cards_annotation(*published: dict[str, object], **more: object) -> str:
     """The Node annotation `vrampack.dev/cards`."""
     return json.dumps({"v": 1, "unit_mib": 1024, "injection": "exact", "devices": "uuid", "cards": published} | more)

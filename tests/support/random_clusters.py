@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tests.support.manifest_builders import reference_env
 from vrampack.simulator.resource_kinds import Object
 
 MODELS = ("T4", "T4", "A10")
@@ -101,7 +102,7 @@ def an_agent_node(rng: Random, name: str) -> Object:
     published = {
         "v": 1,
         "unit_mib": 1024 if rng.random() < 0.95 else 512,
-        "injection": rng.choice(("exact", "ids")),
+        "injection": rng.choice(("exact", "exact", "ids", "ids", "nri" if rng.random() < 0.3 else "exact")),
         "devices": rng.choice(("uuid", "cdi")),
         "cards": cards,
     }
@@ -130,13 +131,17 @@ def a_pod(rng: Random, uid: str, *, odd: float) -> Object:
     notes: dict[str, str] = {}
     quantities = ODD_QUANTITIES if rng.random() < odd else QUANTITIES
     main = [_container(rng, f"c{at}", quantities) for at in range(rng.choice((1, 1, 1, 2)))]
+    for container in main if rng.random() < 0.85 else main[1:]:
+        container["env"] = [reference_env(container["name"])]
     early = [_container(rng, f"i{at}", quantities, is_early=True) for at in range(rng.choice((0, 0, 1, 2)))]
+    for container in early if rng.random() < 0.9 else early[1:]:
+        container["env"] = [reference_env(container["name"])]
     if rng.random() < 0.25:
         labels["aliyun.com/gpu-count"] = rng.choice(ODD_COUNTS if rng.random() < odd else ("1", "2", "2", "2", "3"))
     if rng.random() < 0.15:
         labels["ack.gpushare.placement"] = "prefer" if rng.random() < odd else "require-whole-device"
     if rng.random() < 0.1:
-        notes["vrampack.dev/card-model"] = rng.choice(("T4", "A10", "H100", "T4, A10", " , "))
+        notes["vrampack.dev/card-model"] = rng.choice(("T4", "A10", "H100", "T4, A10", " , ", "T4," * 65))
     if rng.random() < 0.1:
         notes["vrampack.dev/card-uuid"] = rng.choice(("GPU-n0-0", "GPU-n0-1,GPU-n1-0", "GPU-unknown"))
     return {

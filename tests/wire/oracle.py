@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.wire.oracle_annotations import OracleCard, cards_of, has_record, held_by_observation, held_by_record
+from tests.wire.oracle_annotations import (
+    KNOWN_INJECTIONS,
+    OracleCard,
+    cards_of,
+    has_record,
+    held_by_observation,
+    held_by_record,
+    injection_of,
+)
 from tests.wire.oracle_asks import Object, OracleRequest, oracle_request
 
 SCORES = (10, 5, 4, 3, 2, 1)
@@ -105,7 +113,7 @@ def _refusal(node: Object | None, pods: Sequence[Object], wanted: OracleRequest)
     if node is None:
         return "node not seen yet", False
     cards = loaded_cards(node, pods)
-    never = _never(cards, wanted)
+    never = _never(cards, wanted, injection_of(node))
     if never:
         return never, True
     allowed = [card for card in _large(cards, wanted) if _is_allowed(card, wanted)]
@@ -120,21 +128,21 @@ def _refusal(node: Object | None, pods: Sequence[Object], wanted: OracleRequest)
     return "", False
 
 
-def _never(cards: list[OracleCard], wanted: OracleRequest) -> str:
+def _never(cards: list[OracleCard], wanted: OracleRequest, injection: str) -> str:
     large = _large(cards, wanted)
     of_model = [card for card in large if not wanted.models or card.model in wanted.models]
     of_uuid = [card for card in of_model if not wanted.uuids or card.uuid in wanted.uuids]
-    if not any(card.units for card in cards):
-        return "no shareable GPU memory"
-    if not large:
-        return "larger than any card"
-    if len(large) < wanted.count:
-        return "too few cards"
-    if len(of_model) < wanted.count:
-        return "card model not allowed"
-    if len(of_uuid) < wanted.count:
-        return "card uuid not here"
-    return "" if wanted.is_valid else "request not valid"
+    checks = {
+        "no shareable GPU memory": not any(card.units for card in cards),
+        "injection mode not known": injection not in KNOWN_INJECTIONS,
+        "larger than any card": not large,
+        "too few cards": len(large) < wanted.count,
+        "card model not allowed": len(of_model) < wanted.count,
+        "card uuid not here": len(of_uuid) < wanted.count,
+        "request not valid": not wanted.is_valid,
+        "created before the admission policy": not wanted.is_wired and injection == "exact",
+    }
+    return next((text for text, applies in checks.items() if applies), "")
 
 
 def _large(cards: list[OracleCard], wanted: OracleRequest) -> list[OracleCard]:

@@ -17,6 +17,7 @@ RECORDS = (
     "ALIYUN_COM_GPU_MEM_IDX",
 )
 """The four generations, in the order in which the first that is there wins."""
+KNOWN_INJECTIONS = ("exact", "ids")
 Shares = list[tuple[str | None, int | None, int]]
 """Uuid, index, units."""
 
@@ -45,15 +46,25 @@ def cards_of(node: Object) -> list[OracleCard]:
         return _advertised(node)
     try:
         published = _document(notes["vrampack.dev/cards"])
-        if _whole(published.get("unit_mib"), 1, 2**30) != UNIT_MIB:
+        if _whole(published.get("unit_mib"), 1, 2**30) != UNIT_MIB and injection_of(node) in KNOWN_INJECTIONS:
             return []
-        for key, choices in (("injection", ("exact", "ids")), ("devices", ("uuid", "cdi"))):
-            _need(published.get(key, choices[0]) in choices)
+        _need(published.get("devices", "uuid") in ("uuid", "cdi"))
         cards = [_card(each, cordoned) for each in _list(published.get("cards"))]
         _need(len({card.uuid for card in cards}) == len({card.index for card in cards}) == len(cards))
     except Malformed:
         return []
     return cards
+
+
+def injection_of(node: Object) -> str:
+    """How containers get their cards, as the agent says; `ids` for another plugin, which gives them by itself."""
+    notes = node["metadata"].get("annotations") or {}
+    if "vrampack.dev/cards" not in notes:
+        return "ids"
+    try:
+        return str(_document(notes["vrampack.dev/cards"]).get("injection", "exact"))
+    except Malformed:
+        return "exact"
 
 
 def has_record(pod: Object) -> bool:

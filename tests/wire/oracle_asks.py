@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
@@ -27,6 +28,8 @@ class OracleRequest:
     models: set[str]
     uuids: set[str]
     is_valid: bool
+    is_wired: bool
+    """Whether every asking container reads its cards from its annotation."""
 
 
 def oracle_request(pod: Object) -> OracleRequest | None:
@@ -40,13 +43,17 @@ def oracle_request(pod: Object) -> OracleRequest | None:
     if count is None or any(units % count for _, units in own):
         count, is_valid = 1, False
     placement = labels.get("ack.gpushare.placement")
+    wishes = [notes.get("vrampack.dev/card-model", ""), notes.get("vrampack.dev/card-uuid", "")]
+    is_valid &= placement in (None, "require-whole-device") and all(len(text.split(",")) <= 64 for text in wishes)
+    models, uuids = map(_listed, wishes if is_valid else ("", ""))
     return OracleRequest(
         units=_for_life(own) // count,
         count=count,
         whole=placement == "require-whole-device",
-        models=_listed(notes.get("vrampack.dev/card-model", "")),
-        uuids=_listed(notes.get("vrampack.dev/card-uuid", "")),
-        is_valid=is_valid and placement in (None, "require-whole-device"),
+        models=models,
+        uuids=uuids,
+        is_valid=is_valid,
+        is_wired=_is_wired(pod),
     )
 
 
@@ -79,6 +86,16 @@ def _container_units(pod: Object) -> tuple[list[tuple[str, int]], bool]:
                 kind = "sidecar" if container.get("restartPolicy") == "Always" else "init"
                 own.append(("main" if part == "containers" else kind, units))
     return own, is_valid
+
+
+def _is_wired(pod: Object) -> bool:
+    asking = [
+        container
+        for part in ("initContainers", "containers")
+        for container in pod["spec"].get(part) or ()
+        if any(quantity(asked.get(MEMORY)) for asked in (container.get("resources") or {}).values())
+    ]
+    return all("vrampack.dev/" + container["name"] in json.dumps(container.get("env")) for container in asking)
 
 
 def _for_life(own: list[tuple[str, int]]) -> int:

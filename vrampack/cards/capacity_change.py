@@ -1,4 +1,4 @@
-"""Whether a node has capacity that it did not have before: what may let a refused pod fit."""
+"""What a change of a node may change in the verdicts on it: let a rejected pod fit, or give another kind of reason."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
     """
     if after.problem:
         return False
-    if before is None or before.problem:
+    if before is None or before.problem or (before.needs_references and not after.needs_references):
         return any(_usable_free_units(card) for card in after.cards)
     known = {_identity(card): _usable_free_units(card) for card in before.cards}
     return any(_usable_free_units(card) > known.get(_identity(card), 0) for card in after.cards)
+
+
+def has_changed_cards(before: Node | None, after: Node | None) -> bool:
+    """Whether a reason never to place some request there may have come or gone: those ask what cards there are, not what they hold."""
+    if before is None or after is None:
+        return before is not after
+    return (
+        before.problem != after.problem
+        or before.injection != after.injection
+        or before.legacy != after.legacy
+        or [_identity(card) for card in before.cards] != [_identity(card) for card in after.cards]
+    )
 
 
 def _identity(card: Card) -> tuple[int, str | None, str, int]:

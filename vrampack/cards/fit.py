@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import get_args
 
 from vrampack.cards.node import Card, Node
-from vrampack.cards.reasons import CardSelector, RequestForm, UnfitReason, get_request_form, list_checks
+from vrampack.cards.reasons import (
+    CardSelector,
+    CheckOccasion,
+    RequestForm,
+    UnfitReason,
+    find_node_occasion,
+    get_request_form,
+    is_plain_request,
+    list_checks,
+)
 from vrampack.cards.request import CardRequest
 
 
@@ -23,24 +32,24 @@ class Unfit:
 
 def find_fitting_cards(node: Node, request: CardRequest) -> tuple[Card, ...] | Unfit:
     """The cards the request may take now, at least `request.count` of them, in index order, or why not."""
-    cards = _check_cards(() if node.problem else node.cards, request, request.count)
+    cards = _check_cards(node, node.placeable_cards, request, request.count)
     return Unfit(cards) if isinstance(cards, UnfitReason) else tuple(cards)
 
 
-def find_card_obstacle(card: Card, request: CardRequest) -> UnfitReason | None:
-    """Why the request may not take this one card now, or None: the verdict on the card alone, asked for one card.
+def find_card_obstacle(node: Node, card: Card, request: CardRequest) -> UnfitReason | None:
+    """Why the request may not take this one card of the node now, or None: the verdict on the card, asked for one card.
 
     A node fits when at least `request.count` of its cards have no reason. Otherwise its reason is the first at which
     fewer than so many are left, in the words of the request: a card says `no card with enough free memory` where its
     node says `not enough cards with free memory`, and never `too few cards`.
     """
-    cards = _check_cards((card,), request, 1)
+    cards = _check_cards(node, (card,), request, 1)
     return cards if isinstance(cards, UnfitReason) else None
 
 
-def list_unhindered_cards(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    """Those of the cards that the request may take, however few."""
-    passed = _check_cards(cards, request, 1)
+def list_unhindered_cards(node: Node, cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
+    """Those of the cards, each of the node but filled otherwise, that the request may take, however few."""
+    passed = _check_cards(node, cards, request, 1)
     return () if isinstance(passed, UnfitReason) else passed
 
 
@@ -56,25 +65,22 @@ def count_missing_units(card: Card, request: CardRequest) -> int:
 
 _Check = tuple[UnfitReason, CardSelector, bool]
 """A row as the loop needs it: the reason, which cards pass, and whether one of them is enough."""
-_PLAIN_CHECKS: Mapping[RequestForm, tuple[_Check, ...]] = {
-    form: tuple(
-        (reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form) if check.class_number
+_CHECKS: Mapping[tuple[RequestForm, bool, CheckOccasion | None], tuple[_Check, ...]] = {
+    (form, is_plain, occasion): tuple(
+        (reason, check.select_cards, check.needs_one_card)
+        for reason, check in list_checks(form, (occasion,) if is_plain else (occasion, "request not plain"))
     )
     for form in get_args(RequestForm)
+    for is_plain in (True, False)
+    for occasion in (None, *get_args(CheckOccasion))
 }
-"""The rows that a plain request can fail."""
-_CHECKS: Mapping[RequestForm, tuple[_Check, ...]] = {
-    form: tuple((reason, check.select_cards, check.needs_one_card) for reason, check in list_checks(form))
-    for form in get_args(RequestForm)
-}
+"""The rows that can fail, by the form of the request, whether it is plain, and what of the node is in its way."""
 
 
-def _check_cards(cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
+def _check_cards(node: Node, cards: Sequence[Card], request: CardRequest, count: int) -> Sequence[Card] | UnfitReason:
     """Those of the cards that pass every check, or the first reason at which fewer than `count` are left."""
-    is_plain = not (request.models or request.uuids or request.problem)
-    for reason, select_cards, needs_one_card in (_PLAIN_CHECKS if is_plain else _CHECKS)[
-        get_request_form(request, count)
-    ]:
+    form, occasion = get_request_form(request, count), find_node_occasion(node, request)
+    for reason, select_cards, needs_one_card in _CHECKS[form, is_plain_request(request), occasion]:
         cards = select_cards(cards, request)
         if len(cards) < (1 if needs_one_card else count):
             return reason

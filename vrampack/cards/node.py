@@ -45,7 +45,8 @@ class NodeFacts:
     cards: tuple[CardFacts, ...] = ()
     unit_mib: int | None = None
     """The node's unit; None on legacy nodes, which have no way to say."""
-    injection: InjectionMode = "exact"
+    injection: InjectionMode | None = "exact"
+    """None: a mode that this version does not know. Its cards are counted, and nothing new is placed on them."""
     devices: DeviceNaming = "uuid"
     legacy: bool = False
     """Read from `allocatable`: equal cards are assumed."""
@@ -90,7 +91,8 @@ class Node:
     name: str
     cards: tuple[Card, ...]
     unit_mib: int
-    injection: InjectionMode
+    injection: InjectionMode | None
+    """None: a mode that this version does not know."""
     devices: DeviceNaming
     legacy: bool
     problem: str
@@ -102,6 +104,16 @@ class Node:
     """Free units of all usable cards."""
     total_units: int
     used_units: int
+
+    @property
+    def placeable_cards(self) -> tuple[Card, ...]:
+        """The cards that the checks of a request begin with: none of a node whose cards or unit are not to be trusted."""
+        return () if self.problem and self.injection is not None else self.cards
+
+    @property
+    def needs_references(self) -> bool:
+        """Whether a container gets cards only by its pod's annotations, to which admission wires its environment."""
+        return self.injection == "exact" and not self.legacy
 
 
 def build_node(facts: NodeFacts, cards: tuple[Card, ...], *, unit_mib: int) -> Node:

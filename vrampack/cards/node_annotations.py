@@ -102,12 +102,21 @@ def _read_cards(name: str, text: str) -> NodeFacts:
     read = tuple(sorted((_read_card(card, f"cards[{at}]") for at, card in enumerate(cards)), key=lambda c: c.index))
     if len({card.uuid for card in read}) != len(read) or len({card.index for card in read}) != len(read):
         raise RecordError("cards: a uuid or an index stands twice")
+    injection = value.get("injection", "exact")
     return NodeFacts(
         name,
         read,
         unit_mib=read_int(value.get("unit_mib"), "unit_mib", low=1, high=MAX_MEMORY_MIB),
-        injection=cast("InjectionMode", _one_of(value, "injection", get_args(InjectionMode))),
+        injection=injection if injection in get_args(InjectionMode) else None,
         devices=cast("DeviceNaming", _one_of(value, "devices", get_args(DeviceNaming))),
+        problem="" if injection in get_args(InjectionMode) else _explain_unknown_injection(injection),
+    )
+
+
+def _explain_unknown_injection(injection: object) -> str:
+    return (
+        f'annotation "{well_known.NODE_CARDS}": injection: {str(injection)[:60]!r} is not known to this version: '
+        "what runs here is counted, and nothing new is placed here; upgrade the extender"
     )
 
 

@@ -1,27 +1,33 @@
-"""A node's cards as sorted numbers: enough to decide whether a plain request fits, and why not, without its cards.
+"""A node's cards as sorted numbers: enough to decide whether a request fits, and why not, without its cards.
 
-Each new size of request needs a verdict on thousands of nodes. For one node a look at the right place of a sorted tuple
+Each new request needs a verdict on thousands of nodes. For one node a look at the right place of a sorted tuple
 gives the verdict that `vrampack.cards.fit` reaches card by card; a property test holds the two to the same answers.
+Only a request that names cards must go through the cards, and only where they are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from sys import maxsize
 from typing import NamedTuple
 
-from vrampack.cards.node import Node
+from vrampack.cards.node import Card, Node
 from vrampack.cards.reasons import RequestForm, UnfitReason, list_checks
 from vrampack.cards.request import CardRequest
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSummary:
-    """What of a node matters to a plain request. Made by `summarize_node`."""
+    """What of a node matters to a request that names no cards. Made by `summarize_node` and `select_models`."""
 
     card_units: tuple[int, ...]
-    """Units of every card that has any, ascending; empty where nothing may be placed."""
+    """Units of every card that has any, ascending; empty where the cards are not to be trusted."""
+    allowed_card_units: tuple[int, ...]
+    """The same of the cards of selected models; all that follow but the sums of the node are theirs, too."""
     free_units: tuple[int, ...]
     """Free units of usable cards, ascending."""
     empty_card_units: tuple[int, ...]
@@ -30,33 +36,66 @@ class NodeSummary:
     """As `free_units`, of all cards: what would be free if every card were usable."""
     empty_card_units_if_usable: tuple[int, ...]
     used_units: int
+    """Of the whole node."""
     total_units: int
+    """Of the whole node."""
     usable_cards: tuple[tuple[int, int], ...]
     """Units and used units of every usable card, by index."""
+    is_open: bool
+    """Whether this version knows how containers get cards there."""
+    needs_references: bool
+    models: frozenset[str]
+    """Of the cards that have units."""
+    by_model: Mapping[str, NodeSummary] | None = None
+    """Of a node of several models: its summary for each."""
 
 
 def summarize_node(node: Node) -> NodeSummary:
-    cards = () if node.problem else tuple(card for card in node.cards if card.units)
-    usable = tuple(card for card in cards if card.is_usable)
-    return NodeSummary(
-        card_units=tuple(sorted(card.units for card in cards)),
-        free_units=tuple(sorted(card.free_units for card in usable)),
-        empty_card_units=tuple(sorted(card.units for card in usable if not card.used_units)),
-        free_units_if_usable=tuple(sorted(card.free_units for card in cards)),
-        empty_card_units_if_usable=tuple(sorted(card.units for card in cards if not card.used_units)),
-        used_units=node.used_units,
-        total_units=node.total_units,
-        usable_cards=tuple((card.units, card.used_units) for card in usable),
+    """The summary of a node for requests that allow any model."""
+    cards = tuple(card for card in node.placeable_cards if card.units)
+    summary = _summarize_cards(node, (), cards)
+    if len(summary.models) <= 1:
+        return summary
+    by_model = {
+        model: _summarize_cards(node, summary.card_units, [card for card in cards if card.model == model])
+        for model in sorted(summary.models)
+    }
+    return replace(summary, by_model=by_model)
+
+
+def select_models(summary: NodeSummary, models: frozenset[str] | None) -> NodeSummary:
+    """The summary for requests that allow these models only; None: any."""
+    if models is None or models >= summary.models:
+        return summary
+    allowed = [summary.by_model[model] for model in summary.models & models] if summary.by_model else []
+    if len(allowed) == 1:
+        return allowed[0]
+    return replace(
+        summary,
+        allowed_card_units=_merge([each.allowed_card_units for each in allowed]),
+        free_units=_merge([each.free_units for each in allowed]),
+        empty_card_units=_merge([each.empty_card_units for each in allowed]),
+        free_units_if_usable=_merge([each.free_units_if_usable for each in allowed]),
+        empty_card_units_if_usable=_merge([each.empty_card_units_if_usable for each in allowed]),
+        usable_cards=tuple(card for each in allowed for card in each.usable_cards),
     )
 
 
-def is_plain_request(request: CardRequest) -> bool:
-    """Whether a summary can answer: a valid request that names neither models nor cards."""
-    return not (request.models or request.uuids or request.problem) and request.units > 0
+class RequestKind(NamedTuple):
+    """What of a request decides which numbers of a node it is compared with: all but its units and its cards."""
+
+    card_count: int
+    whole: bool
+    has_references: bool
+    models: frozenset[str] | None
+
+
+def get_request_kind(request: CardRequest) -> RequestKind:
+    return RequestKind(request.count, request.whole, request.has_references, request.models)
 
 
 class EquivalenceClass(NamedTuple):
-    """The numbers by which plain requests of one count of cards, whole or not, fit or do not.
+    """The numbers by which requests of one kind fit or do not.
 
     Each is the most units that such a request may ask for and pass one check of `vrampack.cards.reasons`, -1 where none
     does. They ascend, from the last check to the first: a request that passes one passes those above it.
@@ -67,24 +106,36 @@ class EquivalenceClass(NamedTuple):
     """Units that so many usable cards have free, each."""
     free_units_if_usable: int
     """The same if every card were usable."""
+    wired_units: int
+    """As `allowed_card_units`, where containers of such a pod get the cards of its annotations."""
+    allowed_card_units: int
+    """Units that so many cards of the allowed models have, each."""
     card_units: int
     """Units that so many cards have, each."""
     largest_card_units: int
     """Units of the largest card."""
+    open_units: int
+    """No limit where this version knows how containers get cards."""
     any_units: int
     """No limit where some card has memory."""
 
     def find_obstacle(self, request: CardRequest) -> UnfitReason | None:
-        """Why a plain request does not fit, None when it does: the answer of `vrampack.cards.fit.find_fitting_cards`."""
+        """Why the request does not fit, None when it does: the answer of `vrampack.cards.fit.find_fitting_cards`.
+
+        Of a request that names cards it is the answer for a node that has none of them.
+        """
         units = request.units
-        if self.free_units >= units:
-            return None
+        if request.uuids is None and request.is_valid:
+            if self.free_units >= units:
+                return None
+        elif self.allowed_card_units >= units:
+            return UnfitReason.NOT_VALID if request.uuids is None else UnfitReason.UUID
         obstacles = _WHOLE_CARDS if request.whole else _ONE_CARD if request.count == 1 else _SEVERAL_CARDS
-        # The place of `units` among the numbers. `bisect_left(self, units) - 1` is the same and takes twice as long.
-        _, second, third, fourth, last = self
-        return obstacles[
-            0 if second >= units else 1 if third >= units else 2 if fourth >= units else 3 if last >= units else 4
-        ]
+        # The place of `units` among the numbers: most nodes that do not fit are full, and end at the first comparison.
+        for obstacle, number in zip(obstacles, self[1:], strict=False):
+            if number >= units:
+                return obstacle
+        return obstacles[-1]
 
 
 def _list_obstacles(form: RequestForm) -> tuple[UnfitReason, ...]:
@@ -99,17 +150,35 @@ _SEVERAL_CARDS = _list_obstacles("several cards")
 _WHOLE_CARDS = _list_obstacles("whole cards")
 
 
-def find_equivalence_class(summary: NodeSummary, count: int, *, whole: bool) -> EquivalenceClass:
-    """What matters of the node to plain requests of `count` cards, `whole` or not."""
-    free, free_if_usable = (
-        (summary.empty_card_units, summary.empty_card_units_if_usable)
-        if whole
-        else (summary.free_units, summary.free_units_if_usable)
-    )
+def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> EquivalenceClass:
+    """What matters of the node to requests of this kind. A new kind asks this of every node, so it is one flat function."""
+    count, whole, has_references, models = kind
     cards = summary.card_units
-    return EquivalenceClass(
-        _nth(free, count), _nth(free_if_usable, count), _nth(cards, count), _nth(cards, 1), maxsize if cards else -1
-    )
+    if not (cards and summary.is_open):
+        return _CLOSED if cards else _NO_CARDS
+    card_units = cards[-count] if len(cards) >= count else -1
+    allowed = card_units
+    if models is not None and not models >= summary.models:
+        if models.isdisjoint(summary.models):
+            allowed = -1
+        else:
+            summary = select_models(summary, models)
+            allowed = _nth(summary.allowed_card_units, count)
+    if allowed < 0 or (summary.needs_references and not has_references):
+        return _build_class((-1, -1, -1, allowed, card_units, cards[-1], maxsize, maxsize))
+    if whole:
+        free = _nth(summary.empty_card_units, count)
+        free_if_usable = _nth(summary.empty_card_units_if_usable, count)
+    else:
+        free = _nth(summary.free_units, count)
+        free_if_usable = summary.free_units_if_usable[-count]
+    return _build_class((free, free_if_usable, allowed, allowed, card_units, cards[-1], maxsize, maxsize))
+
+
+_NO_CARDS = EquivalenceClass(-1, -1, -1, -1, -1, -1, -1, -1)
+_CLOSED = _NO_CARDS._replace(any_units=maxsize)
+_build_class: Callable[[tuple[int, ...]], EquivalenceClass] = partial(tuple.__new__, EquivalenceClass)
+"""`EquivalenceClass._make`, without the check of the length, which takes as long as the rest."""
 
 
 def find_tightest_units(summary: NodeSummary, request: CardRequest) -> tuple[int, ...]:
@@ -117,6 +186,38 @@ def find_tightest_units(summary: NodeSummary, request: CardRequest) -> tuple[int
     free = summary.empty_card_units if request.whole else summary.free_units
     first = bisect_left(free, request.units)
     return free[first : first + request.count]
+
+
+def _summarize_cards(node: Node, card_units: tuple[int, ...], allowed: Sequence[Card]) -> NodeSummary:
+    """In one pass: every change of a node comes through here. `card_units` are those of all its cards, if these are not all."""
+    usable = [(card.units, card.used_units) for card in allowed if card.is_usable]
+    others = [(card.units, card.used_units) for card in allowed if not card.is_usable]
+    free, empty = _list_free_units(usable)
+    free_of_others, empty_of_others = _list_free_units(others)
+    allowed_units = tuple(sorted([card.units for card in allowed]))
+    return NodeSummary(
+        card_units=card_units or allowed_units,
+        allowed_card_units=allowed_units,
+        free_units=tuple(free),
+        empty_card_units=tuple(empty),
+        free_units_if_usable=tuple(sorted(free + free_of_others) if others else free),
+        empty_card_units_if_usable=tuple(sorted(empty + empty_of_others) if others else empty),
+        used_units=node.used_units,
+        total_units=node.total_units,
+        usable_cards=tuple(usable),
+        is_open=node.injection is not None,
+        needs_references=node.needs_references,
+        models=frozenset([card.model for card in allowed]),
+    )
+
+
+def _list_free_units(cards: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """Ascending: what is free on each, and the units of those that are empty."""
+    return sorted([max(0, units - used) for units, used in cards]), sorted([units for units, used in cards if not used])
+
+
+def _merge(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sorted(chain.from_iterable(parts)))
 
 
 def _nth(ascending: tuple[int, ...], count: int) -> int:

@@ -7,18 +7,27 @@ a node's and a card's (`vrampack.cards.fit`), and an equivalence class's (`vramp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, get_args
 
-from vrampack.cards.node import Card
+from vrampack.cards.node import Card, Node
 from vrampack.cards.request import CardRequest
 
 RequestForm = Literal["one card", "several cards", "whole cards"]
 """What a request wants of a node: each has its own text for a lack of room."""
 
-ClassNumber = Literal["free_units", "free_units_if_usable", "card_units", "largest_card_units", "any_units"]
+ClassNumber = Literal[
+    "free_units",
+    "free_units_if_usable",
+    "wired_units",
+    "allowed_card_units",
+    "card_units",
+    "largest_card_units",
+    "open_units",
+    "any_units",
+]
 """A number of `vrampack.cards.node_summary.EquivalenceClass`."""
 
 
@@ -28,17 +37,23 @@ class CardSelector(Protocol):
     def __call__(self, cards: Sequence[Card], request: CardRequest, /) -> Sequence[Card]: ...
 
 
+CheckOccasion = Literal["request not plain", "injection not known", "references missing"]
+"""When a row is checked that is not checked always: it could not fail otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class FitCheck:
     """What must hold of a node: enough of the cards that passed every row above pass this one as well."""
 
     select_cards: CardSelector
     class_number: ClassNumber | None
-    """The most units a plain request may ask for and pass; None: every plain request passes."""
+    """The most units a request that names no cards may ask for and pass; None: that depends on the request alone."""
     needs_one_card: bool = False
     """Whether one card is enough; otherwise as many must pass as the request asks for."""
     only_for: RequestForm | None = None
     """The one form of request that is checked; None: every request is."""
+    only_when: CheckOccasion | None = None
+    """The one occasion on which it is checked; None: always."""
     is_unresolvable: bool = False
     """Whether the check fails on the same node when it is empty and healthy, so that no eviction helps."""
 
@@ -59,15 +74,19 @@ def _select_all(cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
 
 
 def _select_of_model(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    return [card for card in cards if card.model in request.models] if request.models else cards
+    return cards if request.models is None else [card for card in cards if card.model in request.models]
 
 
 def _select_by_uuid(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    return [card for card in cards if card.uuid in request.uuids] if request.uuids else cards
+    return cards if request.uuids is None else [card for card in cards if card.uuid in request.uuids]
 
 
 def _select_if_valid(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
-    return () if request.problem else cards
+    return cards if request.is_valid else ()
+
+
+def _select_none(_cards: Sequence[Card], _request: CardRequest) -> Sequence[Card]:
+    return ()
 
 
 def _select_with_free_units(cards: Sequence[Card], request: CardRequest) -> Sequence[Card]:
@@ -90,14 +109,31 @@ class UnfitReason(Enum):
         "no shareable GPU memory",
         FitCheck(_select_with_memory, "any_units", needs_one_card=True, is_unresolvable=True),
     )
+    UNKNOWN_INJECTION = (
+        "injection mode not known",
+        FitCheck(_select_none, "open_units", only_when="injection not known", is_unresolvable=True),
+    )
     TOO_LARGE = (
         "larger than any card",
         FitCheck(_select_large_enough, "largest_card_units", needs_one_card=True, is_unresolvable=True),
     )
     TOO_FEW_CARDS = "too few cards", FitCheck(_select_all, "card_units", is_unresolvable=True)
-    MODEL = "card model not allowed", FitCheck(_select_of_model, None, is_unresolvable=True)
-    UUID = "card uuid not here", FitCheck(_select_by_uuid, None, is_unresolvable=True)
-    NOT_VALID = "request not valid", FitCheck(_select_if_valid, None, is_unresolvable=True)
+    MODEL = (
+        "card model not allowed",
+        FitCheck(_select_of_model, "allowed_card_units", only_when="request not plain", is_unresolvable=True),
+    )
+    UUID = (
+        "card uuid not here",
+        FitCheck(_select_by_uuid, None, only_when="request not plain", is_unresolvable=True),
+    )
+    NOT_VALID = (
+        "request not valid",
+        FitCheck(_select_if_valid, None, only_when="request not plain", is_unresolvable=True),
+    )
+    NO_REFERENCES = (
+        "created before the admission policy",
+        FitCheck(_select_none, "wired_units", only_when="references missing", is_unresolvable=True),
+    )
     NO_ROOM = (
         "no card with enough free memory",
         FitCheck(_select_with_free_units, "free_units_if_usable", only_for="one card"),
@@ -134,10 +170,26 @@ def get_request_form(request: CardRequest, count: int) -> RequestForm:
     return "one card" if count == 1 else "several cards"
 
 
-def list_checks(form: RequestForm) -> list[tuple[UnfitReason, FitCheck]]:
-    """The rows of the table that hold for requests of this form, in order."""
+def is_plain_request(request: CardRequest) -> bool:
+    """A valid request that names neither models nor cards: only numbers decide."""
+    return request.models is None and request.uuids is None and request.is_valid
+
+
+def find_node_occasion(node: Node, request: CardRequest) -> CheckOccasion | None:
+    """What keeps the request from all cards of the node, whatever they are; None where nothing does."""
+    if node.injection is None:
+        return "injection not known"
+    return "references missing" if node.needs_references and not request.has_references else None
+
+
+def list_checks(
+    form: RequestForm, occasions: Collection[CheckOccasion | None] = get_args(CheckOccasion)
+) -> list[tuple[UnfitReason, FitCheck]]:
+    """The rows of the table that hold for requests of this form on these occasions, in order."""
     return [
         (reason, reason.check)
         for reason in UnfitReason
-        if reason.check is not None and reason.check.only_for in (None, form)
+        if reason.check is not None
+        and reason.check.only_for in (None, form)
+        and (reason.check.only_when is None or reason.check.only_when in occasions)
     ]

@@ -1,7 +1,9 @@
 """What a pod requests: units per card, how many cards, which ones. Read from the pod alone.
 
 `PodRequest` keeps every container, because limits and records are per container; `CardRequest` is the part that
-decides where the pod fits, and equal card requests share every cached answer.
+decides where the pod fits, and equal card requests share every cached answer. So a `CardRequest` is small whatever the
+pod says: no text of a pod is in it but a bounded number of names, and pods that ask for the same thing in other words
+have equal ones.
 """
 
 from __future__ import annotations
@@ -16,6 +18,12 @@ from vrampack.cards.units import MAX_UNITS, parse_units
 ContainerKind = Literal["main", "init", "sidecar"]
 MAX_COUNT_DIGITS = 4
 """No node has 10,000 cards."""
+MAX_WISHES = 64
+"""Entries of a list of models or of cards: more cards than any node has, and few enough to look each of them up."""
+MAX_WISH_LENGTH = 128
+"""NVML's names and uuids end at 96 characters."""
+MAX_POLICY_LENGTH = 63
+"""A longer name is no policy's, and would be kept with the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,14 @@ class CardRequest:
     count: int = 1
     whole: bool = False
     """Only empty cards, each held entirely."""
-    models: tuple[str, ...] = ()
-    uuids: tuple[str, ...] = ()
-    problem: str = ""
-    """Field, value and fix when the request can never be served; empty when it is valid."""
+    models: frozenset[str] | None = None
+    """Only cards of these models; None: of any."""
+    uuids: frozenset[str] | None = None
+    """Only these cards; None: any."""
+    is_valid: bool = True
+    """Whether it can be served at all. An invalid one names neither models nor cards; `PodRequest.problem` says why."""
+    has_references: bool = True
+    """Whether admission wired every requesting container to its annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +80,12 @@ class PodRequest:
     containers: tuple[ContainerRequest, ...]
     """Those that request memory, init containers first, in the order of the spec."""
     policy: str | None = None
-    has_references: bool = True
-    """Whether admission wired every requesting container to its annotation."""
+    problem: str = ""
+    """Field, value and fix when the request can never be served; empty when it is valid."""
+
+    @property
+    def has_references(self) -> bool:
+        return self.card_request.has_references
 
 
 def read_pod_request(
@@ -81,24 +97,30 @@ def read_pod_request(
 ) -> PodRequest | None:
     """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
-    Never raises: what cannot be read becomes `CardRequest.problem`.
+    Never raises: what cannot be read becomes `PodRequest.problem`.
     """
     container_requests, problem = _read_container_requests(containers, resource)
     if not container_requests and not problem:
         return None
     count, count_problem = _read_card_count(labels, container_requests)
     whole, whole_problem = _read_whole_device(labels)
+    models, models_problem = _read_wishes(annotations, well_known.CARD_MODEL)
+    uuids, uuids_problem = _read_wishes(annotations, well_known.CARD_UUID)
+    problem = problem or count_problem or whole_problem or models_problem or uuids_problem
+    requesting = {(container.kind, container.index) for container in container_requests}
     request = CardRequest(
         units=sum_container_units(container_requests) // count,
         count=count,
         whole=whole,
-        models=_read_wishes(annotations, well_known.CARD_MODEL),
-        uuids=_read_wishes(annotations, well_known.CARD_UUID),
-        problem=problem or count_problem or whole_problem,
+        models=None if problem else models,
+        uuids=None if problem else uuids,
+        is_valid=not problem,
+        has_references=all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting),
     )
-    requesting = {(container.kind, container.index) for container in container_requests}
-    references = all(spec.has_reference for spec in containers if (spec.kind, spec.index) in requesting)
-    return PodRequest(request, tuple(container_requests), annotations.get(well_known.POLICY) or None, references)
+    policy = annotations.get(well_known.POLICY, "")
+    return PodRequest(
+        request, tuple(container_requests), policy if 0 < len(policy) <= MAX_POLICY_LENGTH else None, problem
+    )
 
 
 def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
@@ -166,6 +188,18 @@ def _read_whole_device(labels: Mapping[str, str]) -> tuple[bool, str]:
     return True, ""
 
 
-def _read_wishes(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
-    text = annotations.get(key)
-    return tuple(sorted({wish for part in text.split(",") if (wish := part.strip())})) if text else ()
+def _read_wishes(annotations: Mapping[str, str], key: str) -> tuple[frozenset[str] | None, str]:
+    """The names of a comma list, None where it has none, and what is wrong with it."""
+    text = annotations.get(key, "")
+    field = f'metadata.annotations["{key}"]'
+    entries = text.count(",") + 1
+    if entries > MAX_WISHES:
+        return None, f"{field}: {entries} entries are more than {MAX_WISHES}; give fewer, or leave the annotation out"
+    wishes = frozenset(wish for part in text.split(",") if (wish := part.strip()))
+    longest = max(wishes, key=lambda wish: (len(wish), wish), default="")
+    if len(longest) > MAX_WISH_LENGTH:
+        return None, (
+            f"{field}: {longest[:60]!r}... has {len(longest)} characters, no name of a card has more than "
+            f"{MAX_WISH_LENGTH}; give names as `vrampack inspect -o wide` shows them"
+        )
+    return wishes or None, ""

@@ -57,12 +57,15 @@ def a_waiting_pod(
     said: str = "",
     spec: Mapping[str, object] | None = None,
     status: Mapping[str, object] | None = None,
+    is_wired: bool = True,
     **metadata: Any,  # noqa: ANN401 - raw JSON
 ) -> Object:
-    """A pod that is not bound; `said` is what the scheduler wrote at its last attempt."""
+    """A pod that is not bound, as admission leaves it; `said` is what the scheduler wrote at its last attempt."""
     pod = manifest_builders.pod_manifest(name, units, namespace="default", uid=name, **metadata)
     refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
     pod["status"] = {"phase": "Pending", "conditions": [refusal] if said else [], **(status or {})}
+    for container in pod["spec"]["containers"] if is_wired else ():
+        container["env"] = [manifest_builders.reference_env(container["name"])]
     pod["spec"] |= spec or {}
     return {"kind": "Pod", **pod}
 

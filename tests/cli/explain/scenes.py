@@ -7,7 +7,7 @@ from tests.cli.explain.objects import (
     a_gpu_node,
     a_waiting_pod,
 )
-from tests.support.manifest_builders import published_card
+from tests.support.manifest_builders import published_card, reference_env
 
 S1 = (a_gpu_node("gpu-1"), a_bound_pod("app-0", "gpu-1", {0: 4}), a_bound_pod("app-1", "gpu-1", {0: 4}))
 """15 units, 4 and 4 held: 7 are free."""
@@ -22,6 +22,8 @@ WHOLE = {"ack.gpushare.placement": "require-whole-device"}
 FOUR = '{"v":1,"cards":[{"uuid":"GPU-0","units":4}]}'
 LIMITS = {"limit-mib.vrampack.dev/main": "4301", "limit-mib.vrampack.dev/init": "2150"}
 UNEVEN = a_waiting_pod(units=15)
-UNEVEN["spec"]["containers"].append({"name": "more", "resources": {"limits": {"aliyun.com/gpu-mem": "5"}}})
+UNEVEN["spec"]["containers"].append(
+    {"name": "more", "resources": {"limits": {"aliyun.com/gpu-mem": "5"}}, "env": [reference_env("more")]}
+)
 SHRUNK = a_bound_pod("shrunk", "gpu-1", units=10, annotations={"vrampack.dev/allocation": FOUR})
 RECORDED = (a_bound_pod("mine", "gpu-1", {0: 1}, spec={"schedulerName": "vrampack"}),)

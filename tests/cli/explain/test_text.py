@@ -243,6 +243,32 @@ gpu-3     -           -        -  annotation "vrampack.dev/cards": not JSON: Exp
 Next: free 1 unit on gpu-1 GPU0 (pods there: default/app-0 4, default/app-1 4), or add a card.
 """,
     ),
+    "an injection that this version does not know": (
+        (a_node("gpu-3", cards_annotation(published_card(0), injection="nri")), a_waiting_pod()),
+        """\
+Pod default/w is pending and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-3     -           -        -  annotation "vrampack.dev/cards": injection: 'nri' is not known to this version: what runs here is counted, and nothing new is placed here; upgrade the extender
+
+0/1 nodes fit: 1 injection mode not known.
+Next: repair gpu-3: annotation "vrampack.dev/cards": injection: 'nri' is not known to this version: what runs here is counted, \
+and nothing new is placed here; upgrade the extender.
+""",
+    ),
+    "created before the admission policy": (
+        (*S1, a_waiting_pod(is_wired=False)),
+        """\
+Pod default/w is pending and asks 8 units (8 GiB) on one card.
+
+NODE   CARD  FREE/TOTAL  MISSING  WHY
+gpu-1     0        7/15        -  created before the admission policy
+
+0/1 nodes fit: 1 created before the admission policy.
+Next: recreate the pod: it was created before the admission policy, so its containers do not read their cards from its \
+annotations; if a new one is told the same, see that the policies of manifests/admission are applied.
+""",
+    ),
     "no GPU at all": (
         (a_node("cpu-1"), a_node("cpu-2"), a_waiting_pod()),
         """\

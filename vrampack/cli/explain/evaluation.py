@@ -130,14 +130,14 @@ def _evaluate_node(
     obstacles = find_obstacles(pod_fields, counted.listed.scheduling_fields, counted.listed.labels)
     cards: tuple[EvaluatedCard, ...] = ()
     if node.total_units and not node.problem:
-        cards = tuple(_evaluate_card(card, request, counted.holds) for card in node.cards)
+        cards = tuple(_evaluate_card(node, card, request, counted.holds) for card in node.cards)
     if reason is None:
         obstacles += _find_unoffered_units(counted, request)
     return EvaluatedNode(node, reason, obstacles, cards, verdict.cards if isinstance(verdict, ScoredCards) else ())
 
 
-def _evaluate_card(card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
-    reason = find_card_obstacle(card, request)
+def _evaluate_card(node: Node, card: Card, request: CardRequest, holds: Sequence[Hold]) -> EvaluatedCard:
+    reason = find_card_obstacle(node, card, request)
     missing = None if reason is not None and reason.is_unresolvable else count_missing_units(card, request)
     pods = tuple(
         HolderView(hold.pod.namespace, hold.pod.name, hold.units[card.index], hold.unplaced_reason)

@@ -92,7 +92,7 @@ def explain_pending_pod(
 def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
     """What the pod requests, as a clause."""
     request = pod_request.card_request
-    if request.problem:
+    if not request.is_valid:
         return "its request cannot be served"
     amount = f"{format_units(request.units)} ({_format_memory(request.units, unit_mib)})"
     one = request.count == 1
@@ -101,8 +101,8 @@ def describe_request(pod_request: PodRequest, unit_mib: int) -> str:
     else:
         text = f"asks {amount} on {'one card' if one else f'each of {request.count} cards'}"
     if request.models:
-        text += f" of model {' or '.join(request.models)}"
-    return f"{text} named {' or '.join(request.uuids)}" if request.uuids else text
+        text += f" of model {' or '.join(sorted(request.models))}"
+    return f"{text} named {' or '.join(sorted(request.uuids))}" if request.uuids else text
 
 
 def _suggest_step(
@@ -166,7 +166,7 @@ def _describe_verdict(
         cards = " and ".join(f"GPU{card.index}" for card in sorted(first.chosen_cards, key=lambda card: card.index))
         return (counts, f"Policy {policy} would take {first.name} {cards}.")
     free = [node.node.free_units for node in evaluation.nodes if not node.node.problem and node.node.free_units]
-    if sum(free) < pod_request.card_request.units * pod_request.card_request.count or pod_request.card_request.problem:
+    if sum(free) < pod_request.card_request.units * pod_request.card_request.count or pod_request.problem:
         return (counts,)
     nodes = "1 node has" if len(free) == 1 else f"{len(free)} nodes have"
     return (counts, f"{nodes} {format_units(sum(free))} free together, but not {_describe_together(pod_request)}.")

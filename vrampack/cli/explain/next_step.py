@@ -31,8 +31,8 @@ def join_items(items: Sequence[object]) -> str:
 
 def suggest_for_refused(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, resource: str) -> str:
     """What to do when no node fits: by the node that came furthest through the filter's checks."""
-    if pod_request.card_request.problem:
-        return f"correct the pod and create it again: {pod_request.card_request.problem}"
+    if pod_request.problem:
+        return f"correct the pod and create it again: {pod_request.problem}"
     open_nodes = [node for node in nodes if not node.obstacles and node.reason is not UnfitReason.NO_MEMORY]
     pool = open_nodes or list(nodes)
     furthest = max(
@@ -74,19 +74,30 @@ def _suggest_for_model(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, 
     )
     there = join_items([f"{model} ({format_cards(number)})" for model, number in sorted(models.items())])
     cards = "a card" if request.count == 1 else format_cards(request.count)
-    asked = f"no node has {cards} of model {' or '.join(request.models)} with {format_units(request.units)}"
+    asked = (
+        f"no node has {cards} of model {' or '.join(sorted(request.models or ()))} with {format_units(request.units)}"
+    )
     return f"{asked}: widen the annotation {well_known.CARD_MODEL}; large enough are {there}"
 
 
 def _suggest_for_uuid(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
     places = {each.card.uuid: f"{node.name} {_format_card_name(each)}" for node in nodes for each in node.cards}
-    there = join_items([f"{uuid} is {places.get(uuid, 'on no node')}" for uuid in pod_request.card_request.uuids])
+    there = join_items(
+        [f"{uuid} is {places.get(uuid, 'on no node')}" for uuid in sorted(pod_request.card_request.uuids or ())]
+    )
     one = (
         "none of them can be used"
         if pod_request.card_request.count == 1
         else "no node has enough of them that can be used"
     )
     return f"widen the annotation {well_known.CARD_UUID}: {there}; {one}"
+
+
+def _suggest_for_no_references(_nodes: Sequence[EvaluatedNode], _pod_request: PodRequest, _resource: str) -> str:
+    return (
+        "recreate the pod: it was created before the admission policy, so its containers do not read their cards from its "
+        "annotations; if a new one is told the same, see that the policies of manifests/admission are applied"
+    )
 
 
 def _suggest_freeing(nodes: Sequence[EvaluatedNode], pod_request: PodRequest, _resource: str) -> str:
@@ -109,10 +120,12 @@ def _find_nearest(
 
 _STEPS: Mapping[UnfitReason, Callable[[Sequence[EvaluatedNode], PodRequest, str], str]] = {
     UnfitReason.NO_MEMORY: _suggest_for_no_memory,
+    UnfitReason.UNKNOWN_INJECTION: _suggest_for_no_memory,
     UnfitReason.TOO_LARGE: _suggest_for_too_large,
     UnfitReason.TOO_FEW_CARDS: _suggest_for_too_few_cards,
     UnfitReason.MODEL: _suggest_for_model,
     UnfitReason.UUID: _suggest_for_uuid,
+    UnfitReason.NO_REFERENCES: _suggest_for_no_references,
 }
 """The rest is a matter of room or health."""
 

@@ -40,10 +40,10 @@ def build_request_view(
         units=request.units,
         count=request.count,
         whole=request.whole,
-        models=request.models,
-        uuids=request.uuids,
+        models=tuple(sorted(request.models or ())),
+        uuids=tuple(sorted(request.uuids or ())),
         policy=policy,
-        problem=request.problem,
+        problem=pod_request.problem,
     )
 
 

@@ -1,0 +1,43 @@
+"""Which nodes changed since when, for readers that follow a ledger at their own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+REMOVED_NODES_KEPT = 256
+"""Names of removed nodes that are remembered in addition to as many as there are nodes: frequent readers miss none."""
+
+
+class NodeChangeLog:
+    """The generation of each node's last change."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Rises with every change of any node."""
+        self._changed: dict[str, int] = {}
+        """The generation of each node's last change, in this order; removed nodes stay for a while."""
+        self._forgotten_generation = 0
+        """Changes up to this generation may be missing in `_changed`."""
+
+    def record_change(self, name: str) -> None:
+        """The node changed, came or went."""
+        self.generation += 1
+        self._changed.pop(name, None)  # so that it goes to the end
+        self._changed[name] = self.generation
+
+    def list_changed_since(self, generation: int) -> list[str] | None:
+        """The nodes that changed, came or went after that generation; None when that is forgotten: any may have."""
+        if generation < self._forgotten_generation:
+            return None
+        changed = []
+        for name, changed_at in reversed(self._changed.items()):
+            if changed_at <= generation:
+                break
+            changed.append(name)
+        return changed
+
+    def forget_removed_nodes(self, node_names: Collection[str]) -> None:
+        """Forget all but these nodes once others are most: an autoscaler adds and removes nodes without end."""
+        if len(self._changed) > 2 * len(node_names) + REMOVED_NODES_KEPT:
+            self._changed = {name: generation for name, generation in self._changed.items() if name in node_names}
+            self._forgotten_generation = self.generation

@@ -1,0 +1,99 @@
+"""Which cards there are in the cluster and on which nodes: what of a request can make a difference at all.
+
+Pods may ask for anything: cards and models that no node has, sizes that no card has. Requests that differ only in that get
+equal verdicts everywhere, so they are narrowed to one before anything is cached for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from vrampack.cards.node import Node
+from vrampack.cards.request import CardRequest
+
+Key = TypeVar("Key", str, int)
+CardHardware = tuple[str | None, str, int]
+"""Uuid, model, units."""
+
+
+class HardwareIndex:
+    """Fed with every node that changes; most changes of nodes are none of their hardware."""
+
+    def __init__(self) -> None:
+        self._hardware: dict[str, tuple[CardHardware, ...]] = {}
+        self._names_by_uuid: dict[str, tuple[str, ...]] = {}
+        """Nearly always one name: two nodes with one card are two nodes that are mistaken."""
+        self._models: Counter[str] = Counter()
+        """Of how many cards."""
+        self._largest_units: Counter[int] = Counter()
+        """Units of the largest card, of how many nodes."""
+        self._card_counts: Counter[int] = Counter()
+        """Number of cards, of how many nodes."""
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        """Replace what is known of the node; None removes it."""
+        hardware = () if node is None else tuple((card.uuid, card.model, card.units) for card in node.placeable_cards)
+        known = self._hardware.get(name, ())
+        if hardware == known:
+            return
+        self._count(name, known, -1)
+        self._count(name, hardware, 1)
+        if hardware:
+            self._hardware[name] = hardware
+        else:
+            del self._hardware[name]
+
+    def clear(self) -> None:
+        for counted in (self._hardware, self._names_by_uuid, self._models, self._largest_units, self._card_counts):
+            counted.clear()
+
+    def narrow_request(self, request: CardRequest) -> CardRequest:
+        """The one request of all those that no node can tell apart: equal verdicts and scores on every node."""
+        models, uuids = request.models, request.uuids
+        units = min(request.units, max(self._largest_units, default=0) + 1)
+        count = min(request.count, max(self._card_counts, default=0) + 1)
+        if request.is_valid:
+            if models is not None:
+                models = _select_known(models, self._models)
+            if uuids is not None:
+                uuids = _select_known(uuids, self._names_by_uuid)
+            if (units, count, models, uuids) == (request.units, request.count, request.models, request.uuids):
+                return request
+            return replace(request, units=units, count=count, models=models, uuids=uuids)
+        return CardRequest(units, count, is_valid=False)
+
+    def list_nodes_with(self, uuids: Iterable[str]) -> set[str]:
+        """The nodes that have any of these cards."""
+        return {name for uuid in uuids for name in self._names_by_uuid.get(uuid, ())}
+
+    def has_any_card(self, name: str, uuids: Collection[str]) -> bool:
+        """Whether the node has any of these cards."""
+        return any(uuid in uuids for uuid, _, _ in self._hardware.get(name, ()))
+
+    def _count(self, name: str, hardware: tuple[CardHardware, ...], by: int) -> None:
+        if not hardware:
+            return
+        for uuid, model, _ in hardware:
+            _add(self._models, model, by)
+            if uuid is not None:
+                names = [each for each in self._names_by_uuid.pop(uuid, ()) if each != name]
+                if by > 0:
+                    names.append(name)
+                if names:
+                    self._names_by_uuid[uuid] = tuple(names)
+        _add(self._largest_units, max(units for _, _, units in hardware), by)
+        _add(self._card_counts, len(hardware), by)
+
+
+def _select_known(wishes: frozenset[str], known: Collection[str]) -> frozenset[str]:
+    found = frozenset(wish for wish in wishes if wish in known)
+    return wishes if len(found) == len(wishes) else found
+
+
+def _add(counter: Counter[Key], key: Key, by: int) -> None:
+    counter[key] += by
+    if not counter[key]:
+        del counter[key]
