@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,12 +12,17 @@ from prometheus_client.registry import Collector
 from extender.state.ledger import Ledger
 from extender.state.reservations import Reservation
 from extender.state.sync import DriftCheck, Freshness
+from policies.engine.hardware_index import HardwareIndex
+from policies.engine.node_summary_index import NodeSummaryIndex
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
+from vrampack.cards.node_summary import summarize_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
 _MIB = 1024 * 1024
+MAX_EVALUATED_SHAPES = 64
+"""Request shapes of pending pods that a scrape evaluates, those of most pods first, at 1 ms each with 5,000 nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +96,19 @@ class LedgerCollector(Collector):
 
 def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
     """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
-    counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0}
-    verdicts: dict[CardRequest, str] = {}
-    for pod in pods:
-        if pod.request is not None and not pod.node_name and not pod.is_terminating:
-            request = pod.request.card_request
-            if request not in verdicts:
-                verdicts[request] = _find_pending_reason(nodes, request)
-            counts[verdicts[request]] += 1
+    counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0, "other": 0}
+    asked = Counter(
+        pod.request.card_request
+        for pod in pods
+        if pod.request is not None and not pod.node_name and not pod.is_terminating
+    )
+    if asked:
+        for reason, count in _PendingReasons(nodes).count_pods(asked):
+            counts[reason] += count
     pending = GaugeMetricFamily(
         "vrampack_pending_pods",
-        "Unbound pods by what the ledger says of them: fits, fragmented (a node has enough, no card has), full, never.",
+        "Unbound pods by what the ledger says of them: fits, fragmented (a node has enough, no card has), full, never; "
+        "other: of a shape that too few pods have to be evaluated.",
         labels=["reason"],
     )
     for reason, count in counts.items():
@@ -108,13 +116,36 @@ def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
     return pending
 
 
-def _find_pending_reason(nodes: list[Node], request: CardRequest) -> str:
-    answers = [find_fitting_cards(node, request) for node in nodes]
-    if any(not isinstance(answer, Unfit) for answer in answers):
-        return "fits"
-    if all(isinstance(answer, Unfit) and answer.reason.is_unresolvable for answer in answers):
-        return "never"
-    return "fragmented" if any(node.free_units >= request.units * request.count for node in nodes) else "full"
+class _PendingReasons:
+    """All nodes, summarized once for a scrape: what a request costs then does not depend on what it says."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._hardware = HardwareIndex()
+        self._index = NodeSummaryIndex()
+        for name, node in self._nodes.items():
+            self._hardware.put_node(name, node)
+            self._index.put_summary(name, summarize_node(node))
+        self._most_free_units = max((node.free_units for node in self._nodes.values()), default=0)
+
+    def count_pods(self, asked: Mapping[CardRequest, int]) -> Iterable[tuple[str, int]]:
+        """Reasons, each with so many pods, some of them several times."""
+        shapes: Counter[CardRequest] = Counter()
+        for request, count in asked.items():
+            shapes[self._hardware.narrow_request(request)] += count
+        for position, (shape, count) in enumerate(shapes.most_common()):
+            yield self._find_reason(shape) if position < MAX_EVALUATED_SHAPES else "other", count
+
+    def _find_reason(self, request: CardRequest) -> str:
+        reasons = {reason for reason, _ in self._index.group_by_obstacle(request)}
+        for name in self._hardware.list_nodes_with(request.uuids or ()):
+            fitting = find_fitting_cards(self._nodes[name], request)
+            reasons.add(fitting.reason if isinstance(fitting, Unfit) else None)
+        if None in reasons:
+            return "fits"
+        if all(reason is not None and reason.is_unresolvable for reason in reasons):
+            return "never"
+        return "fragmented" if self._most_free_units >= request.units * request.count else "full"
 
 
 def _build_node_metrics(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
