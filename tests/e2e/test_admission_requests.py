@@ -28,6 +28,9 @@ def test_it_is_refused_with_field_and_cure(bench: AdmissionBench, pod: Json, fie
 ACCEPTED = {
     "the largest": admission_pod(admission_container(units=1048576)),
     "none": admission_pod(admission_container(units=0)),
+    "as many wishes as may be": admission_pod(
+        admission_container(units=1), annotations={"vrampack.dev/card-uuid": ", ".join(["G" * 128] * 64)}
+    ),
     "no cores": admission_pod({**admission_container(), "resources": {"limits": {CORES: "0"}}}),
     # The extender answers these: never fits, and why. The pod waits with that text.
     "cards that do not divide": admission_pod(admission_container(units=3), labels={"aliyun.com/gpu-count": "2"}),

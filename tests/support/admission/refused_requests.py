@@ -8,6 +8,7 @@ from tests.support.admission.bench import AdmissionBench
 from tests.support.admission.pods import MEMORY, admission_container, admission_pod
 from tests.support.control_plane.cluster import Json
 
+CARD_MODEL, CARD_UUID = "vrampack.dev/card-model", "vrampack.dev/card-uuid"
 CORES = "aliyun.com/gpu-core.percentage"
 
 REFUSED = {
@@ -36,6 +37,21 @@ REFUSED = {
         admission_pod(admission_container(units=1), init=[admission_container("init", units="2G")]),
         f"spec.initContainers[0].resources.limits[{MEMORY}]: 2G",
         "units",
+    ),
+    "more cards than can be looked for": (
+        admission_pod(admission_container(units=1), annotations={CARD_UUID: ",".join(["GPU-0"] * 65)}),
+        f"metadata.annotations[{CARD_UUID}]: more than 64 entries",
+        "give fewer",
+    ),
+    "a quarter of a megabyte of models": (
+        admission_pod(admission_container(units=1), annotations={CARD_MODEL: "NVIDIA A100," * 20_000}),
+        f"metadata.annotations[{CARD_MODEL}]: more than 64 entries",
+        "give fewer",
+    ),
+    "a name that no card has": (
+        admission_pod(admission_container(units=1), annotations={CARD_MODEL: "A100, " + "x" * 129}),
+        f"metadata.annotations[{CARD_MODEL}]: a name of more than 128 characters",
+        "vrampack inspect",
     ),
     "cores": (
         admission_pod({**admission_container(), "resources": {"limits": {MEMORY: "1", CORES: "30"}}}),
