@@ -108,7 +108,9 @@ class Extender:
             self._ledger,
             metrics,
             self._readiness,
-            SnapshotTaker(self._ledger, self._freshness, self._drift_check, clock=time.monotonic),
+            SnapshotTaker(
+                self._ledger, self._components.engine, self._freshness, self._drift_check, clock=time.monotonic
+            ),
             options.version,
         )
         self._cert_watcher = (

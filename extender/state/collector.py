@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,12 +12,12 @@ from prometheus_client.registry import Collector
 from extender.state.ledger import Ledger
 from extender.state.reservations import Reservation
 from extender.state.sync import DriftCheck, Freshness
-from policies.engine.hardware_index import HardwareIndex
-from policies.engine.node_summary_index import NodeSummaryIndex
+from policies.engine.cluster_summaries import ClusterSummaries
+from policies.engine.engine import Engine
 from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import summarize_node
 from vrampack.cards.pod import Pod
+from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
 _MIB = 1024 * 1024
@@ -38,15 +38,24 @@ class LedgerSnapshot:
     is_synced: bool
     now: float
     """Seconds of the ledger's clock."""
+    summaries: ClusterSummaries = field(default_factory=ClusterSummaries)
+    """Of these nodes, or of what they were a while ago: the snapshot's own, to be brought up to date by its reader."""
 
 
 class SnapshotTaker:
     """Copies what the metrics page shows."""
 
     def __init__(
-        self, ledger: Ledger, freshness: Freshness, drift_check: DriftCheck, *, clock: Callable[[], float]
+        self,
+        ledger: Ledger,
+        engine: Engine,
+        freshness: Freshness,
+        drift_check: DriftCheck,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._ledger = ledger
+        self._engine = engine
         self._freshness = freshness
         self._drift_check = drift_check
         self._clock = clock
@@ -60,6 +69,7 @@ class SnapshotTaker:
             last_activity_at=dict(self._freshness.last_activity_at),
             is_synced=not self._freshness.find_unready_reason(),
             now=self._clock(),
+            summaries=self._engine.copy_summaries(),
         )
 
 
@@ -75,7 +85,7 @@ class LedgerCollector(Collector):
         oldest = max((snapshot.now - each.made_at for each in snapshot.reservations), default=0.0)
         over = sum(card.is_overcommitted for node in nodes for card in node.cards)
         yield from _build_node_metrics(nodes, snapshot.drift_units)
-        yield _count_pending_pods(nodes, snapshot.pods)
+        yield _count_pending_pods(nodes, snapshot.pods, snapshot.summaries)
         yield GaugeMetricFamily(
             "vrampack_reservations", "Places whose Binding is not yet seen.", len(snapshot.reservations)
         )
@@ -94,7 +104,7 @@ class LedgerCollector(Collector):
         yield activity
 
 
-def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
+def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: ClusterSummaries) -> Metric:
     """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
     counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0, "other": 0}
     asked = Counter(
@@ -103,7 +113,7 @@ def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
         if pod.request is not None and not pod.node_name and not pod.is_terminating
     )
     if asked:
-        for reason, count in _PendingReasons(nodes).count_pods(asked):
+        for reason, count in _PendingReasons(nodes, summaries).count_pods(asked):
             counts[reason] += count
     pending = GaugeMetricFamily(
         "vrampack_pending_pods",
@@ -117,29 +127,26 @@ def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod]) -> Metric:
 
 
 class _PendingReasons:
-    """All nodes, summarized once for a scrape: what a request costs then does not depend on what it says."""
+    """All nodes, summarized: what a request costs does not depend on what it says."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._nodes = {node.name: node for node in nodes}
-        self._hardware = HardwareIndex()
-        self._index = NodeSummaryIndex()
-        for name, node in self._nodes.items():
-            self._hardware.put_node(name, node)
-            self._index.put_summary(name, summarize_node(node))
-        self._most_free_units = max((node.free_units for node in self._nodes.values()), default=0)
+    def __init__(self, nodes: Collection[Node], summaries: ClusterSummaries) -> None:
+        self._summaries = summaries
+        summaries.replace_nodes(nodes)
+        self._most_free_units = max((node.free_units for node in nodes), default=0)
 
     def count_pods(self, asked: Mapping[CardRequest, int]) -> Iterable[tuple[str, int]]:
         """Reasons, each with so many pods, some of them several times."""
         shapes: Counter[CardRequest] = Counter()
         for request, count in asked.items():
-            shapes[self._hardware.narrow_request(request)] += count
+            shapes[self._summaries.hardware.narrow_request(request)] += count
         for position, (shape, count) in enumerate(shapes.most_common()):
             yield self._find_reason(shape) if position < MAX_EVALUATED_SHAPES else "other", count
 
     def _find_reason(self, request: CardRequest) -> str:
-        reasons = {reason for reason, _ in self._index.group_by_obstacle(request)}
-        for name in self._hardware.list_nodes_with(request.uuids or ()):
-            fitting = find_fitting_cards(self._nodes[name], request)
+        reasons = {reason for reason, _ in self._summaries.index.group_by_obstacle(request)}
+        for name in self._summaries.hardware.list_nodes_with(request.uuids or ()):
+            node = self._summaries.get_node(name)
+            fitting = Unfit(UnfitReason.NOT_SEEN) if node is None else find_fitting_cards(node, request)
             reasons.add(fitting.reason if isinstance(fitting, Unfit) else None)
         if None in reasons:
             return "fits"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from policies.engine.hardware_index import HardwareIndex
+from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.node_summary_index import NodeSummaryIndex
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import summarize_node
@@ -52,53 +52,59 @@ class LedgerView(Protocol):
 
 
 class ClusterView:
-    """Of one floor. One with a floor shares the summaries of the one without where no cards are kept."""
+    """Without a floor: of the pods from which no card is kept."""
 
-    def __init__(self, ledger: LedgerView, floor: PriorityFloor, base: ClusterView | None = None) -> None:
-        self.index = NodeSummaryIndex()
-        self.hardware: HardwareIndex = HardwareIndex() if base is None else base.hardware
+    def __init__(self, ledger: LedgerView) -> None:
+        self.summaries = ClusterSummaries()
         self._ledger = ledger
-        self._floor = floor
-        self._base = base
         self._generation = 0
-        self._seen: dict[str, Node] = {}
-        """Each node as it was when it was summarized: many changes are of what is kept there only."""
+
+    @property
+    def index(self) -> NodeSummaryIndex:
+        return self.summaries.index
 
     def follow_ledger(self) -> None:
         """Summarize again what changed since the last call."""
-        if self._base is not None:
-            self._base.follow_ledger()
         generation = self._ledger.generation
         if generation == self._generation:
             return
         changed = self._ledger.list_nodes_changed_since(self._generation)
-        if changed is None or self._generation == 0:
-            changed = self._begin_again()
+        if changed is None:
+            self.summaries.clear()
+            changed = self._ledger.list_node_names()
         for name in changed:
-            self._update_node(name)
+            self.summaries.put_node(name, self._ledger.get_node(name, None))
         self._generation = generation
 
-    def _begin_again(self) -> Collection[str]:
-        """What remains to be summarized."""
-        self._seen.clear()
-        if self._base is not None:
-            self.index.copy_from(self._base.index)
-            return list(self._ledger.list_nodes_with_kept_cards())
-        self.index.clear()
-        self.hardware.clear()
-        return self._ledger.list_node_names()
 
-    def _update_node(self, name: str) -> None:
-        node = self._ledger.get_node(name, self._floor)
-        if node is None:
-            self._seen.pop(name, None)
-        elif self._seen.get(name) is node:
+class FloorView:
+    """Of one floor: it shares the summaries of the view without a floor where no cards are kept."""
+
+    def __init__(self, ledger: LedgerView, floor: int, base: ClusterView) -> None:
+        self.index = NodeSummaryIndex()
+        self._ledger = ledger
+        self._floor = floor
+        self._base = base
+        self._generation: int | None = None
+
+    @property
+    def summaries(self) -> ClusterSummaries:
+        """Those of the view without a floor: the hardware is the same."""
+        return self._base.summaries
+
+    def follow_ledger(self) -> None:
+        """Summarize again what changed since the last call."""
+        self._base.follow_ledger()
+        generation = self._ledger.generation
+        if generation == self._generation:
             return
-        else:
-            self._seen[name] = node
-        if self._base is None:
-            self.hardware.put_node(name, node)
-        elif node is self._ledger.get_node(name, None):
-            self.index.put_summary(name, self._base.index.get_summary(name))
-            return
-        self.index.put_summary(name, None if node is None else summarize_node(node))
+        changed = None if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)
+        if changed is None:
+            self.index.copy_from(self._base.index)
+            changed = list(self._ledger.list_nodes_with_kept_cards())
+        for name in changed:
+            node = self._ledger.get_node(name, self._floor)
+            is_shared = node is self._base.summaries.get_node(name)
+            summary = self._base.index.get_summary(name) if is_shared or node is None else summarize_node(node)
+            self.index.put_summary(name, summary)
+        self._generation = generation

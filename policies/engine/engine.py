@@ -19,7 +19,8 @@ from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
-from policies.engine.cluster_view import ClusterView, LedgerView, PriorityFloor
+from policies.engine.cluster_summaries import ClusterSummaries
+from policies.engine.cluster_view import ClusterView, FloorView, LedgerView, PriorityFloor
 from policies.engine.reserved_nodes import ReservedCards, ReservedNodes
 from policies.engine.segmented_cache import SegmentedCache
 from policies.engine.verdict_table import FilterOutcome, NodeVerdict, VerdictTable
@@ -98,8 +99,8 @@ class Engine:
         self._ledger = ledger
         self._tuning = tuning
         self._soft_reservations = soft_reservations or NoSoftReservations()
-        self._base_view = ClusterView(ledger, None)
-        self._floor_views: LRUCache[int, ClusterView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
+        self._base_view = ClusterView(ledger)
+        self._floor_views: LRUCache[int, FloorView] = LRUCache(maxsize=MAX_FLOOR_VIEWS)
         self._reserved_nodes = ReservedNodes()
         self._tables: SegmentedCache[TableKey, VerdictTable] = SegmentedCache(
             MAX_CACHED_VERDICTS, lambda table: len(table) + TABLE_OVERHEAD
@@ -141,8 +142,12 @@ class Engine:
             return None
         floor = self._ledger.get_priority_floor(uid)
         self._base_view.follow_ledger()
-        request = self._base_view.hardware.narrow_request(pod_request.card_request)
+        request = self._base_view.summaries.hardware.narrow_request(pod_request.card_request)
         return VerdictKey(request, floor, self._ledger.get_kept_generation(floor))
+
+    def copy_summaries(self) -> ClusterSummaries:
+        """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""
+        return self._base_view.summaries.copy_summaries()
 
     def filter_nodes(self, names: Sequence[str], pod_request: PodRequest, uid: str) -> FilterOutcome:
         """Which of these nodes can take the pod now, and why the others cannot."""
@@ -224,7 +229,9 @@ class Engine:
         floor = self._ledger.get_priority_floor(uid)
         view = self._get_view(floor)
         view.follow_ledger()
-        key = TableKey(view.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor)
+        key = TableKey(
+            view.summaries.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor
+        )
         table = self._tables.get_entry(key)
         changed = None if table is None else self._ledger.list_nodes_changed_since(table.generation)
         if table is None or changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
@@ -239,31 +246,31 @@ class Engine:
             return table
         return table.with_verdicts({name: self._find_pod_verdict(name, pod_request, uid) for name in special})
 
-    def _get_view(self, floor: PriorityFloor) -> ClusterView:
+    def _get_view(self, floor: PriorityFloor) -> ClusterView | FloorView:
         if floor is None:
             return self._base_view
         view = self._floor_views.get(floor)
         if view is None:
-            view = self._floor_views[floor] = ClusterView(self._ledger, floor, self._base_view)
+            view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
         return view
 
-    def _build_table(self, key: TableKey, view: ClusterView) -> VerdictTable:
+    def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:
         request, score_nodes = key.request, POLICIES[key.policy].score_nodes
         table = VerdictTable(lambda names: score_nodes(self._list_summaries(names, key), request))
         for reason, names in view.index.group_by_obstacle(request):
             table.put_verdicts(names, reason)
-        for name in () if request.uuids is None else view.hardware.list_nodes_with(request.uuids):
+        for name in () if request.uuids is None else view.summaries.hardware.list_nodes_with(request.uuids):
             table.put_verdict(name, self._find_verdict(name, key))
         return table
 
     def _list_summaries(self, names: Iterable[str], key: TableKey) -> Iterator[tuple[str, NodeSummary]]:
         return self._get_view(key.floor).index.list_summaries(names, key.request.models)
 
-    def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView) -> None:
+    def _update_verdict(self, table: VerdictTable, name: str, key: TableKey, view: ClusterView | FloorView) -> None:
         request = key.request
         if view.index.get_summary(name) is None:
             table.drop_node(name)
-        elif request.uuids is not None and view.hardware.has_any_card(name, request.uuids):
+        elif request.uuids is not None and view.summaries.hardware.has_any_card(name, request.uuids):
             table.put_verdict(name, self._find_verdict(name, key))
         else:
             table.put_verdict(name, view.index.find_obstacle(name, request))

@@ -50,6 +50,16 @@ class HardwareIndex:
         for counted in (self._hardware, self._names_by_uuid, self._models, self._largest_units, self._card_counts):
             counted.clear()
 
+    def copy_from(self, other: HardwareIndex) -> None:
+        """Become what the other index is."""
+        self._hardware = dict(other._hardware)
+        self._names_by_uuid = dict(other._names_by_uuid)
+        self._models, self._largest_units, self._card_counts = (
+            other._models.copy(),
+            other._largest_units.copy(),
+            other._card_counts.copy(),
+        )
+
     def narrow_request(self, request: CardRequest) -> CardRequest:
         """The one request of all those that no node can tell apart: equal verdicts and scores on every node."""
         models, uuids = request.models, request.uuids

@@ -177,8 +177,8 @@ def test_deleted_nodes_do_not_pile_up() -> None:
         ledger.take(f"n{number}")
     list_reasons(engine, ["n0"])
     (table,) = engine._tables.list_values()
-    view = engine._base_view
-    assert (len(view.index), len(view._seen), len(view.hardware._hardware)) == (1, 1, 1)
+    summaries = engine._base_view.summaries
+    assert (len(summaries), len(summaries.index), len(summaries.hardware._hardware)) == (1, 1, 1)
     assert (len(table), len(table._get_buckets())) == (1, 1)
 
 

@@ -77,6 +77,7 @@ class InMemoryExtender:
             clock=time.monotonic,
             now_ns=time.time_ns,
         )
+        self.engine = components.engine
         self.verbs, self.preemption = components.verbs, components.preemption
         self.timed_verbs, self.placements_view = components.timed_verbs, components.placements_view
         self.feed_objects(nodes, pods)
@@ -89,7 +90,7 @@ class InMemoryExtender:
             self.ledger,
             self.metrics,
             self.readiness,
-            SnapshotTaker(self.ledger, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
+            SnapshotTaker(self.ledger, self.engine, self.freshness, DriftCheck(self.ledger), clock=time.monotonic),
             "test",
         )
 
