@@ -42,7 +42,8 @@ PATHS: list[tuple[str | int, ...]] = [
     ("metadata", "annotations", well_known.ALLOCATION),
     ("metadata", "annotations", well_known.NODE_CARDS),
     ("spec",),
-    *[("spec", key) for key in ("nodeName", "priority", "containers", "initContainers")],
+    *[("spec", key) for key in ("nodeName", "priority", "schedulerName", "schedulingGates")],
+    *[("spec", key) for key in ("containers", "initContainers")],
     *[("spec", "containers", 0, key) for key in ("name", "resources", "restartPolicy", "env")],
     *[("spec", "containers", 0, "resources", key) for key in ("limits", "requests")],
     *[("spec", "containers", 0, "resources", key, well_known.MEMORY_RESOURCE) for key in ("limits", "requests")],
@@ -83,6 +84,8 @@ def a_full_object() -> dict[str, Any]:
         "spec": {
             "nodeName": "n",
             "priority": 3,
+            "schedulerName": "vrampack",
+            "schedulingGates": [{"name": "example.com/quota"}],
             "containers": [a_wired_container()],
             "initContainers": [{**a_wired_container(), "name": "proxy", "restartPolicy": "Always"}],
         },

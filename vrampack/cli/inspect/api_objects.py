@@ -38,6 +38,7 @@ class _DecodedMetadata:
     name: str
     namespace: str
     uid: str
+    resource_version: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     is_terminating: bool
@@ -91,6 +92,9 @@ def decode_pod(value: object) -> Pod:
         is_terminating=metadata.is_terminating,
         is_finished=_read_optional_field(status, "phase", str, "status.") in ("Succeeded", "Failed"),
         priority=_read_optional_field(spec, "priority", int, "spec.") or 0,
+        resource_version=metadata.resource_version,
+        scheduler_name=_read_optional_field(spec, "schedulerName", str, "spec.") or "",
+        is_gated=bool(_read_optional_field(spec, "schedulingGates", list, "spec.")),
     )
 
 
@@ -122,12 +126,12 @@ def describe_object(value: object) -> str:
 
 def _decode_metadata(value: Json) -> _DecodedMetadata:
     metadata = _read_part(value, "metadata")
-    name, namespace, uid, _ = (
+    name, namespace, uid, version = (
         _read_field(metadata, key, str, "", "metadata.") for key in ("name", "namespace", "uid", "resourceVersion")
     )
     labels, annotations = (_read_texts(metadata, key, "metadata.") or {} for key in ("labels", "annotations"))
     is_terminating = _read_optional_field(metadata, "deletionTimestamp", str, "metadata.") is not None
-    return _DecodedMetadata(name, namespace, uid, labels, annotations, is_terminating)
+    return _DecodedMetadata(name, namespace, uid, version, labels, annotations, is_terminating)
 
 
 def _decode_containers(spec: Json) -> list[ContainerSpec]:
