@@ -24,7 +24,7 @@ def test_a_pod_made_before_the_policy_is_not_bound(node: LiveNode) -> None:
     early = a_pod("early")
     with before_policies(node, ENVIRONMENT, early):
         node.apply(early)
-    text = "was created before the admission policy, recreate it"
+    text = "created before the admission policy"
     node.wait(lambda: text in node.events("early"), what=lambda: node.events("early"))
     assert "nodeName" not in node.get("pod", "early")["spec"]
 
