@@ -18,7 +18,9 @@ from tests.support.admission.attacks import (
     added_once_bound_by,
     asks_bytes,
     asks_bytes_in_init,
+    asks_for_an_endless_model,
     asks_for_cores,
+    asks_for_too_many_cards,
     asks_with_variable,
     bound_with,
     bound_with_label,
@@ -232,6 +234,8 @@ OF_REQUESTS: dict[str, tuple[Edit, Attack]] = {
     "validation 0": (without_validation(0), asks_bytes),
     "validation 0, init": (without_validation(0), asks_bytes_in_init),
     "validation 1": (without_validation(1), asks_for_cores),
+    "validation 2": (without_validation(2), asks_for_too_many_cards),
+    "validation 3": (without_validation(3), asks_for_an_endless_model),
 }
 
 MIRROR = with_text(" && 'system:nodes' in request.userInfo.?groups.orValue([])", "")

@@ -228,6 +228,16 @@ def asks_for_cores(bench: AdmissionBench) -> bool:
     )
 
 
+def asks_for_too_many_cards(bench: AdmissionBench) -> bool:
+    annotations = {"vrampack.dev/card-uuid": ",".join(f"GPU-{number}" for number in range(65))}
+    return _is_stored(bench, admission_pod(admission_container(units=4), annotations=annotations))
+
+
+def asks_for_an_endless_model(bench: AdmissionBench) -> bool:
+    annotations = {"vrampack.dev/card-model": "x" * 129}
+    return _is_stored(bench, admission_pod(admission_container(units=4), annotations=annotations))
+
+
 def other_scheduler(bench: AdmissionBench) -> bool:
     return _is_stored(bench, admission_pod(schedulerName="someone-else"))
 
