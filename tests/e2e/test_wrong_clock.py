@@ -37,11 +37,8 @@ def test_a_wrong_clock_changes_no_placement(
     right = extender(fronted=False)
 
     assert read_ledger_states(right) == {"first on gpu-0/0": "bound, 6"}
-    said = post_verb(
-        right,
-        "filter",
-        {"Pod": pod_manifest("b", 9) | {"metadata": {"name": "b", "uid": "b"}}, "NodeNames": list(NODES)},
-    )
+    pod = cluster.request_ok("POST", PODS, pod_manifest("b", 9))
+    said = post_verb(right, "filter", {"Pod": pod, "NodeNames": list(NODES)})
     assert said["NodeNames"] == list(NODES)
     found = cluster.request_ok("GET", f"{PODS}/first")
     assert read_allocation_record(found)["cards"] == [{"uuid": "GPU-of-gpu-0", "index": 0, "units": 6, "whole": False}]
