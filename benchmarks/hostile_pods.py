@@ -1,4 +1,4 @@
-"""Pods that whoever may create pods can make to cost others most. An API server takes each of them."""
+"""The pods with which a tenant costs other tenants most. An API server accepts each of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def build_preemptor(number: int) -> Object:
 
 
 def _build_annotated_pod(number: int) -> Object:
-    """Wishes for cards that nobody has, as many as there is room for."""
+    """The names of cards that no node has, as many as there is room for."""
     wish = f"GPU-{number:08x}-{{:012x}},"
     texts = (wish.format(each) for each in range(ANNOTATION_BYTES // len(wish.format(0))))
     return _annotate(build_requesting_pod(f"annotations-{number}", 8), "card-uuid", "".join(texts))

@@ -188,7 +188,7 @@ class Binder:
         )
 
     async def _bind_memory_pod(self, pod: Pod, pod_request: PodRequest, node: Node, deadline: float) -> BindOutcome:
-        if node.injection == "exact" and not node.legacy and not pod_request.has_references:
+        if node.needs_references and not pod_request.has_references:
             return BindOutcome(
                 "malformed",
                 f"pod {pod} was created before the admission policy, recreate it: its containers do not take their card "

@@ -28,12 +28,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, KeysView
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from extender.state.change_log import NodeChangeLog
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import find_problems
 from extender.state.nominations import Nominations, get_nomination
+from extender.state.pods_by_node import PodsByNode
+from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
@@ -65,7 +67,7 @@ class Ledger:
         self._facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
-        self._bound: defaultdict[str, set[str]] = defaultdict(set)
+        self._bound = PodsByNode()
         self._reservations = Reservations()
         self._nominations = Nominations()
         self._reported_problems: defaultdict[str, frozenset[tuple[str, str]]] = defaultdict(frozenset)
@@ -153,7 +155,7 @@ class Ledger:
         facts = self._facts.get(name)
         if facts is None:
             return None
-        bound = self._bound.get(name, ())
+        bound = self._bound.list_pods(name)
         if not victim_uids and not any(self._pods[uid].is_terminating for uid in bound):
             return self._nodes[name]
         holds = self._build_holds(facts)
@@ -210,7 +212,7 @@ class Ledger:
         pod = self._pods.pop(uid, None)
         touched = self._drop_reservation(uid)
         if pod is not None and pod.node_name:
-            _discard_from(self._bound, pod.node_name, uid)
+            self._bound.remove_pod(pod.node_name, uid)
             touched.add(pod.node_name)
         for name in touched:
             self._rebuild_node(name)
@@ -290,7 +292,7 @@ class Ledger:
         self._pods[pod.uid] = pod
         touched: set[str] = set()
         if known is not None and known.node_name and known.node_name != pod.node_name:
-            _discard_from(self._bound, known.node_name, pod.uid)
+            self._bound.remove_pod(known.node_name, pod.uid)
             touched.add(known.node_name)
         if known is None and not pod.node_name:
             for listener in self._listeners:
@@ -307,7 +309,7 @@ class Ledger:
 
     def _put_bound_pod(self, known: Pod | None, pod: Pod) -> set[str]:
         """Its node, if that is to be rebuilt: what the pod holds there is another."""
-        self._bound[pod.node_name].add(pod.uid)
+        self._bound.add_pod(pod.node_name, pod.uid)
         if known is None or (known.node_name, known.record, known.request) != (pod.node_name, pod.record, pod.request):
             return {pod.node_name}
         if known.is_terminating != pod.is_terminating:
@@ -376,7 +378,7 @@ class Ledger:
     def _build_holds(self, facts: NodeFacts) -> list[Hold]:
         indices = index_cards(facts)
         return [
-            *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.get(facts.name, ())),
+            *(build_bound_hold(self._pods[uid], facts, indices) for uid in self._bound.list_pods(facts.name)),
             *(
                 build_reserved_hold(
                     each.pod, each.allocation.to_shares(), facts, indices, is_unconfirmed=each.is_unconfirmed
@@ -394,23 +396,6 @@ class Ledger:
         self._reported_problems[node.name] = frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class RelistBaseline:
-    """What the ledger knew when a list of all pods began."""
-
-    pods: frozenset[str]
-    reserved_pods: frozenset[str]
-
-
 def _has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:
     """Whether cards are kept for it as before, if it is nominated."""
     return known is not None and pod is not None and (known.request, known.priority) == (pod.request, pod.priority)
-
-
-def _discard_from(uids_by_node: dict[str, set[str]], name: str, uid: str) -> None:
-    """Names of nodes that are gone must not pile up."""
-    uids = uids_by_node.get(name)
-    if uids is not None:
-        uids.discard(uid)
-        if not uids:
-            del uids_by_node[name]

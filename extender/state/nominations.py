@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, KeysView
 
+from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.pod import Pod
 
 
@@ -12,15 +13,14 @@ class Nominations:
     """Pod uids by node, and the priorities of the pods."""
 
     def __init__(self) -> None:
-        self._uids_by_node: defaultdict[str, set[str]] = defaultdict(set)
-        """No empty sets."""
+        self._pods_by_node = PodsByNode()
         self._priorities: Counter[int] = Counter()
 
     def list_nodes(self) -> KeysView[str]:
-        return self._uids_by_node.keys()
+        return self._pods_by_node.list_nodes()
 
     def list_on_node(self, name: str) -> Iterable[str]:
-        return self._uids_by_node.get(name, ())
+        return self._pods_by_node.list_pods(name)
 
     def list_priorities(self) -> KeysView[int]:
         """Of all these pods; no counts of none."""
@@ -29,12 +29,10 @@ class Nominations:
     def replace_pod(self, known: Pod | None, pod: Pod | None) -> None:
         """The pod is shown in another state than before; None: it is not there."""
         if known is not None and (before := get_nomination(known)):
-            self._uids_by_node[before].discard(known.uid)
-            if not self._uids_by_node[before]:
-                del self._uids_by_node[before]
+            self._pods_by_node.remove_pod(before, known.uid)
             self._priorities -= Counter((known.priority,))
         if pod is not None and (now := get_nomination(pod)):
-            self._uids_by_node[now].add(pod.uid)
+            self._pods_by_node.add_pod(now, pod.uid)
             self._priorities[pod.priority] += 1
 
 

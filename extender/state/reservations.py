@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from extender.state.pods_by_node import PodsByNode
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.pod import Pod
 from vrampack.cards.resource_version import is_later_version
@@ -39,8 +39,7 @@ class Reservations:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, Reservation] = {}
-        self._pods_by_node: defaultdict[str, set[str]] = defaultdict(set)
-        """No empty sets."""
+        self._pods_by_node = PodsByNode()
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(self._by_pod.values())
@@ -54,18 +53,15 @@ class Reservations:
         if known is not None and known.node_name != reservation.node_name:
             raise ValueError(f"pod {reservation.pod} has a place on node {known.node_name} already")
         self._by_pod[reservation.pod.uid] = reservation
-        self._pods_by_node[reservation.node_name].add(reservation.pod.uid)
+        self._pods_by_node.add_pod(reservation.node_name, reservation.pod.uid)
 
     def remove_reservation(self, uid: str) -> str:
         """Remove the pod's reservation, and say on which node it was; empty when it had none."""
         reservation = self._by_pod.pop(uid, None)
         if reservation is None:
             return ""
-        pods = self._pods_by_node[reservation.node_name]
-        pods.discard(uid)
-        if not pods:
-            del self._pods_by_node[reservation.node_name]
+        self._pods_by_node.remove_pod(reservation.node_name, uid)
         return reservation.node_name
 
     def list_on_node(self, node_name: str) -> list[Reservation]:
-        return [self._by_pod[uid] for uid in self._pods_by_node.get(node_name, ())]
+        return [self._by_pod[uid] for uid in self._pods_by_node.list_pods(node_name)]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
-from extender.state.ledger import Ledger, RelistBaseline
+from extender.state.ledger import Ledger
 from extender.state.ledger_problems import LedgerProblem
+from extender.state.relist_baseline import RelistBaseline
 from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod

@@ -8,10 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from benchmarks.turn_clock import SHORTEST_SECONDS, LoopTurn, TurnClock, find_longest_ms
 
 PROGRAM = """
-import asyncio, time
+import asyncio, threading, time
 import uvloop
 
 def work(seconds):
@@ -23,13 +25,14 @@ async def main():
     for seconds in (0.02, 0, 0.01):
         await asyncio.sleep(0.001)
         work(seconds / 2)
-        time.sleep(0.05)
+        threading.Event().wait(0.05)
         work(seconds / 2)
 
 uvloop.run(main())
 """
 
 
+@pytest.mark.shim  # a compiler is needed
 def test_the_turns_of_a_loop(tmp_path: Path) -> None:
     """Of 20, 0 and 10 ms, each with 50 ms in it in which nothing is done."""
     clock = TurnClock(tmp_path)

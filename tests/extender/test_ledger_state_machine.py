@@ -17,9 +17,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from extender.state.ledger import Ledger, RelistBaseline
+from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.state.relist_baseline import RelistBaseline
 from policies.engine.engine import Engine
 from policies.evaluate import evaluate_node, sort_by_score
 from policies.tuning import PolicyTuning

@@ -48,7 +48,7 @@ class StalledLoopHarness:
     def clock(self) -> float:
         return self.seconds
 
-    def say(self, resource: str, *objects: dict[str, object]) -> None:
+    def send_events(self, resource: str, *objects: dict[str, object]) -> None:
         """Write events at once, into the socket: the loop need not run for it."""
         lines = [json.dumps({"type": "ADDED", "object": each}).encode() + b"\n" for each in objects]
         self.server.watches[f"/api/v1/{resource}"].write(b"".join(chunk(line) for line in lines))
@@ -91,7 +91,7 @@ async def setting() -> AsyncIterator[StalledLoopHarness]:
         async with asyncio.timeout(WITHIN_SECONDS):
             while len(server.watches) < 2 or not harness.is_ready:
                 await harness.turn()
-            harness.say("pods", a_pod("first"))
+            harness.send_events("pods", a_pod("first"))
             while harness.pods < 1:
                 await harness.turn()
         yield harness
@@ -101,8 +101,8 @@ async def setting() -> AsyncIterator[StalledLoopHarness]:
 
 async def test_after_a_stall_nothing_is_answered_before_what_was_missed_is_read(setting: StalledLoopHarness) -> None:
     assert setting.is_ready
-    setting.say("pods", *(a_pod(f"p{at}") for at in range(MISSED_PODS)))
-    setting.say("nodes", A_NODE)
+    setting.send_events("pods", *(a_pod(f"p{at}") for at in range(MISSED_PODS)))
+    setting.send_events("nodes", A_NODE)
     setting.seconds += STALL_SECONDS
 
     assert setting.freshness.find_unready_reason() == "the watch of nodes was not read for 5 s"
@@ -129,7 +129,7 @@ async def test_a_watch_that_ended_during_a_stall_leaves_it_behind_until_the_next
             assert not setting.is_ready
             await setting.turn()
     assert not setting.is_ready
-    setting.say("pods", *(a_pod(f"p{at}") for at in range(MISSED_PODS)))
+    setting.send_events("pods", *(a_pod(f"p{at}") for at in range(MISSED_PODS)))
     await setting.until_ready()
     assert setting.pods == 1 + MISSED_PODS
 
@@ -137,8 +137,8 @@ async def test_a_watch_that_ended_during_a_stall_leaves_it_behind_until_the_next
 async def test_a_stream_of_events_without_a_gap_does_not_look_like_a_stall(setting: StalledLoopHarness) -> None:
     """20 events a second for 20 s, none of which finds the reader at rest for long."""
     for at in range(400):
-        setting.say("pods", a_pod(f"p{at % 10}"))
-        setting.say("nodes", A_NODE)
+        setting.send_events("pods", a_pod(f"p{at % 10}"))
+        setting.send_events("nodes", A_NODE)
         setting.seconds += 0.05
         assert setting.is_ready
         for _ in range(5):

@@ -149,7 +149,7 @@ BINDINGS: Mapping[str, Mutation] = {
     ),
     "a container is bound that will see no card": Mutation(
         "extender/scheduling/binding.py",
-        'if node.injection == "exact" and not node.legacy and not pod_request.has_references:',
+        "if node.needs_references and not pod_request.has_references:",
         "if False:",
         f"{BINDING}::test_a_pod_that_admission_did_not_wire_is_refused_where_it_would_see_no_card",
     ),

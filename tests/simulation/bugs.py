@@ -10,8 +10,9 @@ import pytest
 
 from extender.scheduling.binding import BOUND_OUTCOME, Binder, BindOutcome, StaleBinding
 from extender.scheduling.binding_fence import BindingFence
-from extender.state.ledger import Ledger, RelistBaseline
+from extender.state.ledger import Ledger
 from extender.state.pod_client import PodClient
+from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation
 from extender.state.sync import Freshness, PodSink
 from policies.engine.cluster_view import ClusterView

@@ -1,0 +1,13 @@
+"""What the ledger must compare a list of all pods with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RelistBaseline:
+    """What the ledger knew when a list of all pods began, by uid."""
+
+    pods: frozenset[str]
+    reserved_pods: frozenset[str]
