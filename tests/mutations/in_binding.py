@@ -7,19 +7,20 @@ from collections.abc import Mapping
 from tests.mutations.breaks import Mutation
 
 BINDING = "tests/extender/test_binding.py"
+FENCE = "tests/extender/test_binding_fence.py"
 
 BINDINGS: Mapping[str, Mutation] = {
     "no answer frees the place": Mutation(
         "extender/scheduling/binding.py",
         "if pod.request is not None and seen.resource_version != pod.resource_version:",
         "if pod.request is not None:",
-        f"{BINDING}::test_an_unanswered_binding_is_fenced",
+        f"{FENCE}::test_an_unanswered_binding_is_fenced",
     ),
     "no answer is a success": Mutation(
         "extender/scheduling/binding.py",
         'return BindOutcome("api_error", f"{OUTCOME_UNKNOWN}: pod {pod}: {silence}; not bound yet, its place is kept")',
         "return BOUND_OUTCOME",
-        f"{BINDING}::test_an_unanswered_binding_is_fenced",
+        f"{FENCE}::test_an_unanswered_binding_is_fenced",
     ),
     "a lost reply is not looked up": Mutation(
         "extender/scheduling/binding.py",
@@ -37,7 +38,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "if held is not None and not held.is_unconfirmed and outcome.result in REFUSED_RESULTS:",
         "if outcome.result in REFUSED_RESULTS:",
-        f"{BINDING}::test_a_refused_retry_keeps_the_place_of_the_first_try",
+        f"{FENCE}::test_a_refused_retry_keeps_the_place_of_the_first_try",
     ),
     "nothing is reserved before the Binding is sent": Mutation(
         "extender/scheduling/binding.py",
@@ -49,7 +50,7 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding.py",
         "return await self._resolve_conflict(pod, node_name, error, deadline)",
         "return BOUND_OUTCOME",
-        f"{BINDING}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
+        f"{FENCE}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
     ),
     "bound to any node is bound to this one": Mutation(
         "extender/scheduling/binding.py",
@@ -109,43 +110,43 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/state/pod_client.py",
         "if seen.uid == pod.uid and self._ledger.get_pod(pod.uid) is not None:",
         "if seen.uid == pod.uid:",
-        f"{BINDING}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
+        f"{FENCE}::test_a_look_up_that_the_watch_overtook_brings_nothing_back",
     ),
     "a second try writes a record of cards that are gone": Mutation(
         "extender/scheduling/binding.py",
         "if reservation.node_name == node_name and node is not None and _has_cards(node, reservation.allocation):",
         "if reservation.node_name == node_name and node is not None:",
-        f"{BINDING}::test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new",
+        f"{FENCE}::test_a_retry_after_the_cards_were_replaced_takes_one_of_the_new",
     ),
     "a Binding is for any version of the pod": Mutation(
         "extender/scheduling/binding.py",
         'version = pod.resource_version if pod.request is not None else ""',
         'version = ""',
-        f"{BINDING}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
+        f"{FENCE}::test_a_pod_that_changed_unheard_is_bound_with_one_get_and_one_more_post",
     ),
     "a conflict is always definite": Mutation(
         "extender/scheduling/binding.py",
         "if seen.resource_version != pod.resource_version:",
         "if True:",
-        f"{BINDING}::test_a_conflict_at_the_version_of_the_binding_is_no_answer",
+        f"{FENCE}::test_a_conflict_at_the_version_of_the_binding_is_no_answer",
     ),
     "a look-up frees a place without a new version": Mutation(
         "extender/scheduling/binding_fence.py",
         "if seen is not None and not seen.node_name and seen.resource_version == reservation.binding_version:",
         "if False:",
-        f"{BINDING}::test_while_the_api_server_takes_no_write_the_place_stays",
+        f"{FENCE}::test_while_the_api_server_takes_no_write_the_place_stays",
     ),
     "an event of the Binding's own version frees the place": Mutation(
         "extender/state/reservations.py",
         "and is_later_version(pod.resource_version, than=self.binding_version)",
         "and True",
-        f"{BINDING}::test_the_watch_fences_too",
+        f"{FENCE}::test_the_watch_fences_too",
     ),
     "what etcd finds too large may have been written": Mutation(
         "vrampack/kube/client.py",
         "if is_too_large or HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
         "if HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:",
-        f"{BINDING}::test_a_pod_that_etcd_finds_too_large_holds_nothing",
+        f"{FENCE}::test_a_pod_that_etcd_finds_too_large_holds_nothing",
     ),
     "a container is bound that will see no card": Mutation(
         "extender/scheduling/binding.py",
@@ -157,6 +158,6 @@ BINDINGS: Mapping[str, Mutation] = {
         "extender/scheduling/binding_fence.py",
         "if now >= due and key not in excluded:",
         "if False:",
-        f"{BINDING}::test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed",
+        f"{FENCE}::test_an_unconfirmed_place_of_a_pod_that_vanished_unseen_is_freed",
     ),
 }
