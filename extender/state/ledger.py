@@ -33,7 +33,7 @@ from dataclasses import replace
 from extender.state.change_log import NodeChangeLog
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import find_problems
-from extender.state.nominations import Nominations, get_nomination
+from extender.state.nominations import Nominations, get_nomination, has_equal_claim
 from extender.state.pods_by_node import PodsByNode
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
@@ -323,7 +323,7 @@ class Ledger:
     def _update_nomination(self, known: Pod | None, pod: Pod | None) -> None:
         """What was kept for the pod on the node of its former nomination is room for others again."""
         before, now = get_nomination(known), get_nomination(pod)
-        if before == now and (not now or _has_equal_claim(known, pod)):
+        if before == now and (not now or has_equal_claim(known, pod)):
             return
         self._nominations.replace_pod(known, pod)
         for name in dict.fromkeys((before, now)):
@@ -394,8 +394,3 @@ class Ledger:
             for listener in self._listeners:
                 listener.on_problem_found(found[key])
         self._reported_problems[node.name] = frozenset(found)
-
-
-def _has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:
-    """Whether cards are kept for it as before, if it is nominated."""
-    return known is not None and pod is not None and (known.request, known.priority) == (pod.request, pod.priority)

@@ -39,3 +39,8 @@ class Nominations:
 def get_nomination(pod: Pod | None) -> str:
     """The node to which the pod is nominated while it is not bound; empty for none."""
     return "" if pod is None or pod.node_name or pod.is_terminating or pod.request is None else pod.nominated_node
+
+
+def has_equal_claim(known: Pod | None, pod: Pod | None) -> bool:
+    """Whether cards are kept for it as before, if it is nominated."""
+    return known is not None and pod is not None and (known.request, known.priority) == (pod.request, pod.priority)
