@@ -40,6 +40,7 @@ CASES = {
     "containers get cards in another way": (snapshot_node(), snapshot_node(injection="ids"), True),
     "the same on a full node": (FULL, snapshot_node(used=(16, 16), injection="ids"), False),
     "only wired containers get cards now": (snapshot_node(injection="ids"), snapshot_node(), False),
+    "the injection is known now": (snapshot_node(injection=None), snapshot_node(), True),
     "a problem is over": (BROKEN, snapshot_node(), True),
     "a problem came up": (snapshot_node(used=(4, 4)), BROKEN, False),
 }

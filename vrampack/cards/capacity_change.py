@@ -12,7 +12,9 @@ def has_gained_capacity(before: Node | None, after: Node) -> bool:
     """
     if after.problem:
         return False
-    if before is None or before.problem or (before.needs_references and not after.needs_references):
+    if before is None or before.problem or before.injection is None:
+        return any(_usable_free_units(card) for card in after.cards)
+    if before.needs_references and not after.needs_references:
         return any(_usable_free_units(card) for card in after.cards)
     known = {_identity(card): _usable_free_units(card) for card in before.cards}
     return any(_usable_free_units(card) > known.get(_identity(card), 0) for card in after.cards)
