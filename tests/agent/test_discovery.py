@@ -319,7 +319,8 @@ async def test_the_whole_way_from_nvml(tmp_path: Path) -> None:
 
         async def changed(do: Callable[[], None]) -> tuple[int, set[str]]:
             do()
-            await asyncio.wait_for(changes.get(), 10)
+            async with asyncio.timeout(10):
+                await changes.get()
             return len(discovery.cards), set(discovery.unhealthy_reasons)
 
         assert await changed(lambda: None) == (8, set())

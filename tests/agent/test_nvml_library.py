@@ -166,7 +166,8 @@ async def test_a_hung_driver_stops_nobody(tmp_path: Path, simulate: Simulate) ->
         await library.check_gpu(hung)
     for _ in range(3):
         with pytest.raises(DriverHungError, match="has not answered an earlier call yet"):
-            await asyncio.wait_for(library.check_gpu(hung), SHORT_SECONDS / 2)
+            async with asyncio.timeout(SHORT_SECONDS / 2):
+                await library.check_gpu(hung)
     await library.check_gpu(fine)
     assert library.hung_call_count == 1
     machine.heal()
@@ -226,7 +227,8 @@ async def test_an_event_ends_the_wait(tmp_path: Path, simulate: Simulate) -> Non
     await library.list_gpus()
     waiting = asyncio.create_task(library.wait_for_xids(A_CALL_SECONDS))
     machine.xid(machine.gpus[0].uuid, 48)
-    assert await asyncio.wait_for(waiting, A_CALL_SECONDS) == (Xid(48, machine.gpus[0].uuid),)
+    async with asyncio.timeout(A_CALL_SECONDS):
+        assert await waiting == (Xid(48, machine.gpus[0].uuid),)
 
 
 async def test_usage_is_counted_per_process(tmp_path: Path, simulate: Simulate) -> None:

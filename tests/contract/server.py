@@ -162,7 +162,8 @@ class WatchLines:
         self._response = response
 
     async def read_line(self) -> Json:
-        line = await asyncio.wait_for(self._response.content.readline(), timeout=10)
+        async with asyncio.timeout(10):
+            line = await self._response.content.readline()
         assert line, "the watch ended"
         return json.loads(line)
 

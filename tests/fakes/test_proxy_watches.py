@@ -49,7 +49,8 @@ async def test_a_frozen_watch_keeps_its_connection_and_loses_nothing() -> None:
         async with RawHttpClient(proxy.port) as other:
             assert await other.ask("GET", "/api/v1/pods") == (200, b"{}")
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(caller.chunk(), 0.05)
+            async with asyncio.timeout(0.05):
+                await caller.chunk()
         proxy.thaw_watches()
         assert [await caller.chunk(), await caller.chunk()] == [an_event("second"), an_event("third")]
 
@@ -59,7 +60,8 @@ async def test_a_watch_opened_while_frozen_hears_nothing_not_even_the_head() -> 
         proxy.freeze_watches("/pods")
         await caller.send("GET", PODS)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(caller.head(), 0.05)
+            async with asyncio.timeout(0.05):
+                await caller.head()
         proxy.clear()
         assert (await caller.head()).status == 200
 

@@ -40,14 +40,16 @@ def watch_pods(api: ApiServer, **query: object) -> str:
 
 async def next_event(response: aiohttp.ClientResponse) -> tuple[str, str]:
     """The type, and the name of the object or a bookmark's version."""
-    event = json.loads(await asyncio.wait_for(response.content.readline(), timeout=10))
+    async with asyncio.timeout(10):
+        event = json.loads(await response.content.readline())
     metadata = event["object"]["metadata"]
     return event["type"], metadata.get("name") or metadata.get("resourceVersion", "")
 
 
 async def is_silent(response: aiohttp.ClientResponse) -> bool:
     try:
-        await asyncio.wait_for(response.content.readline(), timeout=STALL_SECONDS)
+        async with asyncio.timeout(STALL_SECONDS):
+            await response.content.readline()
     except TimeoutError:
         return True
     return False
@@ -143,7 +145,8 @@ async def test_a_frozen_watch_does_not_even_end(api: ApiServer, client: aiohttp.
     api.freeze_watches()
     async with client.get(watch_pods(api, timeoutSeconds=1)) as watch:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(watch.read(), timeout=1 + STALL_SECONDS)
+            async with asyncio.timeout(1 + STALL_SECONDS):
+                await watch.read()
 
 
 async def test_a_cut_watch_ends_in_the_middle_of_its_answer(api: ApiServer, client: aiohttp.ClientSession) -> None:

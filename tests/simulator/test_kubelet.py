@@ -201,7 +201,8 @@ async def test_changes_wake_it() -> None:
     a_pod(store, "a")
     bind_pod(store, "a")
 
-    await asyncio.wait_for(running.wait(), timeout=5)
+    async with asyncio.timeout(5):
+        await running.wait()
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -41,7 +41,8 @@ class FaultPoint:
 
     async def reached(self, *, timeout_seconds: float = 10) -> None:
         """Wait until a caller stands before the held door."""
-        await asyncio.wait_for(self._reached.wait(), timeout_seconds)
+        async with asyncio.timeout(timeout_seconds):
+            await self._reached.wait()
 
     async def passing(self, context: Aborting) -> None:
         """What a service does first."""

@@ -56,7 +56,8 @@ class PluginConnection:
 
     async def dial(self, timeout_seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):
+                await self._channel.channel_ready()
         except TimeoutError as error:
             raise DeviceError("failed to dial device plugin: context deadline exceeded") from error
 

@@ -175,7 +175,8 @@ class FakeKubelet:
                 self._changed.clear()
                 await self._changed.wait()
 
-        await asyncio.wait_for(wait(), timeout_seconds)
+        async with asyncio.timeout(timeout_seconds):
+            await wait()
 
     async def cut_connections(self, resource: str) -> None:
         """Break ListAndWatch of the newest plugin from this side, and wait until its devices are unhealthy."""

@@ -137,4 +137,5 @@ class ScriptedPlugin(DevicePluginServicer):
                 self._news.clear()
                 await self._news.wait()
 
-        await asyncio.wait_for(wait(), 10)
+        async with asyncio.timeout(10):
+            await wait()

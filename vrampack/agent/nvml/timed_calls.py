@@ -41,7 +41,9 @@ class TimedCalls:
                 raise DriverHungError(f"{kind}: the driver has not answered an earlier call yet")
             answer = _start(kind, function)
             try:
-                return await asyncio.wait_for(asyncio.shield(answer), self._timeout_seconds + extra_seconds)
+                # Not `wait_for`: before Python 3.12 it drops a cancellation that comes together with the answer.
+                async with asyncio.timeout(self._timeout_seconds + extra_seconds):
+                    return await asyncio.shield(answer)
             except TimeoutError as error:
                 if answer.done():  # the driver's own word, not ours
                     raise

@@ -126,7 +126,8 @@ async def _stop_process(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()
