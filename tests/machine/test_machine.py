@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.machine.kernels import prepare_kernel
-from tests.machine.machine import CALL, MachineError, VirtualMachine
+from tests.machine.machine import BOOT_SECONDS, CALL, MachineError, VirtualMachine
 from tests.machine.program import GuestStart
 
 CAP_SYS_ADMIN = 1 << 21
@@ -105,3 +108,21 @@ def test_a_machine_that_stands_still_is_ended_and_nobody_waits_for_it_again(monk
             program.ends(timeout=0.5)
         with pytest.raises(MachineError, match=r"(gone|went) away"):
             frozen.read("/proc/uptime")
+
+
+def test_a_boot_that_hangs_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+
+    def start(machine: VirtualMachine, folder: Path, line: socket.socket) -> subprocess.Popen[bytes]:
+        process = real_start(machine, folder, line)
+        if not starts:
+            process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr("tests.machine.machine.BOOT_SECONDS", BOOT_SECONDS if starts else 0.2)
+        starts.append(process.pid)
+        return process
+
+    real_start = VirtualMachine._start
+    monkeypatch.setattr(VirtualMachine, "_start", start)
+    with VirtualMachine(prepare_kernel("6.1")) as machine:
+        assert machine.read("/proc/uptime")
+    assert len(starts) == 2
