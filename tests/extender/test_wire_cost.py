@@ -65,6 +65,14 @@ def test_victims_are_decoded_without_a_call_for_each() -> None:
     assert calls[1] <= calls[0] + 10, "1,000 victims more"
 
 
+def test_containers_beyond_what_a_pod_may_have_are_not_looked_at() -> None:
+    """100,000 of them cost about the calls of 300; what garbage collection calls meanwhile is counted too."""
+    some, many = (args_body(a_pod(containers=number)) for number in (300, 100_000))
+    ArgsReader(MEMORY).read_args(some)  # the first ever resolves the types
+    calls = [count_calls(ArgsReader(MEMORY).read_args, body) for body in (some, many)]
+    assert calls[1] < 2 * calls[0]
+
+
 def traced_bytes(reader: ArgsReader, bodies: Iterable[bytes]) -> int:
     """What stays in memory after these calls."""
     tracemalloc.start()

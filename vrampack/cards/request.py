@@ -8,14 +8,17 @@ have equal ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from vrampack.cards import well_known
 from vrampack.cards.units import MAX_UNITS, parse_units
 
 ContainerKind = Literal["main", "init", "sidecar"]
+MAX_REQUESTING_CONTAINERS = 256
+"""Of one pod, init containers with them; `gpu-mem: 0` counts. More than a pod can need, and few enough to read each of them."""
 MAX_COUNT_DIGITS = 4
 """No node has 10,000 cards."""
 MAX_WISHES = 64
@@ -97,6 +100,7 @@ def read_pod_request(
 ) -> PodRequest | None:
     """What the pod requests, or None when it requests no GPU memory (`gpu-mem: 0` is nothing).
 
+    `containers` may end with the first that is one too many (`take_requesting_containers`); those before it are read and counted.
     Never raises: what cannot be read becomes `PodRequest.problem`.
     """
     container_requests, problem = _read_container_requests(containers, resource)
@@ -123,6 +127,12 @@ def read_pod_request(
     )
 
 
+def take_requesting_containers(containers: Iterable[ContainerSpec | None]) -> list[ContainerSpec]:
+    """Those that name the resource, in their order: no more than `read_pod_request` needs to see that there are too many."""
+    requesting = (each for each in containers if each is not None and each.quantity is not None)
+    return list(islice(requesting, MAX_REQUESTING_CONTAINERS + 1))
+
+
 def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
     """Units a pod holds for life: the scheduler's own sum.
 
@@ -143,17 +153,22 @@ def sum_container_units(containers: Sequence[ContainerRequest]) -> int:
 def _read_container_requests(containers: Sequence[ContainerSpec], resource: str) -> tuple[list[ContainerRequest], str]:
     container_requests: list[ContainerRequest] = []
     problem = ""
-    for spec in containers:
-        if spec.quantity is None:
-            continue
+    requesting = take_requesting_containers(containers)
+    if len(requesting) > MAX_REQUESTING_CONTAINERS:
+        problem = (
+            f'{requesting.pop().field}["{resource}"]: more than {MAX_REQUESTING_CONTAINERS} containers of the pod '
+            "request memory; make several pods of this one"
+        )
+    for spec in requesting:
+        quantity = spec.quantity or ""
         try:
-            units = parse_units(spec.quantity)
+            units = parse_units(quantity)
         except ValueError as error:
             problem = problem or f'{spec.field}["{resource}"]: {error}; give a whole number of units, e.g. "4"'
             continue
         if units > MAX_UNITS:
             problem = problem or (
-                f'{spec.field}["{resource}"]: {spec.quantity[:60]!r} is {units} units, more than {MAX_UNITS}; '
+                f'{spec.field}["{resource}"]: {quantity[:60]!r} is {units} units, more than {MAX_UNITS}; '
                 'give units of the resource, e.g. "10" for 10 GiB'
             )
         if units > 0:

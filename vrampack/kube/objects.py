@@ -6,13 +6,15 @@ container turns out to name our resource.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import msgspec
 
 from vrampack.cards import well_known
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
-from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request, take_requesting_containers
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding may raise: bytes that are no UTF-8, and nesting without end, come as Python's own errors."""
@@ -31,12 +33,12 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
 
-class ResourceRequirements(msgspec.Struct, frozen=True):
+class ResourceRequirements(msgspec.Struct, frozen=True, gc=False):
     limits: dict[str, msgspec.Raw] | None = None
     requests: dict[str, msgspec.Raw] | None = None
 
 
-class ContainerObject(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerObject(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
@@ -220,12 +222,14 @@ def to_node(node: NodeObject, *, unit_mib: int, resource: str, count_resource: s
 
 
 def build_container_specs(spec: PodSpec, resource: str) -> list[ContainerSpec]:
-    """The containers that name the resource, init containers first, in the order of the spec."""
-    init = [
-        _build_container_spec(each, at, resource, is_init=True) for at, each in enumerate(spec.init_containers or ())
-    ]
-    main = [_build_container_spec(each, at, resource, is_init=False) for at, each in enumerate(spec.containers or ())]
-    return [each for each in init + main if each is not None]
+    """The containers that name the resource, init containers first, in the order of the spec. See `take_requesting_containers`."""
+    containers = chain(
+        ((each, at, True) for at, each in enumerate(spec.init_containers or ())),
+        ((each, at, False) for at, each in enumerate(spec.containers or ())),
+    )
+    return take_requesting_containers(
+        _build_container_spec(each, at, resource, is_init=is_init) for each, at, is_init in containers
+    )
 
 
 def _build_container_spec(

@@ -166,6 +166,16 @@ def test_golden_clusters_are_read_alike() -> None:
             assert_same(value)
 
 
+def test_too_many_containers_are_a_problem_and_one_damaged_behind_them_is_damage_alike() -> None:
+    value = a_full_object()
+    value["spec"]["containers"] *= 300
+    request = decode_pod(value).request
+    assert request is not None
+    assert "more than 256 containers" in request.problem
+    assert_same(value)
+    assert_same(damaged(value, ("spec", "containers", 299, "name"), 7))
+
+
 @pytest.mark.parametrize("value", [None, 7, "x", [], [{}]], ids=repr)
 def test_what_is_no_object_is_refused_alike(value: object) -> None:
     assert_same(value)

@@ -7,7 +7,7 @@ compares the two. Unknown fields are skipped, missing ones are empty.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ from vrampack.cards import well_known
 from vrampack.cards.node_annotations import NodeReading, read_node
 from vrampack.cards.pod import Pod
 from vrampack.cards.records import read_record
-from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request
+from vrampack.cards.request import ContainerKind, ContainerSpec, read_pod_request, take_requesting_containers
 from vrampack.cli.inspect.errors import DamagedObjectError
 
 Json: TypeAlias = Mapping[str, Any]  # Any: a field of an API object, checked by `_field`
@@ -135,16 +135,16 @@ def _decode_metadata(value: Json) -> _DecodedMetadata:
 
 
 def _decode_containers(spec: Json) -> list[ContainerSpec]:
-    """Those that name our resource, init containers first, in the order of the spec."""
-    found = []
-    for key, is_init in (("initContainers", True), ("containers", False)):
-        for at, value in enumerate(_read_optional_field(spec, key, list, "spec.") or ()):
-            container = _decode_container(
-                _check_object(value, f"spec.{key}[{at}]"), at, f"spec.{key}[{at}].", is_init=is_init
-            )
-            if container is not None:
-                found.append(container)
-    return found
+    """Those that name our resource, init containers first, in the order of the spec. See `take_requesting_containers`."""
+    return take_requesting_containers([*_decode_each(spec, "initContainers"), *_decode_each(spec, "containers")])
+
+
+def _decode_each(spec: Json, key: str) -> Iterator[ContainerSpec | None]:
+    """All of them, to the last: one that is damaged makes the pod a damaged one, wherever it stands."""
+    is_init = key == "initContainers"
+    for at, value in enumerate(_read_optional_field(spec, key, list, "spec.") or ()):
+        container = _check_object(value, f"spec.{key}[{at}]")
+        yield _decode_container(container, at, f"spec.{key}[{at}].", is_init=is_init)
 
 
 def _decode_container(container: Json, index: int, path: str, *, is_init: bool) -> ContainerSpec | None:
