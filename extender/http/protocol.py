@@ -15,8 +15,16 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from extender.http.body_budget import BodyBudget
 from extender.http.paced_protocol import PacedProtocol
-from extender.http.timed_verbs import MAX_BODY_BYTES, TOO_LARGE, AsyncVerb, SyncVerb
+from extender.http.timed_verbs import (
+    MAX_BODY_BYTES,
+    MAX_HELD_BYTES,
+    TOO_LARGE,
+    TOO_MANY_BYTES,
+    AsyncVerb,
+    SyncVerb,
+)
 from extender.wire.codec import VerbResponse
 
 _STATUS_LINES = {
@@ -34,15 +42,18 @@ class VerbProtocol(PacedProtocol):
 
     verbs: ClassVar[Mapping[bytes, SyncVerb | AsyncVerb]] = {}
     """By path."""
+    body_budget: ClassVar[BodyBudget]
+    """Of this listener, the bodies that the routes read with them; `build_protocol` gives it."""
     _verb: SyncVerb | AsyncVerb | None = None
     """Of the request that is arriving."""
     _body_parts: list[bytes]
     _size = 0
     _announced_bytes = 0
     """Of its body; 0 where that comes in chunks."""
-    _is_too_large = False
+    _is_refused = False
+    """The body is, and was answered so: what is still to come of it is dropped."""
     _closes_after_response = False
-    """Close after this answer: the server is stopping, or the body is too large."""
+    """Close after this answer: the server is stopping, or the body was refused."""
 
     def on_headers_complete(self) -> None:
         verb = self.verbs.get(self.url)
@@ -55,20 +66,29 @@ class VerbProtocol(PacedProtocol):
 
     def on_body(self, body: bytes) -> None:
         if self._verb is None:
+            self.body_budget.charge_bytes(self, len(body))
             super().on_body(body)
             return
-        if self._is_too_large:
-            return
         self._size += len(body)
+        if self._is_refused:
+            return
         self._body_parts.append(body)
         if self._size > MAX_BODY_BYTES:
-            # The rest is read and dropped: to close with bytes unread would take the answer away as well.
-            self._body_parts = []
-            self._is_too_large = self._closes_after_response = True
-            self._write_response(TOO_LARGE)
+            self.body_budget.uncharge_body(self)
+            self._refuse_body(TOO_LARGE)
+        else:
+            self.body_budget.charge_bytes(self, len(body))
+
+    def refuse_body(self) -> None:
+        """Make room for later bodies. The routes have no way to be told, so that their caller is cut."""
+        if self._verb is None:
+            self.transport.abort()
+        else:
+            self._refuse_body(TOO_MANY_BYTES)
 
     def on_message_complete(self) -> None:
         verb = self._verb
+        self.body_budget.note_complete(self)
         if verb is None:
             super().on_message_complete()
             return
@@ -78,7 +98,7 @@ class VerbProtocol(PacedProtocol):
         if self.transport.is_closing():
             return
         body, self._body_parts = b"".join(self._body_parts), []
-        if self._is_too_large:
+        if self._is_refused:
             self._finish_response()
             return
         answer = verb.answer_call(body)
@@ -91,6 +111,15 @@ class VerbProtocol(PacedProtocol):
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
 
+    def on_response_complete(self) -> None:
+        self.body_budget.uncharge_body(self)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not isinstance(self.cycle, PendingCycle) or self.cycle.response_complete:
+            self.body_budget.uncharge_body(self)
+        super().connection_lost(exc)
+
     def shutdown(self) -> None:
         """Close, after the answer to the request that is arriving or being decided."""
         self._closes_after_response = True
@@ -101,9 +130,16 @@ class VerbProtocol(PacedProtocol):
         """The caller may be gone by then; what was begun for it is done all the same."""
         response = await answer
         cycle.response_complete = True
+        self.body_budget.uncharge_body(self)
         if not self.transport.is_closing():
             self._write_response(response)
             self._finish_response()
+
+    def _refuse_body(self, answer: VerbResponse) -> None:
+        """The rest is read and dropped: to close with bytes unread would take the answer away as well."""
+        self._body_parts = []
+        self._is_refused = self._closes_after_response = True
+        self._write_response(answer)
 
     def _finish_response(self) -> None:
         if self._closes_after_response:
@@ -165,5 +201,6 @@ def build_protocol(verbs: Mapping[str, SyncVerb | AsyncVerb]) -> type[VerbProtoc
 
     class ListenerVerbProtocol(VerbProtocol):
         verbs: ClassVar = by_path
+        body_budget = BodyBudget(MAX_HELD_BYTES)
 
     return ListenerVerbProtocol

@@ -27,6 +27,13 @@ TOO_LARGE = VerbResponse(
     "error",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 )
+MAX_HELD_BYTES = 4 * MAX_BODY_BYTES
+"""Of all bodies of the listener together: a crowd of schedulers sends 0.5 MB each."""
+TOO_MANY_BYTES = VerbResponse(
+    encode_json({"error": f"the bodies that are arriving have more than {MAX_HELD_BYTES} bytes together; call again"}),
+    "error",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
 NOT_POST = VerbResponse(encode_json({"error": "a verb is called by POST"}), "error", HTTPStatus.METHOD_NOT_ALLOWED)
 
 

@@ -215,8 +215,8 @@ def test_an_amount_that_cannot_be_served_names_field_and_fix(
 
 
 def test_a_pod_of_too_many_containers_is_refused_and_those_before_are_counted() -> None:
-    # two init containers, 255 others: the one at 254 is the 257th
-    asked = ask(container_specs([1] * 255, [1] * 2))
+    # two init containers and 254 others, so that the one at 254 is one too many
+    asked = ask(container_specs([1] * 300, [1] * 2))
     assert asked.problem == (
         f"spec.containers[254].resources.limits{RESOURCE}more than 256 containers of the pod request memory; "
         "make several pods of this one"
@@ -224,7 +224,7 @@ def test_a_pod_of_too_many_containers_is_refused_and_those_before_are_counted() 
     assert asked.card_request == CardRequest(254, is_valid=False)
     assert len(asked.containers) == 256
     # one less is served, beside any number that ask for nothing
-    silent = [ContainerSpec(f"web{at}", "main", 255 + at) for at in range(1000)]
+    silent = [ContainerSpec(f"web{at}", "main", 254 + at) for at in range(1000)]
     assert ask([*container_specs([1] * 254, [1] * 2), *silent]).card_request == CardRequest(254)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import select
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from fastapi import FastAPI
 
 from extender.http.protocol import build_protocol
 from extender.http.server import build_server, open_listener
-from extender.http.timed_verbs import MAX_BODY_BYTES, AsyncCall, AsyncVerb, SyncVerb
+from extender.http.timed_verbs import MAX_BODY_BYTES, MAX_HELD_BYTES, AsyncCall, AsyncVerb, SyncVerb
 from extender.metrics import ExtenderMetrics
 from extender.wire.codec import VerbResponse
 from tests.support import recorded_requests
@@ -127,6 +128,31 @@ def test_a_body_that_grows_too_large_is_refused_and_the_line_closed(addresses: t
         assert read_reply(client)[0] == 413
         client.sendall(part + b"0\r\n\r\n")
         assert is_cut(client)
+
+
+def send_half_of_largest_body(client: socket.socket, head: bytes = b"") -> None:
+    lines = f"POST {PREFIX}/filter HTTP/1.1\r\nHost: x\r\nContent-Length: {MAX_BODY_BYTES}\r\n".encode()
+    client.sendall(lines + head + b"\r\n" + b" " * (MAX_BODY_BYTES - 1))
+
+
+def test_of_half_sent_bodies_those_that_arrive_for_longest_make_room(addresses: tuple[Address, Address]) -> None:
+    """Whether the protocol or the routes read them; what a scheduler sends meanwhile is answered."""
+    crowd = [open_connection(addresses[0]) for _ in range(MAX_HELD_BYTES // MAX_BODY_BYTES + 1)]
+    with ExitStack() as stack:
+        for number, client in enumerate(crowd):
+            stack.enter_context(client)
+            send_half_of_largest_body(client, b"" if number else b"Connection: close\r\n")
+            caller = stack.enter_context(open_connection(addresses[0]))
+            caller.sendall(FILTER)
+            assert read_reply(caller)[0] == 200
+        by_routes, refused, *kept = crowd
+        assert is_cut(by_routes)
+        assert read_reply(refused)[0] == 503
+        refused.sendall(b" ")
+        assert is_cut(refused)
+        for client in kept:
+            client.sendall(b" ")
+            assert read_reply(client)[0] == 200
 
 
 def test_a_caller_that_hangs_up_harms_nobody(addresses: tuple[Address, Address]) -> None:

@@ -98,6 +98,12 @@ CARDS: Mapping[str, Mutation] = {
         "problem=facts.problem,",
         f"{LEDGER}::test_a_node_of_another_unit_keeps_its_count_and_says_why_it_is_refused",
     ),
+    "every container of a pod is read, however many there are": Mutation(
+        "vrampack/cards/request.py",
+        "return list(islice(requesting, MAX_REQUESTING_CONTAINERS + 1))",
+        "return list(requesting)",
+        f"{REQUEST}::test_a_pod_of_too_many_containers_is_refused_and_those_before_are_counted",
+    ),
     "init containers hold nothing": Mutation(
         "vrampack/cards/request.py",
         "return max(running + sidecars, peak)",

@@ -97,6 +97,12 @@ DOORS: Mapping[str, Mutation] = {
         "if False:",
         "tests/extender/test_protocol.py::test_a_body_that_grows_too_large_is_refused_and_the_line_closed",
     ),
+    "half-sent bodies fill the memory": Mutation(
+        "extender/http/body_budget.py",
+        "while self._total > self._max_bytes and self._arriving:",
+        "while False:",
+        "tests/extender/test_body_budget.py::test_the_body_that_has_been_arriving_for_longest_makes_room",
+    ),
     "a caller that takes no answer is read all the same": Mutation(
         "extender/http/paced_protocol.py",
         "if self.read_paused and not self.write_paused and not self._protocol.pipeline:",

@@ -22,6 +22,7 @@ from tests.support.processes import LOOPBACK, REPOSITORY
 from tests.support.verb_listener import build_request, open_connection, read_reply
 
 CROWD = 512
+LARGE_CROWD = 64
 CONTAINERS = 100_000
 LARGE_BYTES = 8 * 1024 * 1024
 LESS_URGENT = ("nice", "-n", "10")
@@ -61,6 +62,16 @@ def keep_half_sent_requests(target: AttackedListener) -> Iterator[None]:
     return _keep_crowd(target, b"\x16\x03\x01\x02" if target.ca_file else target.build_usual_call()[:-10])
 
 
+def keep_half_sent_bodies(target: AttackedListener) -> Iterator[None]:
+    """The largest bodies that are read, each without its last byte: half a gigabyte."""
+    crowd = [target.connect() for _ in range(LARGE_CROWD)]
+    for client in crowd:
+        with suppress(ConnectionError, ssl.SSLError):
+            client.sendall(build_request(target.path, b" " * LARGE_BYTES)[:-1])
+    yield
+    sys.stdin.read()
+
+
 def send_countless_containers(target: AttackedListener) -> Iterator[None]:
     """Pods of 100,000 containers, each asking for a card: reviews of the webhook, arguments of filter elsewhere."""
     container = {"name": "c", "resources": {"limits": {"aliyun.com/gpu-mem": "1"}}}
@@ -79,6 +90,7 @@ def send_large_bodies(target: AttackedListener) -> Iterator[None]:
 ATTACKS: dict[str, Attack] = {
     "idle connections": keep_idle_connections,
     "half-sent requests": keep_half_sent_requests,
+    "half-sent bodies": keep_half_sent_bodies,
     "100,000 containers": send_countless_containers,
     "8 MiB bodies": send_large_bodies,
 }
