@@ -57,6 +57,10 @@ log = logging.getLogger(__name__)
 GC_THRESHOLDS = (10_000, 20, 50)
 """Objects, and rounds of younger generations, before a collection. Nearly all our objects are freed by reference counts;
 with Python's own threshold of 700 a fifth of a start was spent on walking pods that stay."""
+SERVING_GC_THRESHOLDS = (1_000, 10, 1_000)
+"""Once all is listed. A collection holds the loop, and an object may be a set of 5,000 names: a young one of 10,000 objects
+took up to 19 ms, one of the middle generation, 200,000 objects, up to 66 ms; now 6 ms and 17 ms. The oldest comes as seldom
+as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,7 @@ class Extender:
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         gc.freeze()
+        gc.set_threshold(*SERVING_GC_THRESHOLDS)
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")
