@@ -87,19 +87,23 @@ class Preemption:
     async def _find_victims(self, proposal: PreemptionProposal) -> dict[str, MetaVictims]:
         pod = self._ledger.get_pod(proposal.pod.uid) or proposal.pod
         found: dict[str, MetaVictims | None] = dict.fromkeys(proposal.victims)
+        is_going: dict[str, bool] = {}
         names: Collection[str] = found if proposal.may_preempt else ()
         while names:
             # Each pass is shorter than the one before: it takes up what changed meanwhile.
             generation = self._ledger.generation
             for name in names:
-                found[name] = self._find_node_victims(name, proposal.victims[name], pod)
+                found[name] = victims = self._find_node_victims(name, proposal.victims[name], pod)
+                is_going[name] = victims is not None and self._nominator.is_any_going(each.uid for each in victims.pods)
                 await asyncio.sleep(0)
             names = self._list_changed_nodes(generation, found)
         # The scheduler takes a node without a victim for an error of the whole answer: leave it out.
         victims_by_node = {name: victims for name, victims in found.items() if victims is not None and victims.pods}
         if victims_by_node and pod.request is not None:
             self._nominator.add_preemption(
-                proposal.pod, {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()}
+                proposal.pod,
+                {name: [each.uid for each in victims.pods] for name, victims in victims_by_node.items()},
+                [name for name in victims_by_node if is_going[name]],
             )
             self._listener.on_evictions_expected()
         return victims_by_node

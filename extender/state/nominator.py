@@ -145,9 +145,16 @@ class Nominator:
             for nominated in self._list_placements_against(name, pod.uid, pod.priority)
         ]
 
-    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
-        """Preempt answered: the pod counts as nominated to all these nodes until the API shows its nomination."""
-        self._pending_preemptions.add_preemption(pod, victims)
+    def is_any_going(self, uids: Iterable[str]) -> bool:
+        """Whether any of these pods is terminating or gone."""
+        return self._pending_preemptions.is_any_going(uids)
+
+    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
+        """Preempt answered: the pod counts as nominated to all these nodes until the API shows its nomination.
+
+        `going_nodes` are those of them where `is_any_going` now.
+        """
+        self._pending_preemptions.add_preemption(pod, victims, going_nodes)
 
     def release_ended_preemptions(self) -> bool:
         """Give capacity back where a preemption has ended; whether others are still pending."""

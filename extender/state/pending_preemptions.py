@@ -10,7 +10,7 @@ count where a victim is terminating. A restart forgets all this; the nominations
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from extender.state.ledger import Ledger
 from vrampack.cards.pod import Pod
@@ -39,9 +39,9 @@ class PendingPreemption:
     """The ledger has shown the pod."""
     shown: Pod | None
     """The pod as the ledger showed it last."""
-    going_nodes: set[str] = field(default_factory=set)
+    going_nodes: set[str]
     """Where a victim is terminating."""
-    generation: int | None = None
+    generation: int
     """Of the ledger: `going_nodes` is right up to it."""
 
 
@@ -60,8 +60,12 @@ class PendingPreemptions:
         self._reported_nodes: set[str] = set()
         """Nodes that were listed since the last `take_ended_nodes`."""
 
-    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]]) -> None:
-        """Preempt answered these uids, by node, for the pod as its call shows it."""
+    def add_preemption(self, pod: Pod, victims: Mapping[str, Collection[str]], going_nodes: Iterable[str]) -> None:
+        """Preempt answered these uids, by node, for the pod as its call shows it.
+
+        `going_nodes` are those of them where `is_any_going` now: an answer has thousands of victims, and its author looked
+        at them slice by slice.
+        """
         self._forget_answer(pod.uid)
         known = self._ledger.get_pod(pod.uid)
         self._pending[pod.uid] = PendingPreemption(
@@ -72,10 +76,18 @@ class PendingPreemptions:
             is_immediate=len(victims) + self._count_immediate_nodes() <= MAX_IMMEDIATE_NODES,
             is_known=known is not None,
             shown=known,
+            going_nodes=set(going_nodes),
+            generation=self._ledger.generation,
         )
-        self._changed_nodes |= victims.keys()
         if len(self._pending) > MAX_PENDING:
             self._forget_answer(next(iter(self._pending)))
+
+    def is_any_going(self, uids: Iterable[str]) -> bool:
+        """Whether any of these pods is terminating or gone.
+
+        One without a memory request counts as gone: the ledger does not know it.
+        """
+        return any((pod := self._ledger.get_pod(uid)) is None or pod.is_terminating for uid in uids)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -130,7 +142,8 @@ class PendingPreemptions:
         answer = self._pending.pop(uid, None)
         self._listed_at = None
         if answer is not None:
-            self._changed_nodes |= answer.victims.keys()
+            # Where the pod is listed again by its next answer, with other victims, the lists do not differ.
+            self._changed_nodes |= answer.victims.keys() & self._pods_by_node.keys()
 
     def _is_listing_current(self) -> bool:
         if not self._pending:
@@ -157,15 +170,10 @@ class PendingPreemptions:
         generation = self._ledger.generation
         if each.generation == generation:
             return
-        changed = None if each.generation is None else self._ledger.list_nodes_changed_since(each.generation)
-        for name in each.victims if changed is None else each.victims.keys() & set(changed):
-            if any(self._is_terminating(uid) for uid in each.victims[name]):
+        changed = self._ledger.list_nodes_changed_since(each.generation)
+        for name in each.victims if changed is None else each.victims.keys() & changed:
+            if self.is_any_going(each.victims[name]):
                 each.going_nodes.add(name)
             else:
                 each.going_nodes.discard(name)
         each.generation = generation
-
-    def _is_terminating(self, uid: str) -> bool:
-        """Whether the pod is terminating or gone. One without a memory request counts as gone: the ledger does not know it."""
-        pod = self._ledger.get_pod(uid)
-        return pod is None or pod.is_terminating

@@ -13,6 +13,7 @@ from policies.engine.engine import VerdictKey
 from tests.extender.activator_harness import ActivatorHarness
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts, pod_request
+from tests.support.call_counter import count_calls
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
@@ -149,7 +150,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_of_equals_the_one_for_which_others_are_evicted_is_woken_first() -> None:
     stage = ActivatorHarness("n")
     stage.add_rejected_pod("older", created="1")
-    stage.evictions.add_preemption(stage.add_rejected_pod("urgent", created="2"), {"n": ["on-n"]})
+    stage.evictions.add_preemption(stage.add_rejected_pod("urgent", created="2"), {"n": ["on-n"]}, ())
     stage.free_node("n")
     assert await stage.run_round() == ["urgent"]
 
@@ -217,6 +218,18 @@ async def test_of_many_nodes_those_count_where_a_victim_is_going() -> None:
     for name in ("n03", "n04"):
         desk.ledger.remove_pod(f"on-{name}")
     assert desk.filter_names("small") == []
+
+
+async def test_an_answer_with_many_victims_costs_the_next_pod_nothing() -> None:
+    """Preempt itself looks at them slice by slice; any other verb would do it in one turn of the loop."""
+    names = [f"n{at:03}" for at in range(100)]
+    desk = await a_desk(*names)
+    desk.filter_names("small")
+    victims = {name: [f"on-{name}"] for name in names}
+    assert await desk.preempt("urgent", 15, victims) == victims
+    generation = desk.ledger.generation
+    assert count_calls(desk.parts.engine.find_verdict_key, pod_request(), "small") < len(names)
+    assert desk.ledger.generation == generation  # no node is another one, so none is looked at again
 
 
 async def test_many_answers_count_as_many_nodes() -> None:
