@@ -92,6 +92,7 @@ class Extender:
         self._ledger = Ledger(unit_mib=settings.unit_mib, clock=time.monotonic)
         self._freshness = Freshness(clock=time.monotonic, now=time.time, stale_seconds=settings.deadlines.stale_seconds)
         self._readiness = ReadinessCheck(self._freshness)
+        self._readiness.mark_preparing()
         self._drift_check = DriftCheck(self._ledger)
         self._device_classes = DeviceClassCheck(api, metrics, resource=settings.resources.memory)
         self._reflectors = build_reflectors(api, self._ledger, self._freshness, reporter, metrics, settings)
@@ -174,6 +175,7 @@ class Extender:
             self._events.run(),
             self._components.binder.run(),
             self._components.activator.run(),
+            self._components.engine_follower.run(),
             self._drift_check.run(),
         ]
         if self._config_reloader is not None:
@@ -182,17 +184,23 @@ class Extender:
             tasks.append(self._cert_watcher.run())
         return [
             run_reflectors(pods, nodes, self._freshness),
-            self._freeze_garbage(),
+            self._prepare_verbs(),
             self._device_classes.run(),
             *tasks,
         ]
 
-    async def _freeze_garbage(self) -> None:
-        """Take the thousands of objects that stay out of the collections: walking them delayed a verb by 60 ms at 20,000 pods."""
+    async def _prepare_verbs(self) -> None:
+        """Summarize the nodes, slice by slice, which held the first filter up for 0.2 s with 5,000 of them.
+
+        Then take the thousands of objects that stay out of the collections: walking them delayed a verb by 60 ms at
+        20,000 pods.
+        """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
+        await self._components.engine_follower.catch_up()
         gc.freeze()
         gc.set_threshold(*SERVING_GC_THRESHOLDS)
+        self._readiness.mark_prepared()
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")

@@ -12,6 +12,7 @@ from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
+from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.verbs import Verbs
 from extender.settings import ExtenderConfiguration
@@ -34,6 +35,7 @@ class Components:
     soft_reservations: SoftReservations
     binder: Binder
     activator: PodActivator
+    engine_follower: EngineFollower
     verbs: Verbs
     preemption: Preemption
     timed_verbs: TimedVerbs
@@ -43,10 +45,20 @@ class Components:
 class LedgerReactions:
     """What follows a change of the ledger. A `LedgerListener`."""
 
-    def __init__(self, activator: PodActivator, soft_reservations: SoftReservations, reporter: ProblemReporter) -> None:
+    def __init__(
+        self,
+        activator: PodActivator,
+        soft_reservations: SoftReservations,
+        reporter: ProblemReporter,
+        engine_follower: EngineFollower,
+    ) -> None:
         self._activator = activator
         self._soft_reservations = soft_reservations
         self._reporter = reporter
+        self._engine_follower = engine_follower
+
+    def on_node_changed(self) -> None:
+        self._engine_follower.on_node_changed()
 
     def on_capacity_gained(self) -> None:
         self._activator.on_capacity_gained()
@@ -100,7 +112,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
         readiness=readiness,
         clock=clock,
     )
-    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter))
+    engine_follower = EngineFollower(engine, nominator)
+    ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
     verbs = Verbs(
         ledger=ledger,
         engine=engine,
@@ -126,6 +139,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         soft_reservations=soft_reservations,
         binder=binder,
         activator=activator,
+        engine_follower=engine_follower,
         verbs=verbs,
         preemption=preemption,
         timed_verbs=TimedVerbs(

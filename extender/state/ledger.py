@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import replace
+from itertools import takewhile
 
 from extender.state.change_log import NodeChangeLog
 from extender.state.ledger_listener import LedgerListener
@@ -93,12 +94,8 @@ class Ledger:
 
     def list_nodes_gained_since(self, generation: int) -> list[tuple[int, Node]]:
         """The nodes that gained room after this capacity generation, the latest first, each with its own."""
-        gained = []
-        for name, gained_at in reversed(self._capacity_gained_at.items()):
-            if gained_at <= generation:
-                break
-            gained.append((gained_at, self._nodes[name]))
-        return gained
+        gained = takewhile(lambda each: each[1] > generation, reversed(self._capacity_gained_at.items()))
+        return [(gained_at, self._nodes[name]) for name, gained_at in gained]
 
     def get_node(self, name: str) -> Node | None:
         return self._nodes.get(name)
@@ -148,7 +145,7 @@ class Ledger:
     def mark_node_changed(self, name: str) -> None:
         """Whoever follows changes must see the node again: what it holds will be gone, or what is kept on it is another."""
         if name in self._nodes:
-            self._change_log.record_change(name)
+            self._record_change(name)
 
     def build_node_after_terminations(self, name: str, victim_uids: Collection[str] = ()) -> Node | None:
         """The node as it will be when the terminating pods, and those of `victim_uids`, are gone."""
@@ -347,7 +344,7 @@ class Ledger:
 
     def _rebuild_node(self, name: str) -> None:
         """Recompute one node, after any change of it."""
-        self._change_log.record_change(name)
+        self._record_change(name)
         facts = self._facts.get(name)
         if facts is None:
             self.cards_generation += 1
@@ -364,6 +361,11 @@ class Ledger:
             self.cards_generation += 1
         if has_gained_capacity(before, node):
             self._mark_capacity_gained(name)
+
+    def _record_change(self, name: str) -> None:
+        self._change_log.record_change(name)
+        for listener in self._listeners:
+            listener.on_node_changed()
 
     def _mark_capacity_gained(self, name: str) -> None:
         self.capacity_generation += 1

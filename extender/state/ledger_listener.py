@@ -10,6 +10,9 @@ from extender.state.ledger_problems import LedgerProblem
 class LedgerListener(Protocol):
     """Is told of changes at once, inside the transaction: it must not call a method that changes the ledger."""
 
+    def on_node_changed(self) -> None:
+        """Some node changed, came or went; `Ledger.generation` has risen."""
+
     def on_capacity_gained(self) -> None:
         """Some node has room that it had not; `Ledger.capacity_generation` has risen."""
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from sys import maxsize
 
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
@@ -60,7 +62,8 @@ class Nominator:
         self._floors: list[int] = []
         """The priorities of all nominees, ascending."""
         self._generation = 0
-        """Of the ledger: what is kept is right up to it."""
+        """Of the ledger: what is kept is right up to it, but for `_stale_nodes`."""
+        self._stale_nodes: dict[str, None] = {}
 
     @property
     def generation(self) -> int:
@@ -162,21 +165,38 @@ class Nominator:
             self._ledger.release_nominated_capacity(name)
         return bool(self._pending_preemptions)
 
-    def _follow_changes(self) -> None:
-        """Find again what is kept where the node, its nominees or their victims are not what they were."""
+    def list_floors(self) -> list[int]:
+        """The priorities of all nominees, ascending."""
+        self._follow_changes()
+        return self._floors
+
+    def follow_slice(self, limit: int) -> bool:
+        """Find again what is kept, on `limit` nodes at most; whether there are more.
+
+        Those where the node, its nominees or their victims are not what they were.
+        """
         preemptors = self._pending_preemptions.list_pods_by_node()
         for name in self._pending_preemptions.take_changed_nodes():
             self._ledger.mark_node_changed(name)
         self._preemptors = preemptors
-        if self._generation == self._ledger.generation:
-            return
+        if self._generation != self._ledger.generation:
+            self._list_stale_nodes(preemptors)
+        for name in list(islice(self._stale_nodes, limit)):
+            self._find_kept_cards(name)
+            del self._stale_nodes[name]
+        return bool(self._stale_nodes)
+
+    def _follow_changes(self) -> None:
+        self.follow_slice(maxsize)
+
+    def _list_stale_nodes(self, preemptors: Mapping[str, list[Pod]]) -> None:
         nominated = self._ledger.list_nominated_nodes()
         changed: Iterable[str] | None = self._ledger.list_nodes_changed_since(self._generation)
         if changed is None:
             changed = {*self._kept, *nominated, *preemptors}
-        for name in changed:
-            if name in self._kept or name in nominated or name in preemptors:
-                self._find_kept_cards(name)
+        self._stale_nodes |= {
+            name: None for name in changed if name in self._kept or name in nominated or name in preemptors
+        }
         self._floors = sorted(
             {*self._ledger.list_nominee_priorities(), *(pod.priority for pods in preemptors.values() for pod in pods)}
         )

@@ -77,11 +77,19 @@ class Freshness:
 
 
 class ReadinessCheck:
-    """Whether the service may answer verbs: the ledger is complete and fresh, and the service is not stopping."""
+    """Whether the service may answer verbs: the ledger is complete, fresh and summarized, and the service is not stopping."""
 
     def __init__(self, freshness: Freshness) -> None:
         self._freshness = freshness
         self._is_stopping = False
+        self._is_preparing = False
+
+    def mark_preparing(self) -> None:
+        """Not ready until `mark_prepared`, even with complete lists."""
+        self._is_preparing = True
+
+    def mark_prepared(self) -> None:
+        self._is_preparing = False
 
     def mark_stopping(self) -> None:
         """Not ready from now on."""
@@ -89,7 +97,9 @@ class ReadinessCheck:
 
     def find_unready_reason(self) -> str:
         """Why verbs must not be answered now; empty when they may."""
-        return "stopping" if self._is_stopping else self._freshness.find_unready_reason()
+        if self._is_stopping:
+            return "stopping"
+        return self._freshness.find_unready_reason() or ("the nodes are being summarized" if self._is_preparing else "")
 
 
 class ProblemReporter:

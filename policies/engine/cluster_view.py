@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import islice
+from sys import maxsize
 from typing import Protocol
 
 from policies.engine.cluster_summaries import ClusterSummaries
@@ -58,6 +60,8 @@ class ClusterView:
         self.summaries = ClusterSummaries()
         self._ledger = ledger
         self._generation = 0
+        self._stale_nodes: dict[str, None] = {}
+        """Not summarized again since they changed, up to this generation."""
 
     @property
     def index(self) -> NodeSummaryIndex:
@@ -65,16 +69,22 @@ class ClusterView:
 
     def follow_ledger(self) -> None:
         """Summarize again what changed since the last call."""
+        self.follow_slice(maxsize)
+
+    def follow_slice(self, limit: int) -> bool:
+        """The same for `limit` nodes at most; whether there are more."""
         generation = self._ledger.generation
-        if generation == self._generation:
-            return
-        changed = self._ledger.list_nodes_changed_since(self._generation)
-        if changed is None:
-            self.summaries.clear()
-            changed = self._ledger.list_node_names()
-        for name in changed:
+        if generation != self._generation:
+            changed = self._ledger.list_nodes_changed_since(self._generation)
+            if changed is None:
+                self.summaries.clear()
+                changed = self._ledger.list_node_names()
+            self._stale_nodes |= dict.fromkeys(changed)
+            self._generation = generation
+        for name in list(islice(self._stale_nodes, limit)):
             self.summaries.put_node(name, self._ledger.get_node(name, None))
-        self._generation = generation
+            del self._stale_nodes[name]
+        return bool(self._stale_nodes)
 
 
 class FloorView:
@@ -86,6 +96,8 @@ class FloorView:
         self._floor = floor
         self._base = base
         self._generation: int | None = None
+        self._stale_nodes: dict[str, None] = {}
+        """As those of `ClusterView`."""
 
     @property
     def summaries(self) -> ClusterSummaries:
@@ -94,17 +106,30 @@ class FloorView:
 
     def follow_ledger(self) -> None:
         """Summarize again what changed since the last call."""
-        self._base.follow_ledger()
+        self.follow_slice(maxsize)
+
+    def follow_slice(self, limit: int) -> bool:
+        """The same for `limit` nodes at most; whether there are more."""
+        if self._base.follow_slice(limit):
+            return True
         generation = self._ledger.generation
-        if generation == self._generation:
-            return
+        if generation != self._generation:
+            self._list_stale_nodes()
+            self._generation = generation
+        for name in list(islice(self._stale_nodes, limit)):
+            self._put_summary(name)
+            del self._stale_nodes[name]
+        return bool(self._stale_nodes)
+
+    def _list_stale_nodes(self) -> None:
         changed = None if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)
         if changed is None:
             self.index.copy_from(self._base.index)
             changed = list(self._ledger.list_nodes_with_kept_cards())
-        for name in changed:
-            node = self._ledger.get_node(name, self._floor)
-            is_shared = node is self._base.summaries.get_node(name)
-            summary = self._base.index.get_summary(name) if is_shared or node is None else summarize_node(node)
-            self.index.put_summary(name, summary)
-        self._generation = generation
+        self._stale_nodes |= dict.fromkeys(changed)
+
+    def _put_summary(self, name: str) -> None:
+        node = self._ledger.get_node(name, self._floor)
+        is_shared = node is self._base.summaries.get_node(name)
+        summary = self._base.index.get_summary(name) if is_shared or node is None else summarize_node(node)
+        self.index.put_summary(name, summary)

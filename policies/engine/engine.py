@@ -145,6 +145,14 @@ class Engine:
         request = self._base_view.summaries.hardware.narrow_request(pod_request.card_request)
         return VerdictKey(request, floor, self._ledger.get_kept_generation(floor))
 
+    def follow_slice(self, floors: Sequence[int], limit: int) -> bool:
+        """Take up `limit` changes of nodes at most, ahead of the next call; whether there are more.
+
+        Of these floors, the least first, as many are followed as have a view: their pods are the ones that will ask.
+        """
+        views = (self._get_view(floor) for floor in (None, *floors[:MAX_FLOOR_VIEWS]))
+        return any(view.follow_slice(limit) for view in views)
+
     def copy_summaries(self) -> ClusterSummaries:
         """The summaries as they were last needed, for a reader in another thread, who follows what changed by itself."""
         return self._base_view.summaries.copy_summaries()

@@ -20,6 +20,9 @@ from vrampack.cards.reasons import UnfitReason
 NodeVerdict = float | UnfitReason | None
 """A score, why not, or None: it fits, and its score has not been computed."""
 
+Buckets = defaultdict[float, dict[str, None]]
+"""Names by score. No sets: a garbage collection looks at every member of a set, and at none of a dict of strings to None."""
+
 ReservedRank = tuple[Node, object, tuple[int, float]]
 """The node and the reservations for which it holds, and the tier and score."""
 
@@ -60,7 +63,7 @@ class VerdictTable:
         self._fitting: dict[str, float | None] = {}
         self._unschedulable: dict[str, str] = {}
         self._unresolvable: dict[str, str] = {}
-        self._buckets: defaultdict[float, set[str]] | None = None
+        self._buckets: Buckets | None = None
 
     def __len__(self) -> int:
         return len(self._fitting) + len(self._unschedulable) + len(self._unresolvable)
@@ -78,7 +81,7 @@ class VerdictTable:
             return
         if self._buckets is not None:
             verdict = self._compute_score(name) if verdict is None else verdict
-            self._buckets[verdict].add(name)
+            self._buckets[verdict][name] = None
         self._fitting[name] = verdict
 
     def drop_node(self, name: str) -> None:
@@ -86,7 +89,7 @@ class VerdictTable:
         if name in self._fitting:
             score = self._fitting.pop(name)
             if self._buckets is not None and score is not None:
-                self._buckets[score].discard(name)
+                self._buckets[score].pop(name, None)
         elif self._unschedulable.pop(name, None) is None:
             self._unresolvable.pop(name, None)
 
@@ -147,19 +150,19 @@ class VerdictTable:
         buckets = self._get_buckets()
         best: list[tuple[float, str]] = []
         for score in sorted(buckets, reverse=True):
-            best += ((score, name) for name in nsmallest(count - len(best), buckets[score] & candidates))
+            best += ((score, name) for name in nsmallest(count - len(best), buckets[score].keys() & candidates))
             if len(best) == count:
                 break
         return best
 
-    def _get_buckets(self) -> Mapping[float, set[str]]:
+    def _get_buckets(self) -> Mapping[float, dict[str, None]]:
         """The buckets, built when they are first needed: many requests are filtered and never ranked."""
         buckets = self._buckets
         if buckets is None:
             self._fitting.update(self._score_nodes([name for name, score in self._fitting.items() if score is None]))
-            self._buckets = buckets = defaultdict(set)
+            self._buckets = buckets = defaultdict(dict)
             for name, score in self._fitting.items():
-                buckets[score].add(name)  # type: ignore[index]  # every node has a score now
+                buckets[score][name] = None  # type: ignore[index]  # every node has a score now
         empty = [score for score, bucket in buckets.items() if not bucket]
         for score in empty:
             del buckets[score]

@@ -10,6 +10,7 @@ from extender.components import LedgerReactions
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.requeue.activator import Activation, PodActivator
+from extender.scheduling.engine_follower import EngineFollower
 from extender.state.ledger import Ledger
 from extender.state.nominator import Nominator
 from extender.state.pending_preemptions import PendingPreemptions
@@ -73,9 +74,10 @@ class ActivatorHarness:
         self.ledger = Ledger(unit_mib=UNIT_MIB, clock=lambda: self.seconds)
         self.evictions = PendingPreemptions(self.ledger, clock=lambda: self.seconds)
         nominations = Nominator(self.ledger, self.evictions)
+        engine = Engine(nominations, PolicyTuning())
         self.kicker = PodActivator(
             ledger=self.ledger,
-            engine=Engine(nominations, PolicyTuning()),
+            engine=engine,
             nominator=nominations,
             pods=PodClient(self.ledger, self.door, resource=RESOURCE, clock=lambda: self.seconds, started_ns=7),
             metrics=self.metrics,
@@ -84,7 +86,10 @@ class ActivatorHarness:
         )
         events = ExtenderEventRecorder(self.door, self.metrics, clock=lambda: self.seconds, now=lambda: 0.0)
         reactions = LedgerReactions(
-            self.kicker, SoftReservations(lambda: self.seconds), ProblemReporter(self.metrics, events)
+            self.kicker,
+            SoftReservations(lambda: self.seconds),
+            ProblemReporter(self.metrics, events),
+            EngineFollower(engine, nominations),
         )
         self.ledger.add_listener(reactions)
         for name in nodes:

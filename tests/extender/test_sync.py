@@ -12,7 +12,7 @@ from extender.events import EventReason, ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from extender.state.ledger import Ledger
-from extender.state.sync import Freshness, NodeSink, PodSink, ProblemReporter
+from extender.state.sync import RESOURCES, Freshness, NodeSink, PodSink, ProblemReporter, ReadinessCheck
 from tests.fakes.api import FakeKubeApi
 from tests.support.builders import UNIT_MIB
 from tests.support.manifest_builders import cards_annotation, pod_manifest, published_card
@@ -204,3 +204,15 @@ def test_relists_are_counted_by_cause(feed: SyncFeed) -> None:
     feed.pods.on_list_started("expired")
     assert feed.metrics.relists.labels("pods", "start")._value.get() == 1
     assert feed.metrics.relists.labels("pods", "expired")._value.get() == 1
+
+
+def test_a_service_is_ready_when_its_nodes_are_summarized() -> None:
+    freshness = Freshness(clock=lambda: 0.0, now=lambda: 0.0, stale_seconds=1)
+    for resource in RESOURCES:
+        freshness.record_activity(resource)
+        freshness.mark_listed(resource)
+    readiness = ReadinessCheck(freshness)
+    readiness.mark_preparing()
+    assert readiness.find_unready_reason() == "the nodes are being summarized"
+    readiness.mark_prepared()
+    assert not readiness.find_unready_reason()

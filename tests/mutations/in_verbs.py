@@ -42,8 +42,8 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "of equal nodes the last by name is the best": Mutation(
         "policies/engine/verdict_table.py",
-        "best += ((score, name) for name in nsmallest(count - len(best), buckets[score] & candidates))",
-        "best += ((score, name) for name in sorted(buckets[score] & candidates)[: -count - 1 : -1])",
+        "best += ((score, name) for name in nsmallest(count - len(best), buckets[score].keys() & candidates))",
+        "best += ((score, name) for name in sorted(buckets[score].keys() & candidates)[: -count - 1 : -1])",
         f"{RECORDED}::test_prioritize_is_answered_as_the_oracle_says",
     ),
     "a pod has any policy it wishes": Mutation(

@@ -9,10 +9,14 @@ class LedgerRecorder:
     """A `LedgerListener`."""
 
     def __init__(self) -> None:
+        self.node_changes = 0
         self.capacity_gains = 0
         self.added: list[str] = []
         self.resolved: list[str] = []
         self.problems: list[LedgerProblem] = []
+
+    def on_node_changed(self) -> None:
+        self.node_changes += 1
 
     def on_capacity_gained(self) -> None:
         self.capacity_gains += 1

@@ -1,0 +1,74 @@
+"""Many changes at once are taken up slice by slice, and a verb in between finds all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from extender.scheduling.engine_follower import MIN_CHANGES, NODES_PER_SLICE, EngineFollower
+from tests.extender.scheduler_harness import SchedulerHarness
+from tests.support.builders import node_facts, pod_request
+from tests.support.call_counter import count_calls
+
+NAMES = [f"n{at:03}" for at in range(10 * NODES_PER_SLICE + 1)]
+
+
+def count_key_calls(desk: SchedulerHarness) -> int:
+    """What the next pod costs before its verdicts are looked up."""
+    return count_calls(desk.parts.engine.find_verdict_key, pod_request(), "small")
+
+
+def nominate_pods(desk: SchedulerHarness) -> None:
+    """One to each node, of which it takes the only card."""
+    for name in NAMES:
+        desk.ledger.update_pod(
+            replace(desk.add_pending_pod(f"for-{name}", 15, priority=10), nominated_node=name, resource_version="2")
+        )
+
+
+def test_nodes_are_summarized_before_a_verb_asks() -> None:
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    slices = 1
+    while desk.parts.engine_follower.follow_slice():
+        slices += 1
+    assert slices == 11
+    assert count_key_calls(desk) < len(NAMES)
+
+
+def test_cards_of_nominated_pods_are_found_before_a_verb_asks() -> None:
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    assert desk.filter_names("small") == NAMES
+    nominate_pods(desk)
+    while desk.parts.engine_follower.follow_slice():
+        pass
+    assert count_key_calls(desk) < len(NAMES)
+    assert desk.filter_names("small") == []
+
+
+def test_a_verb_in_between_finds_every_change() -> None:
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    desk.filter_names("small")
+    nominate_pods(desk)
+    assert desk.parts.engine_follower.follow_slice()
+    assert desk.filter_names("small") == []
+    for name in NAMES:
+        desk.put_node(node_facts(name, 15, 15))
+    for _ in range(5):
+        desk.parts.engine_follower.follow_slice()
+    assert desk.filter_names("small") == NAMES
+
+
+async def test_only_many_changes_are_followed_ahead() -> None:
+    """Of few changes the next verb takes up the last state alone."""
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    follower: EngineFollower = desk.parts.engine_follower
+    await follower.catch_up()
+    runner = asyncio.create_task(follower.run())
+    for count, is_followed in ((MIN_CHANGES - 1, False), (1, True)):
+        for at in range(count):
+            desk.add_bound_pod(f"on-{count}-{at}", NAMES[at if count > 1 else -1], 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (desk.parts.engine.copy_summaries().get_node(NAMES[0]) is desk.ledger.get_node(NAMES[0])) == is_followed
+    runner.cancel()
+    await asyncio.wait([runner])
