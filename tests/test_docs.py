@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from extender.events import EventReason
 from extender.metrics import AdmissionMetrics, ExtenderMetrics
 from extender.state.collector import LedgerCollector, LedgerSnapshot
+from extender.state.node_series import NODE_METRICS
 from vrampack.agent.admission.fence import REJECTION_REASONS
 from vrampack.agent.events import AgentEventReason
 from vrampack.agent.metrics import AgentMetrics, AgentSnapshot
@@ -43,9 +44,9 @@ def names_of(metrics: list[Metric]) -> set[str]:
 
 def test_every_metric_is_documented() -> None:
     metrics = ExtenderMetrics(VERSION)
-    view = LedgerSnapshot((), (), (), {}, {}, is_synced=False, now=0.0)
+    view = LedgerSnapshot((), (), (), b"", {}, is_synced=False, now=0.0)
     existing = names_of(list(metrics.registry.collect())) | names_of(list(LedgerCollector(view).collect()))
-    existing |= names_of(list(AdmissionMetrics(VERSION).registry.collect()))
+    existing |= NODE_METRICS.keys() | names_of(list(AdmissionMetrics(VERSION).registry.collect()))
     assert first_column("metrics.md") == existing
 
 

@@ -1,7 +1,8 @@
-"""The ledger's metrics, collected from a snapshot at each scrape."""
+"""The ledger's metrics, collected from a snapshot at each scrape; those of each node are in `node_series.py`."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from extender.state.ledger import Ledger
+from extender.state.node_series import NodeSeries
 from extender.state.reservations import Reservation
 from extender.state.sync import DriftCheck, Freshness
 from policies.engine.cluster_summaries import ClusterSummaries
@@ -20,19 +22,20 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest
 
-_MIB = 1024 * 1024
 MAX_EVALUATED_SHAPES = 64
 """Request shapes of pending pods that a scrape evaluates, those of most pods first, at 1 ms each with 5,000 nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The ledger at one moment: values that never change, so that another thread may render them."""
+    """The ledger as a scrape found it: values that never change, so that another thread may render them."""
 
     nodes: tuple[Node, ...]
     pods: tuple[Pod, ...]
+    """Those that wait: unbound and not terminating."""
     reservations: tuple[Reservation, ...]
-    drift_units: Mapping[str, int]
+    node_text: bytes
+    """What `NodeSeries` rendered."""
     last_activity_at: Mapping[str, float]
     """Unix seconds by resource."""
     is_synced: bool
@@ -43,7 +46,7 @@ class LedgerSnapshot:
 
 
 class SnapshotTaker:
-    """Copies what the metrics page shows."""
+    """Copies what the metrics page shows, in several turns of the loop: each copy alone takes milliseconds."""
 
     def __init__(
         self,
@@ -59,13 +62,19 @@ class SnapshotTaker:
         self._freshness = freshness
         self._drift_check = drift_check
         self._clock = clock
+        self._node_series = NodeSeries()
 
-    def take_snapshot(self) -> LedgerSnapshot:
+    async def take_snapshot(self) -> LedgerSnapshot:
+        pods = tuple(pod for pod in self._ledger.list_pods() if _is_pending(pod))
+        await asyncio.sleep(0)
+        nodes = tuple(self._ledger.list_nodes())
+        await asyncio.sleep(0)
+        node_text = await self._node_series.render_text(nodes, self._drift_check.drift_units)
         return LedgerSnapshot(
-            nodes=tuple(self._ledger.list_nodes()),
-            pods=tuple(self._ledger.list_pods()),
+            nodes=nodes,
+            pods=pods,
             reservations=tuple(self._ledger.list_reservations()),
-            drift_units=dict(self._drift_check.drift_units),
+            node_text=node_text,
             last_activity_at=dict(self._freshness.last_activity_at),
             is_synced=not self._freshness.find_unready_reason(),
             now=self._clock(),
@@ -84,7 +93,6 @@ class LedgerCollector(Collector):
         nodes = [node for node in snapshot.nodes if node.cards]
         oldest = max((snapshot.now - each.made_at for each in snapshot.reservations), default=0.0)
         over = sum(card.is_overcommitted for node in nodes for card in node.cards)
-        yield from _build_node_metrics(nodes, snapshot.drift_units)
         yield _count_pending_pods(nodes, snapshot.pods, snapshot.summaries)
         yield GaugeMetricFamily(
             "vrampack_reservations", "Places whose Binding is not yet seen.", len(snapshot.reservations)
@@ -107,11 +115,7 @@ class LedgerCollector(Collector):
 def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: ClusterSummaries) -> Metric:
     """Why pods wait: `fits` is the scheduler's turn, `fragmented` that a node's sum would do."""
     counts = {"fits": 0, "fragmented": 0, "full": 0, "never": 0, "other": 0}
-    asked = Counter(
-        pod.request.card_request
-        for pod in pods
-        if pod.request is not None and not pod.node_name and not pod.is_terminating
-    )
+    asked = Counter(pod.request.card_request for pod in pods if pod.request is not None)
     if asked:
         for reason, count in _PendingReasons(nodes, summaries).count_pods(asked):
             counts[reason] += count
@@ -124,6 +128,10 @@ def _count_pending_pods(nodes: list[Node], pods: Iterable[Pod], summaries: Clust
     for reason, count in counts.items():
         pending.add_metric([reason], count)
     return pending
+
+
+def _is_pending(pod: Pod) -> bool:
+    return not pod.node_name and not pod.is_terminating and pod.request is not None
 
 
 class _PendingReasons:
@@ -153,23 +161,3 @@ class _PendingReasons:
         if all(reason is not None and reason.is_unresolvable for reason in reasons):
             return "never"
         return "fragmented" if self._most_free_units >= request.units * request.count else "full"
-
-
-def _build_node_metrics(nodes: list[Node], drift_units: Mapping[str, int]) -> Iterable[Metric]:
-    capacity = GaugeMetricFamily(
-        "vrampack_node_memory_capacity_bytes", "GPU memory of the node's cards.", labels=["node"]
-    )
-    allocated = GaugeMetricFamily("vrampack_node_memory_allocated_bytes", "GPU memory held by pods.", labels=["node"])
-    fragmented = GaugeMetricFamily(
-        "vrampack_fragmented_free_bytes", "Free GPU memory of the node that is not on its freest card.", labels=["node"]
-    )
-    drift = GaugeMetricFamily(
-        "vrampack_ledger_drift_bytes", "Difference between the ledger and a fresh count; must be 0.", labels=["node"]
-    )
-    for node in nodes:
-        unit_bytes = node.unit_mib * _MIB
-        capacity.add_metric([node.name], sum(card.memory_mib for card in node.cards) * _MIB)
-        allocated.add_metric([node.name], node.used_units * unit_bytes)
-        fragmented.add_metric([node.name], (node.free_units - node.largest_free_units) * unit_bytes)
-        drift.add_metric([node.name], drift_units.get(node.name, 0) * unit_bytes)
-    yield from (capacity, allocated, fragmented, drift)

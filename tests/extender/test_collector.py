@@ -17,7 +17,7 @@ CLUSTER = (snapshot_node("a", used=(10, 10)), snapshot_node("b", units=(80,), us
 
 def count_pending(asked: Iterable[PodRequest], nodes: tuple[Node, ...] = CLUSTER) -> dict[str, int]:
     pods = tuple(ledger_pod(f"p{at}", ask=each) for at, each in enumerate(asked))
-    snapshot = LedgerSnapshot(nodes, pods, (), {}, {}, is_synced=True, now=0.0)
+    snapshot = LedgerSnapshot(nodes, pods, (), b"", {}, is_synced=True, now=0.0)
     (metric,) = (each for each in LedgerCollector(snapshot).collect() if each.name == "vrampack_pending_pods")
     return {sample.labels["reason"]: int(sample.value) for sample in metric.samples if sample.value}
 
