@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 SOAK   := $(addprefix tests/e2e/,test_kills.py test_leader_change.py test_churn.py test_activator.py test_nominee.py test_soft_reservations.py soak_silence.py)
+SIMULATED_SOAK := $(addprefix tests/,$(addprefix simulation/test_,long_run.py simulation.py outages.py) agent/test_fence_allocation_order.py)
 # Each core runs a part of the tests, and takes over from the others what they have not begun.
 ALL_CORES := -n logical --dist worksteal
 # Of these folders every test has a mark, and a target, of its own.
@@ -58,7 +59,8 @@ e2e-node: needed-node setup ## One whole node: kubelet, containerd and runc too,
 	$(BIN)/python -m tests.node $(TESTS)
 
 soak: setup ## Nothing lost, the long way: 24 simulated hours, 300 deaths, 20 changes of the lead, 1,000 activations ..; over an hour
-	VRAMPACK_SIMULATION_HOURS=24 $(BIN)/python -m pytest -s tests/simulation/test_long_run.py
+	VRAMPACK_SIMULATION_HOURS=24 VRAMPACK_SIMULATION_SEEDS=7200 VRAMPACK_SIMULATION_OUTAGES=3 VRAMPACK_SHUFFLED_STARTS=1000 \
+	$(BIN)/python -m pytest -s $(SIMULATED_SOAK)
 	VRAMPACK_KILLS=300 VRAMPACK_LEADER_CHANGES=20 VRAMPACK_CHURN_SECONDS=60 \
 	VRAMPACK_KICK_ROUNDS=1000 VRAMPACK_NOMINEE_TRIALS=200 \
 	VRAMPACK_PROMISE_ROUNDS=20 VRAMPACK_GANG_ROUNDS=100 $(BIN)/python -m pytest -m e2e -s $(SOAK)

@@ -9,7 +9,7 @@ from tests.simulation.run import a_case, run_case
 from tests.simulation.world import SimulationSettings, draw_settings
 
 SEEDS = 120
-"""A sixth of what `test_simulation` runs."""
+"""Half of what `test_simulation` runs."""
 
 
 @pytest.fixture(scope="module")

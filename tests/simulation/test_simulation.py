@@ -1,4 +1,4 @@
-"""A hundred thousand steps, and the same failure again for who has to repair it.
+"""Tens of thousands of steps in `make test`, a million in `make soak`, and the same failure again for its repair.
 
 `VRAMPACK_SIMULATION_SEEDS=10000` runs more seeds; `VRAMPACK_SIMULATION_FIRST=381` begins at another one. A seed that
 fails prints the shortest run that fails in the same way; keep its steps in `test_regressions.py`.
@@ -16,10 +16,13 @@ from tests.simulation.steps import STEPS, Step
 from tests.simulation.world import SimulationSettings, draw_settings
 
 PARTS = 8
-SEEDS = int(os.environ.get("VRAMPACK_SIMULATION_SEEDS", "720"))
+SEEDS = int(os.environ.get("VRAMPACK_SIMULATION_SEEDS", "240"))
 FIRST = int(os.environ.get("VRAMPACK_SIMULATION_FIRST", "0"))
 STEPS_TAKEN = 140
-"""Of 250 steps of a seed so many do something, on average; 720 seeds are more than 100,000."""
+"""Of 250 steps of a seed so many do something, on average; 240 seeds are more than 33,000.
+
+Twice as many seeds as `test_finds_bugs` needs for every bug it knows.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +57,16 @@ def test_steps_by_name_are_the_same_run(around: SimulationSettings) -> None:
 
 
 def test_every_kind_of_step_happens(around: SimulationSettings) -> None:
-    seen = {step.name for seed in range(24) for step in run_case(a_case(seed), around).taken}
-    assert seen == set(STEPS)
+    missing = set(STEPS)
+    for seed in range(24):
+        missing -= {step.name for step in run_case(a_case(seed), around).taken}
+        if not missing:
+            return
+    assert missing == set()
 
 
 def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> None:
-    trace = "\n".join(line for seed in range(48) for line in run_case(a_case(seed), around).trace)
-    for words in (
+    missing = {
         "done, the answer is lost",
         "it may still be done",
         "done, the answer is on its way",
@@ -69,8 +75,13 @@ def test_answers_are_given_kept_lost_and_late(around: SimulationSettings) -> Non
         "410 Expired",
         "429",
         "hears again",
-    ):
-        assert words in trace
+    }
+    for seed in range(48):
+        trace = "\n".join(run_case(a_case(seed), around).trace)
+        missing = {words for words in missing if words not in trace}
+        if not missing:
+            return
+    assert missing == set()
 
 
 def test_a_failing_run_is_made_short(around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
