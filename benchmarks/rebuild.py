@@ -43,7 +43,7 @@ def measure_rows(options: BenchmarkOptions) -> Iterator[BenchmarkRow]:
         seed=options.seed,
     )
     pages = ListPages.from_cluster(cluster)
-    starts = [_measure_start(pages) for _ in range(START_COUNT)]
+    starts = [_measure_start(pages) for _ in range(options.scale_count(START_COUNT, 1))]
     seconds = [start.listing_seconds for start in starts]
     cpu = compute_median([start.cpu_seconds for start in starts])
     note = f"{_format_figures(seconds)} s; {cpu:.2f} s CPU, imports too"
