@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
-from kubernetes.aio.client import Configuration
 
 from extender.events import ExtenderEventRecorder
 from extender.metrics import ExtenderMetrics
@@ -30,6 +29,7 @@ from tests.support.manifest_builders import (
     reference_env,
 )
 from vrampack.cards.pod import Pod
+from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.objects import NodeObject, PodObject, to_node, to_pod

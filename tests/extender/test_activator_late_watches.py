@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest_asyncio
-from kubernetes.aio.client import Configuration
 
 from extender.app import Extender, ExtenderOptions
 from extender.http.server import open_listener
@@ -21,6 +20,7 @@ from extender.metrics import ExtenderMetrics
 from extender.settings import ExtenderConfiguration
 from tests.fakes.proxy import FaultProxy
 from tests.support.manifest_builders import RESOURCE, cards_annotation, pod_manifest, published_card
+from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.simulator.apiserver import ApiServer

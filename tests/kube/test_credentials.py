@@ -12,11 +12,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import incluster_config
 
 from tests.fakes.upstream import FakeUpstream, http_reply
 from tests.kube.sinks import RecordingSink, run_reflector
+from vrampack.kube.aio_client import Configuration, incluster_config
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials, TokenFile, load_credentials
 from vrampack.kube.errors import RefusedError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from kubernetes.aio.client import Configuration
-
+from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
-from kubernetes.aio.client import Configuration
 
 from extender.metrics import ExtenderMetrics
 from tests.fakes.api import Object
 from tests.support import recorded_requests
 from tests.support.in_memory_extender import InMemoryExtender
 from tests.wire import oracle
+from vrampack.kube.aio_client import Configuration
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import Credentials
 from vrampack.simulator.apiserver import ApiServer

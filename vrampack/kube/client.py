@@ -13,8 +13,8 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
-from kubernetes.aio.client import ApiClient
 
+from vrampack.kube.aio_client import ApiClient
 from vrampack.kube.credentials import Credentials
 from vrampack.kube.errors import (
     BrokenWatchError,

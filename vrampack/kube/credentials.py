@@ -20,10 +20,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import yaml
-from kubernetes.aio import config as kube_config
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import incluster_config
 
+from vrampack.kube.aio_client import Configuration, incluster_config, kube_config
 from vrampack.kube.errors import CredentialsError
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,22 @@
+"""The asyncio half of the Kubernetes client, imported without the other half.
+
+`kubernetes/__init__.py` imports the client for threads too, with requests, oauthlib and websocket: a fifth of what all
+imports of the extender cost at each start, for what is never called. So its body is not run. Its submodules can be
+imported as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec, module_from_spec
+
+PACKAGE = "kubernetes"
+
+if PACKAGE not in sys.modules and (_spec := find_spec(PACKAGE)) is not None:
+    sys.modules[PACKAGE] = module_from_spec(_spec)
+
+from kubernetes.aio import config as kube_config  # noqa: E402 - after its package is there
+from kubernetes.aio.client import ApiClient, Configuration  # noqa: E402 - as above
+from kubernetes.aio.config import incluster_config  # noqa: E402 - as above
+
+__all__ = ["ApiClient", "Configuration", "incluster_config", "kube_config"]
