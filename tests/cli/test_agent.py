@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,8 @@ V100 = PROFILES["v100"]
 
 
 async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
-    async with run_agent(V100) as running:
+    """And its log, where that is asked for, is one JSON object per line."""
+    async with run_agent(V100, "--log-format", "json", "--log-level", "debug") as running:
         await running.wait_until_registered()
         assert await running.get("/healthz") == (200, "ok\n")
         assert await running.get("/readyz") == (200, "ok\n")
@@ -26,16 +28,10 @@ async def test_it_registers_answers_probes_and_ends_cleanly() -> None:
         assert "vrampack_agent_offered 1.0" in page
         assert await running.stop() == 0
         assert list(running.kubelet.plugins_folder.glob("vrampack-*.sock")) == []
-        assert "stopped" in await running.read_log()
-
-
-async def test_json_logs_are_one_object_per_line() -> None:
-    async with run_agent(V100, "--log-format", "json", "--log-level", "debug") as running:
-        await running.wait_until_registered()
-        await running.stop()
         lines = [json.loads(line) for line in (await running.read_log()).splitlines()]
     assert {"ts", "level", "logger", "msg"} <= set.intersection(*(set(line) for line in lines))
     assert any(line["msg"].startswith("registered resource=") for line in lines)
+    assert any("stopped" in line["msg"] for line in lines)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["ts"]) for line in lines)
 
 
@@ -55,16 +51,16 @@ async def test_before_its_cards_are_known_it_is_alive_but_not_ready() -> None:
         await running.wait_until_registered()
 
 
-async def test_a_fault_in_its_file_is_exit_code_2_and_a_line() -> None:
-    async with run_agent(V100, text="unit_mb: 3\n") as running:
-        assert await running.process.wait() == 2
-        assert "agent.yaml: unit_mb: no such field" in await running.read_log()
+def test_a_fault_in_its_file_is_exit_code_2_and_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text("apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\nunit_mb: 3\n")
+    assert agent.main(["--node-name", "gpu-0", "--config", str(config)]) == 2
+    assert "agent.yaml: unit_mb: no such field" in capsys.readouterr().err
 
 
-async def test_a_bad_flag_ends_with_exit_code_2() -> None:
-    async with run_agent(V100, "--health-listen", "nowhere") as running:
-        assert await running.process.wait() == 2
-        assert "listen.health: 'nowhere' is not HOST:PORT" in await running.read_log()
+def test_a_bad_flag_ends_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert agent.main(["--node-name", "gpu-0", "--health-listen", "nowhere"]) == 2
+    assert "listen.health: 'nowhere' is not HOST:PORT" in capsys.readouterr().err
 
 
 def test_without_a_node_name_it_says_where_that_comes_from(

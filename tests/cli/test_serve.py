@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.fakes.faults import ProxyRule
 from tests.fakes.proxy import FaultProxy
 from tests.support import recorded_requests
-from tests.support.extender_process import run_extender_process
+from tests.support.extender_process import ExtenderProcess, run_extender_process
 from vrampack.cli.version import VERSION
 from vrampack.simulator.apiserver import ApiServer
 
@@ -43,24 +44,28 @@ async def proxy(api: ApiServer) -> AsyncIterator[FaultProxy]:
         yield between
 
 
-async def test_another_policy_in_the_file_takes_effect_while_it_runs(proxy: FaultProxy, tmp_path: Path) -> None:
+async def test_the_file_and_the_flags_count_and_another_policy_takes_effect_while_it_runs(
+    proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Spread, then packed, then a file that cannot be read; below a path that is a flag."""
     file = tmp_path / "extender.yaml"
-    file.write_text(HEAD)
-    async with run_extender_process(tmp_path, proxy.url, "--config", str(file)) as service:
+    file.write_text(HEAD + "policy: {default: spread}\n")
+    async with run_extender_process(tmp_path, proxy.url, "--config", str(file), "--url-prefix", "/x") as service:
         await service.wait_until_ready()
-        packed = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
-        file.write_text(HEAD + "policy: {default: spread}\n")
+        assert (await service.post(f"{PREFIX}/filter", FILTER))[0] == 404
+        spread = json.loads((await service.post("/x/prioritize", FILTER))[1])
+        file.write_text(HEAD)
         await service.wait_for_answer(
             f"{service.health}/metrics", lambda _, text: "vrampack_config_generation 2.0" in text
         )
-        spread = json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1])
+        packed = json.loads((await service.post("/x/prioritize", FILTER))[1])
         file.write_text("no mapping")
         await service.wait_for_answer(
             f"{service.health}/metrics", lambda _, text: "vrampack_config_reload_failures_total 1.0" in text
         )
-        assert json.loads((await service.post(f"{PREFIX}/prioritize", FILTER))[1]) == spread
+        assert json.loads((await service.post("/x/prioritize", FILTER))[1]) == packed
     assert max(packed, key=lambda each: each["Score"])["Host"] == "gpu-node-0"
-    assert max(spread, key=lambda each: each["Score"])["Host"] != "gpu-node-0"
+    assert max(spread, key=lambda each: each["Score"])["Host"] == "gpu-node-1"
 
 
 async def test_it_is_alive_at_once_and_ready_when_both_lists_are_complete(proxy: FaultProxy, tmp_path: Path) -> None:
@@ -120,56 +125,40 @@ def check_metrics(page: str) -> None:
     assert sum(binds.values()) == 1
 
 
-async def test_a_config_file_and_flags(api: ApiServer, tmp_path: Path) -> None:
-    config = tmp_path / "extender.yaml"
-    config.write_text("apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\npolicy: {default: spread}\n")
-    async with run_extender_process(tmp_path, api.url, "--config", str(config), "--url-prefix", "/x") as service:
-        await service.wait_until_ready()
-        assert (await service.post(f"{PREFIX}/filter", FILTER))[0] == 404
-        scores = json.loads((await service.post("/x/prioritize", FILTER))[1])
-        assert max(scores, key=lambda each: int(each["Score"]))["Host"] == "gpu-node-1"
-
-
 async def test_sigterm_lets_the_bind_under_way_finish(proxy: FaultProxy, api: ApiServer, tmp_path: Path) -> None:
-    """The API server's reply is held: unready at once, no new bind, the first one's yes, and then the end."""
+    """The API server's reply is held: unready at once, no new bind, the first one's yes, and then the end.
+
+    Nothing is waited for on connections that are idle, or have sent half a request.
+    """
     held = proxy.when("POST", r"/binding$").hold_reply()
     async with run_extender_process(tmp_path, proxy.url) as service:
-        await service.wait_until_ready()
-        binding = asyncio.create_task(service.post(f"{PREFIX}/bind", BIND))
-        await proxy.reached(held)
-        service.process.send_signal(signal.SIGTERM)
-        await service.wait_for_answer(
-            f"{service.verbs}/readyz", lambda status, text: status == 503 and "stopping" in text
-        )
-        refused = json.loads((await service.post(f"{PREFIX}/bind", {**BIND, "PodUID": "another"}))[1])["Error"]
-        assert "stopping" in refused
-        assert "nothing was bound" in refused
-        held.release()
-        assert await binding == (200, '{"Error":""}')
-        assert await service.wait_for_exit() == 0
-        assert "Traceback" not in await service.read_log()
-    assert api.get("pods", BIND["PodName"])["spec"]["nodeName"] == "gpu-node-0"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_does_not_wait_for_idle_connections_when_it_ends(
-    api: ApiServer, tmp_path: Path, number: signal.Signals
-) -> None:
-    async with run_extender_process(tmp_path, api.url) as service:
         await service.wait_until_ready()
         port = int(service.verbs.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as half:
             half.sendall(b"POST /gpushare-scheduler/filter HTTP/1.1\r\n")
-            service.process.send_signal(number)
-            assert await service.wait_for_exit() == 0
+            await stop_during_a_bind(service, proxy, held)
         assert "Traceback" not in await service.read_log()
+    assert api.get("pods", BIND["PodName"])["spec"]["nodeName"] == "gpu-node-0"
+
+
+async def stop_during_a_bind(service: ExtenderProcess, proxy: FaultProxy, held: ProxyRule) -> None:
+    binding = asyncio.create_task(service.post(f"{PREFIX}/bind", BIND))
+    await proxy.reached(held)
+    service.process.send_signal(signal.SIGTERM)
+    await service.wait_for_answer(f"{service.verbs}/readyz", lambda status, text: status == 503 and "stopping" in text)
+    refused = json.loads((await service.post(f"{PREFIX}/bind", {**BIND, "PodUID": "another"}))[1])["Error"]
+    assert "stopping" in refused
+    assert "nothing was bound" in refused
+    held.release()
+    assert await binding == (200, '{"Error":""}')
+    assert await service.wait_for_exit() == 0
 
 
 async def test_it_waits_for_an_api_server_that_is_not_there_yet(tmp_path: Path) -> None:
     async with run_extender_process(tmp_path, "http://127.0.0.1:9") as service:
         await service.wait_for_answer(f"{service.health}/readyz", lambda status, _: status == 503)
         assert (await service.get(f"{service.health}/healthz"))[0] == 200
-        service.process.send_signal(signal.SIGTERM)
+        service.process.send_signal(signal.SIGINT)
         assert await service.wait_for_exit() == 0
 
 
@@ -183,11 +172,10 @@ async def test_a_port_in_use_exits_1_and_names_it(api: ApiServer, tmp_path: Path
     assert "Traceback" not in log
 
 
-async def test_unusable_tls_files_exit_1_and_are_named(api: ApiServer, tmp_path: Path) -> None:
+async def test_unusable_tls_files_exit_1_and_are_named(tmp_path: Path) -> None:
     config = tmp_path / "extender.yaml"
-    tls = "tls: {cert_file: /nowhere/c, key_file: /nowhere/k, client_ca_file: /nowhere/a}\n"
-    config.write_text(f"apiVersion: vrampack.dev/v1\nkind: ExtenderConfiguration\n{tls}")
-    async with run_extender_process(tmp_path, api.url, "--config", str(config)) as service:
+    config.write_text(f"{HEAD}tls: {{cert_file: /nowhere/c, key_file: /nowhere/k, client_ca_file: /nowhere/a}}\n")
+    async with run_extender_process(tmp_path, "http://127.0.0.1:9", "--config", str(config)) as service:
         assert await service.wait_for_exit() == 1
         log = await service.read_log()
     assert "tls.cert_file /nowhere/c" in log
@@ -195,11 +183,14 @@ async def test_unusable_tls_files_exit_1_and_are_named(api: ApiServer, tmp_path:
 
 
 async def test_every_line_of_a_start_and_a_stop_is_ours_and_is_logged_once(proxy: FaultProxy, tmp_path: Path) -> None:
-    """The listeners' own lines would stand there twice: there are two of them."""
+    """The listeners' own lines would stand there twice: there are two of them. One says what was not checked."""
     async with run_extender_process(tmp_path, proxy.url) as service:
         await service.wait_until_ready()
+        assert "vrampack_scheduler_config_findings -1.0\n" in (await service.get(f"{service.health}/metrics"))[1]
         service.process.send_signal(signal.SIGTERM)
         assert await service.wait_for_exit() == 0
         lines = [line.split(" ", 2)[2] for line in (await service.read_log()).splitlines()]
     assert [line.split(" ")[1].partition(".")[0] for line in lines] == ["extender"] * len(lines)
     assert len(lines) == len(set(lines)) >= 4
+    not_checked = "scheduler configuration not checked reason=--scheduler-config is not given"
+    assert f"INFO extender.app {not_checked}" in lines

@@ -80,21 +80,17 @@ def names_as_yaml(names: dict[str, Path]) -> str:
     return "{" + ", ".join(f"{field}: {path}" for field, path in names.items()) + "}"
 
 
-@pytest.mark.parametrize(
-    ("listener", "beginning"),
-    [("verbs", b""), ("health", HEALTHZ), ("health", HEALTHZ[:20])],
-    ids=["verbs, silent", "health, idle", "health, half a request"],
-)
-async def test_a_crowd_of_connections_keeps_no_probe_out(
-    api: ApiServer, tmp_path: Path, listener: str, beginning: bytes
-) -> None:
+async def test_a_crowd_of_connections_keeps_no_probe_out(api: ApiServer, tmp_path: Path) -> None:
+    """Silent ones on the listener of the verbs; idle ones, then half requests, on that of the probes."""
     async with run_extender_process(tmp_path, api.url) as service:
         await service.wait_until_ready()
-        address = _address(getattr(service, listener))
-        with ExitStack() as stack:
-            for client in [stack.enter_context(open_connection(address)) for _ in range(CROWD)]:
-                client.sendall(beginning)
-            assert [await _probe(service, listener) for _ in range(6)] == [200] * 6
+        for listener, beginning in (("verbs", b""), ("health", HEALTHZ), ("health", HEALTHZ[:20])):
+            address = _address(getattr(service, listener))
+            with ExitStack() as stack:
+                for client in [stack.enter_context(open_connection(address)) for _ in range(CROWD)]:
+                    client.sendall(beginning)
+                probes = [await _probe(service, listener) for _ in range(6)]
+            assert (listener, beginning, probes) == (listener, beginning, [200] * 6)
 
 
 async def _probe(service: ExtenderProcess, listener: str) -> int:

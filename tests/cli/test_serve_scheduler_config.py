@@ -11,6 +11,7 @@ from extender.app import ExtenderOptions, run_extender
 from extender.settings import load_settings
 from tests.support.extender_process import ExtenderProcess, run_extender_process
 from tests.support.manifests import MANIFESTS
+from vrampack.cli.main import main
 from vrampack.config.errors import SettingsError
 from vrampack.simulator.apiserver import ApiServer
 
@@ -55,24 +56,15 @@ async def test_findings_are_warnings_and_are_counted(tmp_path: Path) -> None:
     ]
 
 
-async def test_without_the_flag_it_says_that_nothing_was_checked(tmp_path: Path) -> None:
-    async with ApiServer() as api, run_extender_process(tmp_path, api.url) as service:
-        await service.wait_until_ready()
-        assert await findings(service) == -1
-        log = await log_of(service)
-    assert " INFO extender.app scheduler configuration not checked reason=--scheduler-config is not given\n" in log
-
-
 @pytest.mark.parametrize("text", [None, "a: [", "kind: Pod\n"], ids=["missing", "not YAML", "another kind"])
-async def test_a_file_of_no_use_exits_2_and_is_named(tmp_path: Path, text: str | None) -> None:
+def test_a_file_of_no_use_exits_2_and_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
     path = tmp_path / "scheduler.yaml"
     if text is not None:
         path.write_text(text)
-    async with run_extender_process(tmp_path, "http://127.0.0.1:9", "--scheduler-config", str(path)) as service:
-        assert await service.wait_for_exit() == 2
-        log = await service.read_log()
-    assert f"vrampack: {path}: " in log
-    assert "Traceback" not in log
+    assert main(["serve", "--scheduler-config", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"vrampack: {path}: ")
 
 
 @pytest.mark.parametrize("decide", ["filter", "auto", "{schedulers: {batch: filter}}"])

@@ -73,13 +73,8 @@ class AgentProcess:
 
 
 @asynccontextmanager
-async def run_agent(
-    gpus: tuple[StubGpu, ...], *flags: str, hangs: bool = False, text: str = ""
-) -> AsyncIterator[AgentProcess]:
-    """An agent of a node with these cards, whose driver hangs if told; killed when the block ends.
-
-    `text` is added to its configuration.
-    """
+async def run_agent(gpus: tuple[StubGpu, ...], *flags: str, hangs: bool = False) -> AsyncIterator[AgentProcess]:
+    """An agent of a node with these cards, whose driver hangs if told; killed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="agent") as name:
         folder = Path(name)
         machine = FakeNvmlMachine(folder / "nvml" / "state", gpus=gpus)
@@ -89,7 +84,7 @@ async def run_agent(
         config = folder / "agent.yaml"
         config.write_text(
             "apiVersion: vrampack.dev/v1\nkind: AgentConfiguration\n"
-            f"kubelet_folder: {folder}\nlisten: {{health: '127.0.0.1:{port}'}}\n{text}"
+            f"kubelet_folder: {folder}\nlisten: {{health: '127.0.0.1:{port}'}}\n"
         )
         async with ApiServer() as api, FakeKubelet(folder, seed=1) as kubelet:
             api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
