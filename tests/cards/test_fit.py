@@ -258,7 +258,7 @@ def some_set_does(node: Node, cards: Iterable[Card], request: CardRequest) -> bo
     return any(all(would_do(card, request) for card in each) for each in combinations(cards, request.count))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=(0,)), CardRequest(1, whole=True))
 def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, request_: CardRequest) -> None:
@@ -268,7 +268,7 @@ def test_a_node_fits_if_and_only_if_some_set_of_its_cards_does(node: Node, reque
         assert list(fitting) == [card for card in node.cards if would_do(card, request_)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(node_strategy(), request_strategy())
 def test_never_is_said_if_and_only_if_even_the_empty_healthy_node_would_not_do(
     node: Node, request_: CardRequest
@@ -338,7 +338,7 @@ def _for_nodes(stop: UnfitReason, request: CardRequest) -> UnfitReason:
     return UnfitReason.NOT_ENOUGH_ROOM if stop is UnfitReason.NO_ROOM and request.count > 1 else stop
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(node_strategy(), request_strategy())
 @example(snapshot_node(units=()), CardRequest(1))
 @example(snapshot_node(units=(0, 16)), CardRequest(1, count=2))

@@ -8,6 +8,7 @@ change, under which only the ledger's own truth is left to check.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,8 @@ from vrampack.cards.pod import Pod
 from vrampack.cards.records import Record, UnreadableRecord
 from vrampack.cards.request import PodRequest
 
+RUNS = int(os.environ.get("VRAMPACK_LEDGER_RUNS", "50"))
+"""Of each machine, other ones each time; `make soak` runs more."""
 NODES = ("n0", "n1", "n2")
 ASKS = (
     pod_request(4),
@@ -324,6 +327,6 @@ def test_builders_read_back_their_own_records() -> None:
 
 
 TestHonestCluster = pytest.mark.timeout(120)(HonestCluster.TestCase)
-TestHonestCluster.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestHonestCluster.settings = settings(max_examples=RUNS, stateful_step_count=60, deadline=None)
 TestAnyCluster = pytest.mark.timeout(120)(AnyCluster.TestCase)
-TestAnyCluster.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TestAnyCluster.settings = settings(max_examples=RUNS, stateful_step_count=60, deadline=None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from extender.checks.scheduler_config import Finding, check_scheduler_config
 from extender.settings import ExtenderConfiguration
@@ -27,7 +27,7 @@ Change = Callable[[Configuration], object]
 
 def check(folder: Path, document: object, *, decides_in_filter: bool = False) -> list[Finding]:
     path = folder / "scheduler.yaml"
-    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
     return check_scheduler_config(path, SETTINGS, decides_in_filter=decides_in_filter)
 
 

@@ -139,7 +139,7 @@ def staying(holds: Iterable[Hold], going: Collection[str]) -> list[Hold]:
 
 
 @given(clusters())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(
     (
         snapshot_node(units=(4, 4)),
@@ -163,7 +163,7 @@ def test_the_first_of_all_sets_is_found(case: tuple[Node, list[Hold], CardReques
 
 
 @given(clusters())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_beyond_the_bounds_nobody_is_needless(case: tuple[Node, list[Hold], CardRequest, frozenset[str]]) -> None:
     """The ways taken for many pods, on few: enough, nobody needless, and on one card the fewest of least priority."""
     node, holds, request, going = case

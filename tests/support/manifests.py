@@ -23,10 +23,12 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 ON_THE_HOST = MANIFESTS / "kubeadm" / "control-plane"
 SHAPES = ("second-scheduler", "kubeadm")
 FILE = "kustomization.yaml"
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""In C, where PyYAML was built with it: six times as fast."""
 
 
 def load_documents(path: Path) -> list[Json]:
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    return [document for document in yaml.load_all(path.read_text(), SAFE_LOADER) if document]
 
 
 def load_rendered(shape: str) -> list[Json]:

@@ -47,7 +47,7 @@ class CountedPages(FakeKubeApi):
         return None if pod is None else json.dumps(pod).encode()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
     cluster = random_cluster(seed)
@@ -61,7 +61,7 @@ async def test_every_node_holds_what_the_ledger_says(seed: int) -> None:
     }
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 2**64))
 async def test_every_node_is_judged_as_filter_and_prioritize_judge_it(seed: int) -> None:
     cluster = random_cluster(seed)

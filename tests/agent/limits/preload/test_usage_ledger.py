@@ -121,7 +121,7 @@ class UsageLedgerMachine(RuleBasedStateMachine):
         } == held
 
 
-UsageLedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+UsageLedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestBooks = UsageLedgerMachine.TestCase
 
 
