@@ -82,7 +82,7 @@ class Site:
 
     def pip(self, *arguments: str | Path) -> str:
         python = self.environment / "bin/python"
-        return run(sys.executable, "-m", "pip", "--python", python, *arguments, PYTHONPATH="")
+        return run(sys.executable, "-m", "pip", "--python", python, *arguments, PYTHONPATH="", PIP_NO_COMPILE="1")
 
     def run(self, *command: str) -> str:
         """A program of the environment, found on PATH as shells and kubectl do; the pinned packages are there."""

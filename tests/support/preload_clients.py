@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -116,8 +115,8 @@ class PreloadClientProcess:
         assert await self._order(f"tell {write_question(build_question(MessageKind.GIVE, *held)).hex()}") == "told"
 
     async def kill(self) -> None:
-        if self._process.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it ends by itself when it was hung up on
+            self._process.kill()
         await self._process.communicate()
 
     async def _order(self, text: str) -> str:
