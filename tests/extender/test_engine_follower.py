@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
+import pytest
+
 from extender.scheduling.engine_follower import MIN_CHANGES, NODES_PER_SLICE, EngineFollower
+from extender.state.nominator import Nominator
+from extender.state.pending_preemptions import PendingPreemptions
+from policies.engine.engine import Engine
+from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
-from tests.support.builders import node_facts, pod_request
+from tests.support.builders import ledger_pod, node_facts, pod_request
 from tests.support.call_counter import count_calls
 
 NAMES = [f"n{at:03}" for at in range(10 * NODES_PER_SLICE + 1)]
@@ -72,3 +79,32 @@ async def test_only_many_changes_are_followed_ahead() -> None:
         assert (desk.parts.engine.copy_summaries().get_node(NAMES[0]) is desk.ledger.get_node(NAMES[0])) == is_followed
     runner.cancel()
     await asyncio.wait([runner])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_those_of_an_engine_that_followed_nothing(seed: int) -> None:
+    """Nodes, pods and nominations change at random; a slice of one node is taken up now and then."""
+    chance, names = random.Random(seed), [f"n{at}" for at in range(6)]
+    desk = SchedulerHarness({name: [15] for name in names})
+    nominator = Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock))
+    engine = Engine(nominator, PolicyTuning())
+    for step in range(200):
+        name, pod = chance.choice(names), f"p{chance.randrange(8)}"
+        match chance.randrange(5):
+            case 0:
+                desk.put_node(node_facts(name, chance.choice((8, 15)), 15))
+            case 1:
+                desk.ledger.remove_node(name)
+            case 2:
+                nominee = ledger_pod(pod, ask=pod_request(9), priority=chance.choice((1, 10)))
+                desk.ledger.update_pod(replace(nominee, nominated_node=name))
+            case 3:
+                desk.ledger.remove_pod(pod)
+            case _:
+                desk.add_bound_pod(f"on-{step}", name, chance.randrange(1, 5))
+        if nominator.follow_slice(1) or engine.follow_slice(nominator.list_floors(), 1):
+            engine.follow_slice(nominator.list_floors(), chance.randrange(1, 3))
+        if chance.random() < 0.5:
+            plain = Engine(Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock)), PolicyTuning())
+            for uid in ("ordinary", pod):
+                assert engine.filter_nodes(names, pod_request(9), uid) == plain.filter_nodes(names, pod_request(9), uid)
