@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass, replace
 from email import message_from_bytes
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from vrampack.cli.version import VERSION
 REPOSITORY = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "vrampack", "extender", "policies")
 PINNED_PACKAGES = Path(yaml.__file__).parents[1]
+OUR_PACKAGES = {"vrampack", "extender", "policies", f"vrampack-{VERSION}.dist-info"}
 FOREIGN_PACKAGES = ("cli", "agent")
 
 
@@ -66,19 +68,12 @@ def foreign_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@dataclass(frozen=True)
 class Site:
     """A virtual environment, and a folder from which its programs are started."""
 
-    def __init__(self, folder: Path) -> None:
-        self.environment = folder / "environment"
-        self.started_in = folder / "somebody's project"
-        run(sys.executable, "-m", "venv", "--without-pip", self.environment)
-        for name in (*FOREIGN_PACKAGES, "extender"):
-            (self.started_in / name).mkdir(parents=True)
-            (self.started_in / name / "__init__.py").write_text("raise RuntimeError('a package of the folder')\n")
-        kubectl = self.environment / "bin/kubectl"
-        kubectl.write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
-        kubectl.chmod(0o755)
+    environment: Path
+    started_in: Path
 
     def pip(self, *arguments: str | Path) -> str:
         python = self.environment / "bin/python"
@@ -97,8 +92,16 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, foreign_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Both distributions, installed without an index."""
-    made = Site(tmp_path_factory.mktemp("site"))
+    """Both distributions, installed without an index, a kubectl, and packages of the same names in the folder."""
+    folder = tmp_path_factory.mktemp("site")
+    made = Site(folder / "environment", folder / "somebody's project")
+    run(sys.executable, "-m", "venv", "--without-pip", made.environment)
+    for name in (*FOREIGN_PACKAGES, "extender"):
+        (made.started_in / name).mkdir(parents=True)
+        (made.started_in / name / "__init__.py").write_text("raise RuntimeError('a package of the folder')\n")
+    kubectl = made.environment / "bin/kubectl"
+    kubectl.write_text('#!/bin/sh\necho \'{"metadata":{},"items":[]}\'\n')
+    kubectl.chmod(0o755)
     for path in (foreign_wheel, wheel):
         made.pip("install", "--quiet", "--no-index", "--no-deps", path)
     return made
@@ -107,7 +110,7 @@ def site(wheel: Path, foreign_wheel: Path, tmp_path_factory: pytest.TempPathFact
 def test_the_names_that_it_installs_are_three(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name.partition("/")[0] for name in archive.namelist()}
-    assert names == {"vrampack", "extender", "policies", f"vrampack-{VERSION}.dist-info"}
+    assert names == OUR_PACKAGES
 
 
 def test_no_dependency_names_an_extra_that_is_not_there(wheel: Path) -> None:
@@ -139,13 +142,12 @@ def test_kubectl_finds_the_plugin(site: Site) -> None:
     assert site.run("kubectl-inspect-cgpu") == "No node of this cluster has GPU memory to share.\n"
 
 
-def test_uninstalling_leaves_the_other_whole(wheel: Path, foreign_wheel: Path, tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    site.pip("install", "--quiet", "--no-index", "--no-deps", wheel)
-    ours = site.list_packages()
-    site.pip("install", "--quiet", "--no-index", "--no-deps", foreign_wheel)
-    site.pip("uninstall", "--quiet", "--yes", "vrampack")
-    assert site.list_packages() & ours == set()
-    assert list((site.environment / "bin").glob("*cgpu")) == []
-    said = run(site.environment / "bin/python", "-I", "-c", "import cli, agent; print(cli.WHOSE, agent.WHOSE)")
+def test_uninstalling_leaves_the_other_whole(site: Site, tmp_path: Path) -> None:
+    """From a copy: others need what is installed."""
+    copy = replace(site, environment=shutil.copytree(site.environment, tmp_path / "environment", symlinks=True))
+    assert {*OUR_PACKAGES, *FOREIGN_PACKAGES} <= copy.list_packages()
+    copy.pip("uninstall", "--quiet", "--yes", "vrampack")
+    assert copy.list_packages() & OUR_PACKAGES == set()
+    assert list((copy.environment / "bin").glob("*cgpu")) == []
+    said = run(copy.environment / "bin/python", "-I", "-c", "import cli, agent; print(cli.WHOSE, agent.WHOSE)")
     assert said == "the other cli the other agent\n"

@@ -10,6 +10,8 @@ from tests.simulation.world import SimulationSettings, draw_settings
 
 SEEDS = 120
 """Half of what `test_simulation` runs."""
+FOUND_BY = {"take an old event for a fence": 117, "trust a silent api server": 66}
+"""The seed to begin with, for bugs that only a late one finds; where it does not any more, all are run."""
 
 
 @pytest.fixture(scope="module")
@@ -20,4 +22,5 @@ def around() -> SimulationSettings:
 @pytest.mark.parametrize("name", BUGS)
 def test_it_is_found(name: str, around: SimulationSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name](monkeypatch)
-    assert any(run_case(a_case(seed), around).failure for seed in range(SEEDS))
+    seeds = sorted(range(SEEDS), key=lambda seed: seed != FOUND_BY.get(name))
+    assert any(run_case(a_case(seed), around).failure for seed in seeds)
