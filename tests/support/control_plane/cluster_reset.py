@@ -21,6 +21,9 @@ LEASES = (
     f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases",
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?fieldSelector=metadata.name=kube-scheduler",
 )
+EVENTS = "/api/v1/namespaces/default/events?limit=500"
+"""Of pods whose names the next test may use; hundreds of trials leave more than one call may delete."""
+EVENTS_SECONDS = 120
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
@@ -39,7 +42,9 @@ def reset_cluster(call: ApiDelete) -> None:
     wait_until(lambda: not _delete_nodes(call), what="no node is left")
     for leases in LEASES:
         call("DELETE", leases, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
-    call("DELETE", "/api/v1/namespaces/default/events", AT_ONCE)  # of pods whose names the next test may use
+    wait_until(
+        lambda: not call("DELETE", EVENTS, AT_ONCE)["items"], timeout_seconds=EVENTS_SECONDS, what="no event is left"
+    )
     for made in _items(call, PRIORITIES):
         if not made["metadata"]["name"].startswith("system-"):
             call("DELETE", f"{PRIORITIES}/{made['metadata']['name']}", AT_ONCE)
