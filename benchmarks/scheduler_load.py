@@ -35,6 +35,7 @@ NEW_SHAPE_EVERY = 20
 
 class _FilterReply(msgspec.Struct):
     node_names: list[str] = msgspec.field(name="NodeNames")
+    error: str = msgspec.field(name="Error", default="")
 
 
 class NeighbourLoad(Protocol):
@@ -107,7 +108,9 @@ class SchedulerLoad:
         pod = encode_json(build_requesting_pod(f"asking-{next(self._pod_numbers)}", units * count, count=count))
         names = sorted(self._names, key=lambda _: self._random.random())[:sample_size]
         asked = caller.send_post(f"{URL_PREFIX}/filter", encode_args(pod, names))
-        passed = msgspec.json.decode(asked.body, type=_FilterReply).node_names
+        reply = msgspec.json.decode(asked.body, type=_FilterReply)
+        assert not reply.error, f"filter failed: {reply.error}"
+        passed = reply.node_names
         half = len(names) - len(self._full_nodes)
         assert sample_size or half <= len(passed) <= half + 1, f"{len(passed)} of {len(names)} nodes passed"
         self._changes_seen += len(passed) > half and not sample_size
