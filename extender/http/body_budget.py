@@ -2,7 +2,7 @@
 
     a body grows --one byte too many of all--> the body that has been arriving for longest is refused, until all fit
 
-A body takes a scheduler a millisecond to send, so what has been arriving for longest is what somebody left half-sent: a
+A body takes a scheduler a millisecond to send, so what has been arriving for longest was left half-sent: a
 crowd of those keeps no call out. A body counts until it is answered; one that has arrived whole is never refused.
 """
 

@@ -1,4 +1,4 @@
-"""Ten minutes in which the API server binds nobody, or says so: afterwards every unit is accounted for within a minute.
+"""Ten minutes in which the API server binds no pod, or says so: afterwards every unit is accounted for within a minute.
 
 `VRAMPACK_SIMULATION_OUTAGES=3` runs three outages of each kind; `make soak` does.
 """
