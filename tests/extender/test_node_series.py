@@ -18,7 +18,7 @@ DRIFT = {"b": 2}
 
 
 class PlainCollector(Collector):
-    """All of it anew, as objects."""
+    """Renders every line from metric objects of the client library."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._nodes = [node for node in nodes if node.cards]
