@@ -16,12 +16,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from sys import maxsize
 
 from extender.state.ledger import Ledger
 from extender.state.pending_preemptions import PendingPreemptions
 from policies.engine.cluster_view import PriorityFloor
+from policies.engine.stale_nodes import StaleNodes
 from policies.evaluate import evaluate_node
 from policies.policy import ScoredCards
 from policies.trial_placement import Placement, hold_on_node
@@ -63,7 +63,7 @@ class Nominator:
         """The priorities of all nominees, ascending."""
         self._generation = 0
         """Of the ledger: what is kept is right up to it, but for `_stale_nodes`."""
-        self._stale_nodes: dict[str, None] = {}
+        self._stale_nodes = StaleNodes()
 
     @property
     def generation(self) -> int:
@@ -181,9 +181,8 @@ class Nominator:
         self._preemptors = preemptors
         if self._generation != self._ledger.generation:
             self._list_stale_nodes(preemptors)
-        for name in list(islice(self._stale_nodes, limit)):
+        for name in self._stale_nodes.take_slice(limit):
             self._find_kept_cards(name)
-            del self._stale_nodes[name]
         return bool(self._stale_nodes)
 
     def _follow_changes(self) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import islice
 from sys import maxsize
 from typing import Protocol
 
 from policies.engine.cluster_summaries import ClusterSummaries
 from policies.engine.node_summary_index import NodeSummaryIndex
+from policies.engine.stale_nodes import StaleNodes
 from vrampack.cards.node import Node
 from vrampack.cards.node_summary import summarize_node
 
@@ -60,7 +60,7 @@ class ClusterView:
         self.summaries = ClusterSummaries()
         self._ledger = ledger
         self._generation = 0
-        self._stale_nodes: dict[str, None] = {}
+        self._stale_nodes = StaleNodes()
         """Not summarized again since they changed, up to this generation."""
 
     @property
@@ -81,9 +81,8 @@ class ClusterView:
                 changed = self._ledger.list_node_names()
             self._stale_nodes |= dict.fromkeys(changed)
             self._generation = generation
-        for name in list(islice(self._stale_nodes, limit)):
+        for name in self._stale_nodes.take_slice(limit):
             self.summaries.put_node(name, self._ledger.get_node(name, None))
-            del self._stale_nodes[name]
         return bool(self._stale_nodes)
 
 
@@ -96,7 +95,7 @@ class FloorView:
         self._floor = floor
         self._base = base
         self._generation: int | None = None
-        self._stale_nodes: dict[str, None] = {}
+        self._stale_nodes = StaleNodes()
         """As those of `ClusterView`."""
 
     @property
@@ -116,9 +115,8 @@ class FloorView:
         if generation != self._generation:
             self._list_stale_nodes()
             self._generation = generation
-        for name in list(islice(self._stale_nodes, limit)):
+        for name in self._stale_nodes.take_slice(limit):
             self._put_summary(name)
-            del self._stale_nodes[name]
         return bool(self._stale_nodes)
 
     def _list_stale_nodes(self) -> None:

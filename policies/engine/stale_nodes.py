@@ -1,0 +1,16 @@
+"""The nodes that a follower of the ledger has yet to read again, taken a slice at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+
+class StaleNodes(dict[str, None]):
+    """Names in the order in which they were added; a dict because none is asked for far more often than any is there."""
+
+    def take_slice(self, limit: int) -> Iterator[str]:
+        """The first names, `limit` at most. Each is removed once the caller is done with it and asks for the next."""
+        for name in list(islice(self, limit)):
+            yield name
+            del self[name]
