@@ -30,6 +30,7 @@ from extender.checks.scheduler_config import check_scheduler_config
 from extender.components import build_components
 from extender.config_reloader import ConfigReloader
 from extender.events import ExtenderEventRecorder
+from extender.garbage_collection import STARTING_THRESHOLDS, collect_garbage, freeze_objects
 from extender.http.cert_watcher import CertWatcher
 from extender.http.paced_protocol import PacedProtocol
 from extender.http.protocol import build_protocol
@@ -53,14 +54,6 @@ from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 
 log = logging.getLogger(__name__)
-
-GC_THRESHOLDS = (10_000, 20, 50)
-"""Objects, and rounds of younger generations, before a collection. Nearly all our objects are freed by reference counts;
-with Python's own threshold of 700 a fifth of a start was spent on walking pods that stay."""
-SERVING_GC_THRESHOLDS = (1_000, 10, 1_000)
-"""Once all is listed. A collection holds the loop, and an object may be a set of 5,000 names: a young one of 10,000 objects
-took up to 19 ms, one of the middle generation, 200,000 objects, up to 66 ms; now 6 ms and 17 ms. The oldest comes as seldom
-as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +184,16 @@ class Extender:
     async def _follow_ledger(self) -> None:
         """Once all is listed, summarize the nodes in slices and be ready: the first filter took 0.2 s for 5,000 of them.
 
-        Not before: each page of the lists changes most nodes again. The thousands of objects that stay are taken out of
-        the collections then: to walk them delayed a verb by 60 ms at 20,000 pods.
+        Not before: each page of the lists changes most nodes again.
         """
         for resource in RESOURCES:
             await self._freshness.wait_until_listed(resource)
         await self._components.engine_follower.catch_up()
-        gc.freeze()
-        gc.set_threshold(*SERVING_GC_THRESHOLDS)
+        freeze_objects()
         self._readiness.mark_prepared()
-        await self._components.engine_follower.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(collect_garbage())
+            group.create_task(self._components.engine_follower.run())
 
     async def _stop(self, servers: list[DeadlineServer], serving: list[asyncio.Task[None]]) -> None:
         log.info("stopping")
@@ -216,7 +209,7 @@ async def run_extender(options: ExtenderOptions) -> None:
 
     Raises `SettingsError` (the scheduler's configuration), `CredentialsError` or `OSError` (a port in use) at the start.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*STARTING_THRESHOLDS)
     settings = options.settings
     metrics = ExtenderMetrics(options.version)
     _check_scheduler(options, metrics)

@@ -12,6 +12,7 @@ from extender.metrics import ExtenderMetrics
 from extender.preemption.preempt import Preemption
 from extender.requeue.activator import PodActivator
 from extender.scheduling.binding import Binder
+from extender.scheduling.call_preparation import CallPreparation
 from extender.scheduling.engine_follower import EngineFollower
 from extender.scheduling.node_backoff import NodeBackoff
 from extender.scheduling.verbs import Verbs
@@ -23,6 +24,7 @@ from extender.state.pending_preemptions import PendingPreemptions
 from extender.state.pod_client import PodClient
 from extender.state.soft_reservations import SoftReservations
 from extender.state.sync import ProblemReporter, ReadinessCheck
+from extender.wire.args import ArgsReader
 from policies.engine.engine import Engine
 from vrampack.kube.client import Api
 
@@ -113,6 +115,8 @@ def build_components(  # noqa: PLR0913 - what the parts share
         clock=clock,
     )
     engine_follower = EngineFollower(engine, nominator)
+    args = ArgsReader(resource)
+    preparation = CallPreparation(args, engine_follower)
     ledger.add_listener(LedgerReactions(activator, soft_reservations, reporter, engine_follower))
     verbs = Verbs(
         ledger=ledger,
@@ -123,7 +127,7 @@ def build_components(  # noqa: PLR0913 - what the parts share
         listener=activator,
         metrics=metrics,
         readiness=readiness,
-        resource=resource,
+        args=args,
         decision=settings.decide,
     )
     preemption = Preemption(
@@ -143,10 +147,10 @@ def build_components(  # noqa: PLR0913 - what the parts share
         verbs=verbs,
         preemption=preemption,
         timed_verbs=TimedVerbs(
-            filter=SyncVerb("filter", verbs.filter, metrics),
-            prioritize=SyncVerb("prioritize", verbs.prioritize, metrics),
+            filter=SyncVerb("filter", verbs.filter, metrics, preparation),
+            prioritize=SyncVerb("prioritize", verbs.prioritize, metrics, preparation),
             preempt=AsyncVerb("preempt", preemption.preempt, metrics),
-            bind=AsyncVerb("bind", verbs.bind, metrics),
+            bind=AsyncVerb("bind", verbs.bind, metrics, preparation),
         ),
         placements_view=PlacementsView(ledger, soft_reservations, nominator),
     )

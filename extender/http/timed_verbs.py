@@ -53,16 +53,40 @@ class AsyncCall(Protocol):
         ...
 
 
-class SyncVerb:
-    """A verb that never waits."""
+class Preparation(Protocol):
+    """`CallPreparation`."""
 
-    def __init__(self, name: str, call: SyncCall, metrics: ExtenderMetrics) -> None:
+    def is_needed(self, body: bytes) -> bool:
+        """Whether this call would hold the loop for long."""
+        ...
+
+    async def prepare_call(self, body: bytes) -> None:
+        """Do what takes long, in several turns of the loop. Raises nothing: the call itself says what is wrong with it."""
+
+
+class SyncVerb:
+    """A verb that never waits; a call that would hold the loop for long is prepared in turns before its own."""
+
+    def __init__(
+        self, name: str, call: SyncCall, metrics: ExtenderMetrics, preparation: Preparation | None = None
+    ) -> None:
         self.name = name
         self._call = call
+        self._preparation = preparation
         self._seconds = {result: metrics.request_seconds.labels(name, result) for result in RESULTS}
 
-    def answer_call(self, body: bytes) -> VerbResponse:
+    def answer_call(self, body: bytes) -> VerbResponse | Awaitable[VerbResponse]:
+        """The answer; an awaitable of it where the call has to be prepared."""
         started = time.perf_counter()
+        if self._preparation is not None and self._preparation.is_needed(body):
+            return self._prepare_and_answer(self._preparation, body, started)
+        return self._answer_at_once(body, started)
+
+    async def _prepare_and_answer(self, preparation: Preparation, body: bytes, started: float) -> VerbResponse:
+        await preparation.prepare_call(body)
+        return self._answer_at_once(body, started)
+
+    def _answer_at_once(self, body: bytes, started: float) -> VerbResponse:
         try:
             answer = self._call(body)
         except Exception:
@@ -76,9 +100,12 @@ class SyncVerb:
 class AsyncVerb:
     """A verb that waits for the API server, or lets other verbs have their turn."""
 
-    def __init__(self, name: str, call: AsyncCall, metrics: ExtenderMetrics) -> None:
+    def __init__(
+        self, name: str, call: AsyncCall, metrics: ExtenderMetrics, preparation: Preparation | None = None
+    ) -> None:
         self.name = name
         self._call = call
+        self._preparation = preparation
         self._seconds = metrics.request_seconds
         self._in_flight = metrics.requests_in_flight.labels(name)
 
@@ -87,6 +114,8 @@ class AsyncVerb:
         self._in_flight.inc()
         result = "error"
         try:
+            if self._preparation is not None and self._preparation.is_needed(body):
+                await self._preparation.prepare_call(body)
             answer = await self._call(body)
             result = answer.result
         except Exception:

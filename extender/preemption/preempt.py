@@ -71,6 +71,7 @@ class Preemption:
         except MalformedCallError as error:
             return self._build_error("malformed", 400, str(error))
         async with self._one_call:
+            await self._nominator.catch_up()
             victims = await self._find_victims(proposal)
         added = sum(len(each.pods) - len(proposal.victims[name].pods) for name, each in victims.items())
         result = ("added" if added else "ok") if victims else "no"

@@ -57,8 +57,8 @@ PREEMPTION_POLL_SECONDS = 0.5
 """How often to check whether pending preemptions have ended, which no event announces."""
 MAX_ACTIVATED_PODS = 100
 """Activated pods that the scheduler has not asked about yet: it tries one pod at a time anyway."""
-PODS_PER_SLICE = 500
-"""Pods between two yields to the event loop: about 3 ms."""
+PODS_PER_SLICE = 200
+"""Pods between two yields to the event loop: about 2 ms."""
 TOO_MANY_REQUESTS = 429
 POD_GONE_STATUSES = frozenset({404, 409, 422})
 """No such pod, or another uid under its name."""
@@ -179,6 +179,7 @@ class PodActivator:
             return []
         self._end_finished_activations(now)
         self._has_pending_preemptions = self._nominator.release_ended_preemptions()
+        await self._nominator.catch_up()
         await self._adopt_pods(now)
         chosen: list[Activation] = []
         if now >= self._api_paused_until:

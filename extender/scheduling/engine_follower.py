@@ -1,21 +1,19 @@
 """Follows many changes of the ledger ahead of the verbs, in slices that hold the loop for a few milliseconds.
 
 The engine and the nominator take up what changed when they are next asked, which is cheapest for the few changes between two
-calls. After thousands of them (the first lists, hundreds of nominations at once) the next call would hold the loop for all.
-What a verb finds is the same either way: it takes up the rest itself.
+calls. After thousands of them (the first lists, hundreds of nominations at once) the next call would hold the loop for all,
+so that it waits until they are taken up here. What a verb finds is the same either way.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from extender.state.nominator import Nominator
+from extender.state.nominator import NODES_PER_SLICE, Nominator
 from policies.engine.engine import Engine
 
 MIN_CHANGES = 16
 """Changes of nodes before it is worth a turn of the loop: a verb takes up fewer in less than a millisecond."""
-NODES_PER_SLICE = 25
-"""Nodes between two yields to the event loop: about 2 ms where cards are kept on each."""
 
 
 class EngineFollower:
@@ -27,10 +25,13 @@ class EngineFollower:
         self._changes = 0
         """Of nodes, since the last slice."""
         self._wake_up = asyncio.Event()
+        self.is_behind = False
+        """Whether there is more to take up than a verb should on its way."""
 
     def on_node_changed(self) -> None:
         self._changes += 1
         if self._changes == MIN_CHANGES:
+            self.is_behind = True
             self._wake_up.set()
 
     async def run(self) -> None:
@@ -46,6 +47,8 @@ class EngineFollower:
             self._wake_up.clear()
             self._changes = 0
             has_more = self.follow_slice()
+            if not has_more:
+                self.is_behind = False
             await asyncio.sleep(0)
 
     def follow_slice(self) -> bool:

@@ -65,7 +65,7 @@ class Verbs:
         listener: FilterListener,
         metrics: ExtenderMetrics,
         readiness: ReadinessCheck,
-        resource: str,
+        args: ArgsReader,
         decision: DecisionSettings,
     ) -> None:
         self._ledger = ledger
@@ -75,7 +75,7 @@ class Verbs:
         self._node_backoff = node_backoff
         self._listener = listener
         self._readiness = readiness
-        self._args = ArgsReader(resource)
+        self._args = args
         self._decision = decision
         self._rejections = RejectionCache()
         self._rejected = {reason.value: metrics.rejected_nodes.labels(reason.value) for reason in UnfitReason}

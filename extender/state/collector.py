@@ -24,6 +24,8 @@ from vrampack.cards.request import CardRequest
 
 MAX_EVALUATED_SHAPES = 64
 """Request shapes of pending pods that a scrape evaluates, those of most pods first, at 1 ms each with 5,000 nodes."""
+PODS_PER_SLICE = 5_000
+"""Pods between two yields to the event loop: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,17 @@ class SnapshotTaker:
         self._node_series = NodeSeries()
 
     async def take_snapshot(self) -> LedgerSnapshot:
-        pods = tuple(pod for pod in self._ledger.list_pods() if _is_pending(pod))
-        await asyncio.sleep(0)
+        all_pods, pods = list(self._ledger.list_pods()), []
+        for start in range(0, len(all_pods), PODS_PER_SLICE):
+            pods += [pod for pod in all_pods[start : start + PODS_PER_SLICE] if _is_pending(pod)]
+            await asyncio.sleep(0)
         nodes = tuple(self._ledger.list_nodes())
         await asyncio.sleep(0)
         node_text = await self._node_series.render_text(nodes, self._drift_check.drift_units)
+        await asyncio.sleep(0)
         return LedgerSnapshot(
             nodes=nodes,
-            pods=pods,
+            pods=tuple(pods),
             reservations=tuple(self._ledger.list_reservations()),
             node_text=node_text,
             last_activity_at=dict(self._freshness.last_activity_at),

@@ -31,13 +31,13 @@ from collections.abc import Callable, Collection, Iterable, KeysView
 from dataclasses import replace
 from itertools import takewhile
 
-from extender.state.change_log import NodeChangeLog
 from extender.state.ledger_listener import LedgerListener
 from extender.state.ledger_problems import find_problems
 from extender.state.nominations import Nominations, get_nomination, has_equal_claim
 from extender.state.pods_by_node import PodsByNode
 from extender.state.relist_baseline import RelistBaseline
 from extender.state.reservations import Reservation, Reservations
+from policies.engine.change_log import NodeChangeLog
 from vrampack.cards.allocation import Allocation
 from vrampack.cards.capacity_change import has_changed_cards, has_gained_capacity
 from vrampack.cards.holding import (

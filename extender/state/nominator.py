@@ -13,6 +13,7 @@ with a reservation, find some node as no other pod does.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from vrampack.cards.node import Node
 from vrampack.cards.pod import Pod
 from vrampack.cards.request import CardRequest
 
+NODES_PER_SLICE = 25
+"""Nodes between two yields to the event loop: about 2 ms where cards are kept on each."""
+
 
 @dataclass(frozen=True, slots=True)
 class NominatedPlacement:
@@ -45,6 +49,8 @@ class KeptCards:
     """All that is kept on one node, most important first, and the node as pods find it."""
 
     placements: list[NominatedPlacement]
+    node: Node | None
+    """Without them."""
     filled_nodes: dict[int, Node] = field(default_factory=dict)
     """By how many of the placements are held."""
 
@@ -185,6 +191,13 @@ class Nominator:
             self._find_kept_cards(name)
         return bool(self._stale_nodes)
 
+    async def catch_up(self) -> None:
+        """Find again what is kept where it may have changed, slice by slice: other tasks have their turn in between."""
+        has_more = True
+        while has_more:
+            has_more = self.follow_slice(NODES_PER_SLICE)
+            await asyncio.sleep(0)
+
     def _follow_changes(self) -> None:
         self.follow_slice(maxsize)
 
@@ -204,10 +217,14 @@ class Nominator:
     def _find_kept_cards(self, name: str) -> None:
         before = self._kept.pop(name, None)
         placements = self._find_placements(name)
-        if placements:
-            self._kept[name] = KeptCards(placements)
-        if placements != (before.placements if before is not None else []):
+        is_same = placements == (before.placements if before is not None else [])
+        if not is_same:
             self._kept_generation += 1
+        if placements:
+            node = self._ledger.get_node(name)
+            if before is None or before.node is not node or not is_same:
+                before = KeptCards(placements, node)
+            self._kept[name] = before
 
     def _list_placements_against(
         self, name: str, uid: str, priority: int | None = None

@@ -108,8 +108,13 @@ def try_decode(decoder: msgspec.json.Decoder[_Read], body: bytes | msgspec.Raw) 
 def decode_in_any_case(raw: msgspec.Raw, decoder: msgspec.json.Decoder[_Wire]) -> _Wire:
     """A struct whose keys are nearly always spelled as its fields are. Keys of maps in it may look like fields."""
     kind = decoder.type
-    value = try_decode(decoder, raw) if _is_spelled_as_fields(raw, _plan_folding(kind)) else None
+    value = try_decode(decoder, raw) if is_spelled_as_fields(raw, kind) else None
     return decode_folded(raw, kind) if value is None else value
+
+
+def is_spelled_as_fields(raw: msgspec.Raw, kind: type[msgspec.Struct]) -> bool:
+    """Whether every key that names a field of `kind` in some letter case is spelled as the field is."""
+    return _is_spelled_as_fields(raw, _plan_folding(kind))
 
 
 def decode_folded(body: bytes | msgspec.Raw, kind: type[_Wire]) -> _Wire:
@@ -195,7 +200,7 @@ def _fold_json(raw: bytes | msgspec.Raw, folding: _Folding) -> bytes | msgspec.R
 
 
 def _is_spelled_as_fields(value: msgspec.Raw, folding: _Folding) -> bool:
-    """Whether every key that names a field in some letter case is spelled as the field is. What is of another type has no keys.
+    """As `is_spelled_as_fields`. What is of another type has no keys.
 
     The first of a list speaks for all of them: no writer spells the keys of one type in two ways, and whoever wrote the pod
     did not write its JSON.

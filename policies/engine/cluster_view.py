@@ -95,6 +95,8 @@ class FloorView:
         self._floor = floor
         self._base = base
         self._generation: int | None = None
+        self._filled_nodes: dict[str, Node] = {}
+        """Those where cards are kept, as they were summarized."""
         self._stale_nodes = StaleNodes()
         """As those of `ClusterView`."""
 
@@ -123,11 +125,15 @@ class FloorView:
         changed = None if self._generation is None else self._ledger.list_nodes_changed_since(self._generation)
         if changed is None:
             self.index.copy_from(self._base.index)
+            self._filled_nodes.clear()
             changed = list(self._ledger.list_nodes_with_kept_cards())
         self._stale_nodes |= dict.fromkeys(changed)
 
     def _put_summary(self, name: str) -> None:
         node = self._ledger.get_node(name, self._floor)
-        is_shared = node is self._base.summaries.get_node(name)
-        summary = self._base.index.get_summary(name) if is_shared or node is None else summarize_node(node)
-        self.index.put_summary(name, summary)
+        if node is None or node is self._base.summaries.get_node(name):
+            self._filled_nodes.pop(name, None)
+            self.index.put_summary(name, self._base.index.get_summary(name))
+        elif node is not self._filled_nodes.get(name):
+            self._filled_nodes[name] = node
+            self.index.put_summary(name, summarize_node(node))

@@ -241,14 +241,14 @@ class Engine:
             view.summaries.hardware.narrow_request(pod_request.card_request), self.choose_policy(pod_request), floor
         )
         table = self._tables.get_entry(key)
-        changed = None if table is None else self._ledger.list_nodes_changed_since(table.generation)
+        changed = None if table is None else view.index.changes.list_changed_since(table.generation)
         if table is None or changed is None or len(changed) * REBUILD_SHARE > len(view.index) + REBUILD_MIN_NODES:
             table = self._build_table(key, view)
             self._tables.put_entry(key, table)
         else:
             for name in changed:
                 self._update_verdict(table, name, key, view)
-        table.generation = self._ledger.generation
+        table.generation = view.index.changes.generation
         special = self._ledger.list_pod_specific_nodes(uid)
         if not special:
             return table
@@ -260,6 +260,7 @@ class Engine:
         view = self._floor_views.get(floor)
         if view is None:
             view = self._floor_views[floor] = FloorView(self._ledger, floor, self._base_view)
+            self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes
         return view
 
     def _build_table(self, key: TableKey, view: ClusterView | FloorView) -> VerdictTable:

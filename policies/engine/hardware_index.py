@@ -67,7 +67,7 @@ class HardwareIndex:
         count = min(request.count, max(self._card_counts, default=0) + 1)
         if request.is_valid:
             if models is not None:
-                models = _select_known(models, self._models)
+                models = None if models >= self._models.keys() else _select_known(models, self._models)
             if uuids is not None:
                 uuids = _select_known(uuids, self._names_by_uuid)
             if (units, count, models, uuids) == (request.units, request.count, request.models, request.uuids):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
 
 from cachetools import LRUCache
 
+from policies.engine.change_log import NodeChangeLog
 from vrampack.cards.node_summary import (
     EquivalenceClass,
     NodeSummary,
+    NodeTraits,
     RequestKind,
     find_equivalence_class,
+    get_node_traits,
     get_request_kind,
+    group_by_equivalence_class,
     select_models,
 )
 from vrampack.cards.reasons import UnfitReason
@@ -22,12 +27,18 @@ GROUPED_KINDS = 8
 
 NodeGroups = dict[EquivalenceClass, dict[str, None]]
 
+_Group = TypeVar("_Group")
+_Member = TypeVar("_Member")
+
 
 class NodeSummaryIndex:
     """Nodes come and go one at a time; a grouping is built when a request of its kind is first seen, and then kept up to date."""
 
     def __init__(self) -> None:
         self._summaries: dict[str, NodeSummary] = {}
+        self._by_traits: dict[NodeTraits, dict[str, NodeSummary]] = {}
+        self.changes = NodeChangeLog()
+        """A node changes when its summary is another object."""
         self._groups: LRUCache[RequestKind, NodeGroups] = LRUCache(maxsize=GROUPED_KINDS)
 
     def __len__(self) -> int:
@@ -49,25 +60,38 @@ class NodeSummaryIndex:
 
     def clear(self) -> None:
         self._summaries.clear()
+        self._by_traits.clear()
         self._groups.clear()
+        self.changes.record_any_change()
 
     def copy_from(self, other: NodeSummaryIndex) -> None:
         """Become what the other index is."""
         self._summaries = dict(other._summaries)
+        self._by_traits = {traits: dict(summaries) for traits, summaries in other._by_traits.items()}
+        self.changes.record_any_change()
         self._groups.clear()
         for kind, groups in other._groups.items():
             self._groups[kind] = {key: dict(names) for key, names in groups.items()}
 
     def put_summary(self, name: str, summary: NodeSummary | None) -> None:
         """Replace the node's summary; None removes it."""
-        before = self._summaries.pop(name, None)
+        before = self._summaries.get(name)
+        if before is summary:
+            return
+        self.changes.record_change(name)
+        if before is not None:
+            _remove_from_group(self._by_traits, get_node_traits(before), name)
+        if summary is None:
+            del self._summaries[name]
+            self.changes.forget_removed_nodes(self._summaries)
+        else:
+            self._summaries[name] = summary
+            self._by_traits.setdefault(get_node_traits(summary), {})[name] = summary
         for kind, groups in self._groups.items():
             if before is not None:
                 _remove_from_group(groups, find_equivalence_class(before, kind), name)
             if summary is not None:
                 groups.setdefault(find_equivalence_class(summary, kind), {})[name] = None
-        if summary is not None:
-            self._summaries[name] = summary
 
     def find_obstacle(self, name: str, request: CardRequest) -> UnfitReason | None:
         """Why the request does not fit on this node of the index, which has none of the cards that it names; None when it does."""
@@ -83,16 +107,13 @@ class NodeSummaryIndex:
 
     def _group(self, kind: RequestKind) -> NodeGroups:
         groups: NodeGroups = {}
-        for name, summary in self._summaries.items():
-            key = find_equivalence_class(summary, kind)
-            names = groups.get(key)
-            if names is None:
-                names = groups[key] = {}
-            names[name] = None
+        for summaries in self._by_traits.values():
+            for equivalence_class, names in group_by_equivalence_class(summaries, kind).items():
+                groups.setdefault(equivalence_class, {}).update(names)
         return groups
 
 
-def _remove_from_group(groups: NodeGroups, key: EquivalenceClass, name: str) -> None:
+def _remove_from_group(groups: dict[_Group, dict[str, _Member]], key: _Group, name: str) -> None:
     del groups[key][name]
     if not groups[key]:
         del groups[key]

@@ -57,6 +57,12 @@ class SegmentedCache(Generic[Key, Value]):
         else:
             self._probation[key] = value
 
+    def drop_entries(self, is_dropped: Callable[[Key], bool]) -> None:
+        """Remove the entries with these keys."""
+        for segment in (self._probation, self._protected):
+            for key in [each for each in segment if is_dropped(each)]:
+                del segment[key]
+
     def clear(self) -> None:
         self._probation.clear()
         self._protected.clear()

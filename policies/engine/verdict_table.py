@@ -1,6 +1,6 @@
 """One table: for one card request and one policy, which nodes fit and how good they are, by name.
 
-    put_verdict(name, verdict) --> fitting (scores, computed when first ranked) | unschedulable | unresolvable
+    put_verdict(name, verdict) --> fitting (scores, computed when first ranked) | unfit (reasons)
 
 A table answers for any set of names in the order given, in a few passes over them that Python runs in C. Ranking keeps
 the fitting names in buckets of equal score: nodes come and go one at a time, and only the best few are ever ranked.
@@ -30,6 +30,7 @@ MIN_RANKS_KEPT = 64
 """So many are kept however few nodes have reservations."""
 _UNKNOWN_NODE = UnfitReason.NOT_SEEN.value
 _TEXTS = {reason: reason.value for reason in UnfitReason}
+_UNRESOLVABLE = frozenset(reason.value for reason in UnfitReason if reason.is_unresolvable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,16 @@ class VerdictTable:
 
     def __init__(self, score_nodes: Callable[[Iterable[str]], Iterable[tuple[str, float]]]) -> None:
         self.generation = 0
-        """Of the ledger: the table is right up to it."""
+        """Of the changes of its view: the table is right up to it."""
         self.reserved_ranks: dict[str, ReservedRank] = {}
         """How good nodes are beside soft reservations, until either changes; kept by the engine."""
         self._score_nodes = score_nodes
         self._fitting: dict[str, float | None] = {}
-        self._unschedulable: dict[str, str] = {}
-        self._unresolvable: dict[str, str] = {}
+        self._unfit: dict[str, str] = {}
         self._buckets: Buckets | None = None
 
     def __len__(self) -> int:
-        return len(self._fitting) + len(self._unschedulable) + len(self._unresolvable)
+        return len(self._fitting) + len(self._unfit)
 
     def drop_unreserved_ranks(self, reserved_by_node: Mapping[str, object]) -> None:
         """Drop the ranks of nodes without reservations, once they are most of what is kept."""
@@ -77,7 +77,7 @@ class VerdictTable:
         """Replace the node's verdict."""
         self.drop_node(name)
         if isinstance(verdict, UnfitReason):
-            (self._unresolvable if verdict.is_unresolvable else self._unschedulable)[name] = _TEXTS[verdict]
+            self._unfit[name] = _TEXTS[verdict]
             return
         if self._buckets is not None:
             verdict = self._compute_score(name) if verdict is None else verdict
@@ -90,17 +90,15 @@ class VerdictTable:
             score = self._fitting.pop(name)
             if self._buckets is not None and score is not None:
                 self._buckets[score].pop(name, None)
-        elif self._unschedulable.pop(name, None) is None:
-            self._unresolvable.pop(name, None)
+        else:
+            self._unfit.pop(name, None)
 
     def put_verdicts(self, names: Iterable[str], reason: UnfitReason | None) -> None:
         """The same for many nodes of a table that has none of them yet."""
         if reason is None:
             self._fitting.update(dict.fromkeys(names))
         else:
-            (self._unresolvable if reason.is_unresolvable else self._unschedulable).update(
-                dict.fromkeys(names, _TEXTS[reason])
-            )
+            self._unfit.update(dict.fromkeys(names, _TEXTS[reason]))
 
     def is_fitting(self, name: str) -> bool:
         return name in self._fitting
@@ -114,35 +112,31 @@ class VerdictTable:
         """A copy with other verdicts on these nodes: what one pod finds is no answer to another."""
         copy = VerdictTable(self._score_nodes)
         copy.reserved_ranks = self.reserved_ranks
-        copy._fitting, copy._unschedulable, copy._unresolvable = (
-            dict(self._fitting),
-            dict(self._unschedulable),
-            dict(self._unresolvable),
-        )
+        copy._fitting, copy._unfit = dict(self._fitting), dict(self._unfit)
         for name, verdict in verdicts.items():
             copy.put_verdict(name, verdict)
         return copy
 
     def filter_nodes(self, names: Sequence[str]) -> FilterOutcome:
         """Answer for these names, each once. In one pass: most of a verb's time goes into thousands of look-ups."""
-        get_reason = self._unschedulable.get
+        get_reason = self._unfit.get
         unschedulable: dict[str, str] = {}
-        others: list[str] = []
+        unresolvable: dict[str, str] = {}
+        passed: list[str] = []
         for name in names:
             reason = get_reason(name)
             if reason is None:
-                others.append(name)
+                passed.append(name)
+            elif reason in _UNRESOLVABLE:
+                unresolvable[name] = reason
             else:
                 unschedulable[name] = reason
-        distinct = set(others)
-        if len(distinct) < len(others):
-            others = list(dict.fromkeys(others))
-        if distinct <= self._fitting.keys():
-            return FilterOutcome(others, unschedulable, {})
-        passed = [name for name in others if name in self._fitting]
-        unresolvable = {name: self._unresolvable[name] for name in others if name in self._unresolvable}
-        unseen = distinct.difference(self._fitting, self._unresolvable)
-        unschedulable |= {name: _UNKNOWN_NODE for name in others if name in unseen}
+        distinct = set(passed)
+        if len(distinct) < len(passed):
+            passed = list(dict.fromkeys(passed))
+        if not distinct <= self._fitting.keys():
+            unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}
+            passed = [name for name in passed if name in self._fitting]
         return FilterOutcome(passed, unschedulable, unresolvable)
 
     def rank_nodes(self, candidates: AbstractSet[str], count: int) -> list[tuple[float, str]]:

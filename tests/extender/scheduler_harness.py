@@ -69,7 +69,7 @@ class SchedulerHarness:
         return pod
 
     def post_filter(self, name: str, units: int = 4, *, names: Sequence[str] = (), spec: Json | None = None) -> Json:
-        answer: Json = json.loads(self.parts.verbs.filter(self._body(name, units, names, spec or {})).body)
+        answer: Json = json.loads(self.parts.verbs.filter(self.encode_call(name, units, names, spec)).body)
         assert answer["Error"] == ""
         return answer
 
@@ -83,13 +83,13 @@ class SchedulerHarness:
     def filter_and_prioritize(self, name: str, units: int = 4, *, names: Sequence[str] = ()) -> str:
         """The node that prioritize names, after filter."""
         passed = self.filter_names(name, units, names=names)
-        scores = json.loads(self.parts.verbs.prioritize(self._body(name, units, passed, {})).body)
+        scores = json.loads(self.parts.verbs.prioritize(self.encode_call(name, units, passed)).body)
         (best,) = [each["Host"] for each in scores if each["Score"] == 10]
         return str(best)
 
     async def bind(self, name: str, node: str) -> str:
         """The error of a bind; the API server knows the pod as the ledger does."""
-        body = json.loads(self._body(name, 4, (), {}))["Pod"]
+        body = json.loads(self.encode_call(name))["Pod"]
         self.api.pods.setdefault(("default", name), body)
         call = {"PodName": name, "PodNamespace": "default", "PodUID": name, "Node": node}
         answer: Json = json.loads((await self.parts.verbs.bind(json.dumps(call).encode())).body)
@@ -117,7 +117,7 @@ class SchedulerHarness:
         nominated_node: str = "",
     ) -> dict[str, list[str]]:
         """Whom preempt names, by node, for these proposals of the scheduler."""
-        body = json.loads(self._body(name, units, (), {"priority": priority}))
+        body = json.loads(self.encode_call(name, units, (), {"priority": priority}))
         status = {"nominatedNodeName": nominated_node}
         victims = {node: {"Pods": [{"UID": uid} for uid in uids]} for node, uids in proposal.items()}
         args = {"Pod": body["Pod"] | {"status": status}, "NodeNameToMetaVictims": victims}
@@ -126,7 +126,8 @@ class SchedulerHarness:
             node: [each["UID"] for each in named["Pods"]] for node, named in answer["NodeNameToMetaVictims"].items()
         }
 
-    def _body(self, name: str, units: int, names: Sequence[str], spec: Json) -> bytes:
+    def encode_call(self, name: str, units: int = 4, names: Sequence[str] = (), spec: Json | None = None) -> bytes:
+        """What a scheduler sends to filter and prioritize; all nodes where it names none."""
         container = {
             "name": "main",
             "resources": {"limits": {RESOURCE: str(units)}},
@@ -134,6 +135,6 @@ class SchedulerHarness:
         }
         pod = {
             "metadata": {"name": name, "namespace": "default", "uid": name},
-            "spec": {"schedulerName": "vrampack", "containers": [container]} | spec,
+            "spec": {"schedulerName": "vrampack", "containers": [container]} | (spec or {}),
         }
         return json.dumps({"Pod": pod, "NodeNames": list(names or self.names)}).encode()

@@ -146,6 +146,7 @@ def test_all_is_answered_in_turn_once_the_caller_reads(answer: bytes) -> None:
     @app.post("/filter")
     async def answer_behind_another(request: Request) -> Response:
         found = verb.answer_call(await request.body())
+        assert isinstance(found, VerbResponse)
         return Response(found.body)
 
     unsent, received = filters(100), bytearray()

@@ -8,10 +8,11 @@ from collections.abc import Collection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.requeue.dry_run import DryRun
+from extender.requeue.dry_run import NODES_PER_SLICE, DryRun
 from policies.trial_placement import Placement, TrialCluster
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
+from tests.support.turn_counter import TurnCounter
 from vrampack.cards.node import Node
 from vrampack.cards.request import CardRequest
 
@@ -106,3 +107,13 @@ async def test_a_node_that_one_pod_is_not_offered_is_there_for_the_next() -> Non
     plan = DryRun([(1, snapshot_node())], ())
     assert await plan.place_pod(CardRequest(5), "binpack", since=0, excluded_nodes={"n"}) is None
     assert await plan.place_pod(CardRequest(5), "binpack", since=0) == Placement("n", (0,), -16)
+
+
+async def test_others_have_their_turn_while_the_places_of_many_shapes_are_found_again() -> None:
+    plan = DryRun([(1, snapshot_node(units=(1000,)))], ())
+    for units in range(1, 6 * NODES_PER_SLICE):
+        await plan.place_pod(CardRequest(units, count=2), "binpack", since=0)
+        await plan.place_pod(CardRequest(1, models=frozenset({f"{units}"})), "binpack", since=0)
+    turns = TurnCounter()
+    assert await plan.place_pod(CardRequest(1), "binpack", since=0) == Placement("n", (0,), -1000)
+    assert turns.stop() > 10

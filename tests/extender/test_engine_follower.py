@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 
 import pytest
 
-from extender.scheduling.engine_follower import MIN_CHANGES, NODES_PER_SLICE, EngineFollower
-from extender.state.nominator import Nominator
+from extender.scheduling.engine_follower import MIN_CHANGES, EngineFollower
+from extender.state.nominator import NODES_PER_SLICE, Nominator
 from extender.state.pending_preemptions import PendingPreemptions
+from extender.wire.codec import VerbResponse
 from policies.engine.engine import Engine
 from policies.tuning import PolicyTuning
 from tests.extender.scheduler_harness import SchedulerHarness
 from tests.support.builders import ledger_pod, node_facts, pod_request
 from tests.support.call_counter import count_calls
+from tests.support.turn_counter import TurnCounter
 
 NAMES = [f"n{at:03}" for at in range(10 * NODES_PER_SLICE + 1)]
 
@@ -108,3 +111,15 @@ def test_answers_are_those_of_an_engine_that_followed_nothing(seed: int) -> None
             plain = Engine(Nominator(desk.ledger, PendingPreemptions(desk.ledger, clock=desk.clock)), PolicyTuning())
             for uid in ("ordinary", pod):
                 assert engine.filter_nodes(names, pod_request(9), uid) == plain.filter_nodes(names, pod_request(9), uid)
+
+
+async def test_a_call_that_comes_with_many_changes_waits_for_them_while_others_have_their_turn() -> None:
+    desk = SchedulerHarness({name: [15] for name in NAMES})
+    await desk.parts.engine_follower.catch_up()
+    nominate_pods(desk)
+    turns = TurnCounter()
+    answer = desk.parts.timed_verbs.filter.answer_call(desk.encode_call("small"))
+    assert not isinstance(answer, VerbResponse)
+    assert json.loads((await answer).body)["NodeNames"] == []
+    assert turns.stop() >= len(NAMES) // NODES_PER_SLICE
+    assert isinstance(desk.parts.timed_verbs.filter.answer_call(desk.encode_call("next")), VerbResponse)

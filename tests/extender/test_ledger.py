@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.state.change_log import REMOVED_NODES_KEPT
 from extender.state.ledger import Ledger
+from policies.engine.change_log import REMOVED_NODES_KEPT
 from tests.support.builders import UNIT_MIB, card_facts, ledger_pod, node_facts, pod_request
 from tests.support.ledger_recorder import LedgerRecorder
 from vrampack.cards.allocation import Allocation, allocate_cards

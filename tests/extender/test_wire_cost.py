@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.wire.args import MAX_CACHE_BYTES, ArgsReader, estimate_kept_bytes
+from extender.wire.args import LARGE_POD_BYTES, MAX_CACHE_BYTES, ArgsReader, estimate_kept_bytes, has_large_pod
 from extender.wire.preemption import read_preemption_args
 from tests.support.call_counter import count_calls
 
@@ -96,3 +96,24 @@ def test_what_is_kept_of_a_pod_is_no_more_than_is_counted(containers: int) -> No
     bodies = [args_body(a_pod(annotation=str(number), containers=containers)) for number in range(100)]
     counted = sum(estimate_kept_bytes(ArgsReader(MEMORY).read_args(body)[0]) for body in bodies)
     assert 0.4 * counted < traced_bytes(ArgsReader(MEMORY), bodies) < counted < MAX_CACHE_BYTES
+
+
+def test_only_a_large_pod_is_read_ahead() -> None:
+    """However many nodes are named with it."""
+    names = json.dumps({"NodeNames": [f"node-{number:0100}" for number in range(5_000)]})[1:]
+    assert not has_large_pod(b'{"Pod":%b,%b' % (json.dumps(a_pod()).encode(), names.replace(": ", ":").encode()))
+    assert has_large_pod(args_body(a_pod(annotation='"NodeNames":[' * (LARGE_POD_BYTES // 10))))
+
+
+def test_a_pod_that_was_read_ahead_is_not_read_again() -> None:
+    body, reader = args_body(a_pod(containers=1_500)), ArgsReader(MEMORY)
+    want = ArgsReader(MEMORY).read_args(body)
+    assert len(list(reader.read_large_pod(body))) == 3
+    assert count_calls(reader.read_args, body) < 20
+    assert reader.read_args(body) == want
+    assert len(list(reader.read_large_pod(body))) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"Pod":{"spec":7},"NodeNames":[]}', b'{"Pod":{"Spec":{}}}'])
+def test_what_is_wrong_with_a_call_is_left_to_the_call(body: bytes) -> None:
+    assert len(list(ArgsReader(MEMORY).read_large_pod(body))) <= 2

@@ -76,7 +76,7 @@ LEDGERS: Mapping[str, Mutation] = {
         f"{LEDGER}::test_what_a_bound_pod_holds_is_free_for_nobody",
     ),
     "nobody is told which node changed": Mutation(
-        "extender/state/change_log.py",
+        "policies/engine/change_log.py",
         "self._changed[name] = self.generation",
         "pass",
         f"{LEDGER}::test_every_change_raises_the_generation_and_names_its_node",

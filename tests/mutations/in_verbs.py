@@ -54,14 +54,14 @@ VERBS: Mapping[str, Mutation] = {
     ),
     "what fits is answered in the order of names": Mutation(
         "policies/engine/verdict_table.py",
-        "passed = [name for name in others if name in self._fitting]",
-        "passed = sorted(name for name in others if name in self._fitting)",
+        "return FilterOutcome(passed, unschedulable, unresolvable)",
+        "return FilterOutcome(sorted(passed), unschedulable, unresolvable)",
         f"{ENGINE}::test_names_that_fit_are_answered_in_the_order_asked",
     ),
     "a node that nobody has seen is left out of the answer": Mutation(
         "policies/engine/verdict_table.py",
-        "unseen = distinct.difference(self._fitting, self._unresolvable)",
-        "unseen: set[str] = set()",
+        "unschedulable |= {name: _UNKNOWN_NODE for name in passed if name not in self._fitting}",
+        "pass",
         f"{ENGINE}::test_a_node_that_went_and_came_back_is_evaluated_again",
     ),
     "a table is good for ever": Mutation(
@@ -141,6 +141,12 @@ VERBS: Mapping[str, Mutation] = {
         "if has_changed_cards(before, node):",
         "if False:",
         f"{NOES}::test_never_is_not_said_of_a_node_whose_reason_became_later",
+    ),
+    "an earlier view's tables are believed": Mutation(
+        "policies/engine/engine.py",
+        "self._tables.drop_entries(lambda key: key.floor == floor)  # of an earlier view, which counted other changes",
+        "pass",
+        f"{ENGINE}::test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one",
     ),
     "cards that no node has make a request of its own": Mutation(
         "policies/engine/hardware_index.py",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from policies.engine.cluster_view import PriorityFloor
-from policies.engine.engine import MAX_CACHED_VERDICTS, Engine, NoSoftReservations
+from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
 from policies.engine.verdict_table import MIN_RANKS_KEPT
 from policies.evaluate import Evaluation, evaluate_node, sort_by_score
 from policies.policy import ScoredCards
@@ -154,7 +154,23 @@ def test_a_change_is_followed_once() -> None:
         ledger.put(snapshot_node(name))
         ledger.asked.clear()
         list_reasons(engine, [name])
-        assert ledger.asked == [before, before]  # for the summaries, and for the table
+        assert ledger.asked == [before]
+
+
+def test_a_view_that_is_made_again_is_not_answered_for_by_the_tables_of_the_earlier_one() -> None:
+    """Each view counts the changes of its own summaries."""
+    free, full = snapshot_node("a"), snapshot_node("a", used=(16, 16))
+    ledger = FakeLedger([free])
+    engine = Engine(ledger, EVERY)
+    ledger.floors = {f"p{floor}": floor for floor in range(MAX_FLOOR_VIEWS + 1)}
+    for node in (free, full, free):
+        ledger.put(replace(node))
+        list_reasons(engine, ["a"], uid="p0")
+    for uid in ledger.floors:
+        list_reasons(engine, ["a"], uid=uid)
+    ledger.kept["a", 0] = full
+    ledger.put(replace(free))
+    assert list_reasons(engine, ["a"], uid="p0") == {"a": "no card with enough free memory"}
 
 
 def test_a_ledger_that_has_forgotten_its_changes_is_looked_at_whole() -> None:
@@ -264,6 +280,7 @@ NOBODYS: dict[str, dict[str, str]] = {
     "cards that are nowhere": {"vrampack.dev/card-uuid": "GPU-none-{}"},
     "models that are nowhere": {"vrampack.dev/card-model": "B{}"},
     "a model, and one that is nowhere": {"vrampack.dev/card-model": "A,B{}"},
+    "every model that there is, and one that is nowhere": {"vrampack.dev/card-model": "A,C,B{}"},
     "a card, and one that is nowhere": {"vrampack.dev/card-uuid": "GPU-1,GPU-none-{}"},
 }
 

@@ -8,7 +8,8 @@ Only a request that names cards must go through the cards, and only where they a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -81,6 +82,19 @@ def select_models(summary: NodeSummary, models: frozenset[str] | None) -> NodeSu
     )
 
 
+class NodeTraits(NamedTuple):
+    """What of a summary stays the same while pods come and go."""
+
+    card_units: tuple[int, ...]
+    is_open: bool
+    needs_references: bool
+    models: frozenset[str]
+
+
+def get_node_traits(summary: NodeSummary) -> NodeTraits:
+    return NodeTraits(summary.card_units, summary.is_open, summary.needs_references, summary.models)
+
+
 class RequestKind(NamedTuple):
     """What of a request decides which numbers of a node it is compared with: all but its units and its cards."""
 
@@ -151,7 +165,7 @@ _WHOLE_CARDS = _list_obstacles("whole cards")
 
 
 def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> EquivalenceClass:
-    """What matters of the node to requests of this kind. A new kind asks this of every node, so it is one flat function."""
+    """What matters of the node to requests of this kind."""
     count, whole, has_references, models = kind
     cards = summary.card_units
     if not (cards and summary.is_open):
@@ -173,6 +187,42 @@ def find_equivalence_class(summary: NodeSummary, kind: RequestKind) -> Equivalen
         free = _nth(summary.free_units, count)
         free_if_usable = summary.free_units_if_usable[-count]
     return _build_class((free, free_if_usable, allowed, allowed, card_units, cards[-1], maxsize, maxsize))
+
+
+def group_by_equivalence_class(
+    summaries: Mapping[str, NodeSummary], kind: RequestKind
+) -> dict[EquivalenceClass, dict[str, None]]:
+    """The names of nodes that are alike in their traits, one node at least, by class.
+
+    A new kind of request asks this of thousands of nodes, of which only what is free differs.
+    """
+    groups: defaultdict[EquivalenceClass, dict[str, None]] = defaultdict(dict)
+    some = next(iter(summaries.values()))
+    shared = find_equivalence_class(some, kind)
+    if shared.wired_units < 0:
+        groups[shared] = dict.fromkeys(summaries)
+    elif kind.models is not None and not kind.models >= some.models:
+        for name, summary in summaries.items():
+            groups[find_equivalence_class(summary, kind)][name] = None
+    else:
+        by_free: defaultdict[tuple[int, int], dict[str, None]] = defaultdict(dict)
+        for name, free in zip(summaries, _list_free_numbers(summaries.values(), kind), strict=True):
+            by_free[free][name] = None
+        groups.update((_build_class((*free, *shared[2:])), names) for free, names in by_free.items())
+    return groups
+
+
+def _list_free_numbers(summaries: Iterable[NodeSummary], kind: RequestKind) -> list[tuple[int, int]]:
+    """The two first numbers of each class, where a request may have any model."""
+    count = kind.card_count
+    if kind.whole:
+        return [
+            (_nth(each.empty_card_units, count), _nth(each.empty_card_units_if_usable, count)) for each in summaries
+        ]
+    return [
+        (each.free_units[-count] if len(each.free_units) >= count else -1, each.free_units_if_usable[-count])
+        for each in summaries
+    ]
 
 
 _NO_CARDS = EquivalenceClass(-1, -1, -1, -1, -1, -1, -1, -1)

@@ -53,7 +53,7 @@ RECONNECT_SECONDS = 5.0
 SHORT_WATCH_SECONDS = 1.0
 SHORT_WATCH_PAUSE_SECONDS = 0.1
 """Before the next watch after one that spoke and was shorter than that, so that no server can make this a busy loop."""
-EVENT_SLICE_SECONDS = 0.005
+EVENT_SLICE_SECONDS = 0.002
 """A burst of events is worked off in slices of this, so that a verb never waits for all of it."""
 
 _EVENT = msgspec.json.Decoder(WatchEvent)

@@ -1,4 +1,4 @@
-"""Which nodes changed since when, for readers that follow a ledger at their own pace."""
+"""Which nodes changed since when, for readers that follow them at their own pace."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ class NodeChangeLog:
         """The generation of each node's last change, in this order; removed nodes stay for a while."""
         self._forgotten_generation = 0
         """Changes up to this generation may be missing in `_changed`."""
+
+    def record_any_change(self) -> None:
+        """Every node may be another one."""
+        self.generation += 1
+        self._changed.clear()
+        self._forgotten_generation = self.generation
 
     def record_change(self, name: str) -> None:
         """The node changed, came or went."""
