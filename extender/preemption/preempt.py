@@ -126,7 +126,7 @@ class Preemption:
         if added is None:
             return None
         merged = _merge_victims(uids, known, [hold.pod for hold in added])
-        return MetaVictims([MetaPod(uid) for uid in merged], proposed.violations)
+        return MetaVictims(tuple(MetaPod(uid) for uid in merged), proposed.violations)
 
     def _find_added_victims(
         self, name: str, pod: Pod, request: CardRequest, proposed_uids: Sequence[str]

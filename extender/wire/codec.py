@@ -158,7 +158,7 @@ def _plan_folding(kind: Any) -> _Folding:  # noqa: ANN401 - any annotation of a 
     if origin in (Union, types.UnionType):
         (kind,) = (choice for choice in inner if choice is not types.NoneType)
         return _plan_folding(kind)
-    if origin is list:
+    if origin in (list, tuple):
         items = _plan_folding(inner[0])
         return _ListFolding(items) if items else None
     if origin is dict:

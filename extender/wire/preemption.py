@@ -22,8 +22,8 @@ class MetaPod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     uid: str = msgspec.field(default="", name="UID")
 
 
-class MetaVictims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pods: list[MetaPod] = msgspec.field(default_factory=list, name="Pods")
+class MetaVictims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    pods: tuple[MetaPod, ...] = msgspec.field(default=(), name="Pods")
     violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
 
@@ -69,7 +69,7 @@ class _Victims(msgspec.Struct, frozen=True):
     violations: int = msgspec.field(default=0, name="NumPDBViolations")
 
     def to_meta_victims(self) -> MetaVictims:
-        return MetaVictims([MetaPod(pod.metadata.uid) for pod in self.pods], self.violations)
+        return MetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in self.pods), self.violations)
 
 
 _NULL = msgspec.Raw(b"null")
