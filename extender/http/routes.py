@@ -60,14 +60,14 @@ def build_verbs_app(service: RouteDependencies, prefix: str) -> FastAPI:
             return _to_http_response(NOT_POST, {"Allow": "POST"})
         return await http_exception_handler(request, error)
 
-    return app
+    return _complete_app(app)
 
 
 def build_health_app(service: RouteDependencies) -> FastAPI:
     """The application of the health listener: no verb can be reached through it."""
     app = _build_bare_app(max_body_bytes=MAX_BODY_BYTES)
     app.include_router(_health_routes(service))
-    return app
+    return _complete_app(app)
 
 
 def _build_bare_app(*, max_body_bytes: int | None) -> FastAPI:
@@ -75,6 +75,12 @@ def _build_bare_app(*, max_body_bytes: int | None) -> FastAPI:
     return FastAPI(
         openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, max_body_size=max_body_bytes
     )
+
+
+def _complete_app(app: FastAPI) -> FastAPI:
+    """With its routes prepared: the first request would do that, and hold the loop for 10 ms."""
+    app.middleware_stack = app.build_middleware_stack()
+    return app
 
 
 def _verb_routes(verbs: TimedVerbs) -> APIRouter:
