@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from tests.support.control_plane.access_denials import NAMESPACE
@@ -23,7 +24,8 @@ LEASES = (
 )
 EVENTS = "/api/v1/namespaces/default/events?limit=500"
 """Of pods whose names the next test may use; hundreds of trials leave more than one call may delete."""
-EVENTS_SECONDS = 120
+CLEAN_UP_SECONDS = 120
+"""For what tests left behind: a thousand pods, or as many events, on a busy machine."""
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 AT_ONCE = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
 
@@ -38,13 +40,11 @@ def reset_cluster(call: ApiDelete) -> None:
     """Delete what tests make. Namespaces end in the background (5 s each): no test reuses a name."""
     for collection in MAKERS:
         _delete_everywhere(call, collection)
-    wait_until(lambda: not _delete_everywhere(call, "/api/v1/{}/pods"), what="no pod is left")
-    wait_until(lambda: not _delete_nodes(call), what="no node is left")
+    _wait_until_gone("pod", lambda: _delete_everywhere(call, "/api/v1/{}/pods"))
+    _wait_until_gone("node", lambda: _delete_nodes(call))
     for leases in LEASES:
         call("DELETE", leases, AT_ONCE)  # a killed scheduler's lease would hold up the next one for 15 s
-    wait_until(
-        lambda: not call("DELETE", EVENTS, AT_ONCE)["items"], timeout_seconds=EVENTS_SECONDS, what="no event is left"
-    )
+    _wait_until_gone("event", lambda: bool(call("DELETE", EVENTS, AT_ONCE)["items"]))
     for made in _items(call, PRIORITIES):
         if not made["metadata"]["name"].startswith("system-"):
             call("DELETE", f"{PRIORITIES}/{made['metadata']['name']}", AT_ONCE)
@@ -52,6 +52,11 @@ def reset_cluster(call: ApiDelete) -> None:
         name = namespace["metadata"]["name"]
         if name not in KEPT_NAMESPACES and "deletionTimestamp" not in namespace["metadata"]:
             call("DELETE", f"/api/v1/namespaces/{name}", AT_ONCE)
+
+
+def _wait_until_gone(kind: str, delete_all: Callable[[], bool]) -> None:
+    """`delete_all` deletes what it finds, and tells whether there was any."""
+    wait_until(lambda: not delete_all(), timeout_seconds=CLEAN_UP_SECONDS, what=f"no {kind} is left")
 
 
 def _delete_nodes(call: ApiDelete) -> bool:
