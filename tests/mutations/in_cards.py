@@ -66,7 +66,7 @@ CARDS: Mapping[str, Mutation] = {
         "vrampack/cards/node_summary.py",
         "for obstacle, number in zip(obstacles, self[1:], strict=False):",
         "for obstacle, number in zip(obstacles[1:], self[1:], strict=False):",
-        "tests/policies/test_engine.py::test_an_equivalence_class_gives_the_reason_that_the_cards_give",
+        "tests/policies/test_node_summary_index.py::test_an_equivalence_class_gives_the_reason_that_the_cards_give",
     ),
     "a pod that admission did not wire is sent where it would see no card": Mutation(
         "vrampack/cards/node.py",

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from policies.engine.cluster_view import PriorityFloor
 from policies.engine.engine import MAX_CACHED_VERDICTS, MAX_FLOOR_VIEWS, Engine, NoSoftReservations
@@ -19,9 +18,8 @@ from policies.registry import POLICIES
 from policies.tuning import PolicyName, PolicyTuning
 from tests.support.builders import pod_request, snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
-from vrampack.cards.fit import Unfit, find_fitting_cards
+from vrampack.cards.fit import Unfit
 from vrampack.cards.node import Card, Node, NodeFacts, build_node
-from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models, summarize_node
 from vrampack.cards.reasons import UnfitReason
 from vrampack.cards.request import CardRequest, ContainerRequest, PodRequest
 
@@ -357,35 +355,6 @@ WISHES: dict[str, tuple[PolicyTuning, str, PolicyName]] = {
 @pytest.mark.parametrize(("tuning", "wish", "want"), WISHES.values(), ids=WISHES)
 def test_a_pods_policy_is_a_wish_within_what_is_allowed(tuning: PolicyTuning, wish: str, want: PolicyName) -> None:
     assert Engine(FakeLedger(), tuning).choose_policy(pod_request(annotations={"vrampack.dev/policy": wish})) == want
-
-
-@pytest.mark.parametrize(
-    "text", ['{"default":"best"}', '{"allowed":["best"]}', '{"allowed":"spread"}', '{"weights":{}}']
-)
-def test_tuning_is_strict(text: str) -> None:
-    with pytest.raises(ValidationError):
-        PolicyTuning.model_validate_json(text)
-
-
-CARDLESS = request_strategy().filter(lambda request: request.uuids is None)
-
-
-@PATIENT
-@given(node_strategy(), CARDLESS)
-def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
-    """Sorted numbers against going through the cards."""
-    fitting = find_fitting_cards(node, request)
-    want = fitting.reason if isinstance(fitting, Unfit) else None
-    assert find_equivalence_class(summarize_node(node), get_request_kind(request)).find_obstacle(request) == want
-
-
-@PATIENT
-@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)))
-def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
-    evaluation = evaluate_node(node, request, policy)
-    if isinstance(evaluation, ScoredCards):
-        summary = select_models(summarize_node(node), request.models)
-        assert dict(POLICIES[policy].score_nodes([("n", summary)], request)) == {"n": evaluation.score}
 
 
 Step = tuple[dict[str, Node], set[str], int, PolicyName, list[str], int]

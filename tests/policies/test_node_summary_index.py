@@ -1,4 +1,4 @@
-"""Nodes are grouped for a new kind of request as they would be one by one."""
+"""A summary says of a node what its cards say, and nodes are grouped by it as they would be one by one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.engine.node_summary_index import NodeSummaryIndex
+from policies.evaluate import evaluate_node
+from policies.policy import ScoredCards
+from policies.registry import POLICIES
+from policies.tuning import PolicyName
 from tests.support.builders import snapshot_node
 from tests.support.strategies import node_strategy, request_strategy
+from vrampack.cards.fit import Unfit, find_fitting_cards
 from vrampack.cards.node import Node
-from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, summarize_node
+from vrampack.cards.node_summary import find_equivalence_class, get_request_kind, select_models, summarize_node
 from vrampack.cards.request import CardRequest
+
+CARDLESS = request_strategy().filter(lambda request: request.uuids is None)
+
+
+@settings(deadline=None)
+@given(node_strategy(), CARDLESS)
+def test_an_equivalence_class_gives_the_reason_that_the_cards_give(node: Node, request: CardRequest) -> None:
+    """Sorted numbers against going through the cards."""
+    fitting = find_fitting_cards(node, request)
+    want = fitting.reason if isinstance(fitting, Unfit) else None
+    assert find_equivalence_class(summarize_node(node), get_request_kind(request)).find_obstacle(request) == want
+
+
+@settings(deadline=None)
+@given(node_strategy(), CARDLESS, st.sampled_from(sorted(POLICIES)))
+def test_a_score_from_a_summary_is_the_policys_own(node: Node, request: CardRequest, policy: PolicyName) -> None:
+    evaluation = evaluate_node(node, request, policy)
+    if isinstance(evaluation, ScoredCards):
+        summary = select_models(summarize_node(node), request.models)
+        assert dict(POLICIES[policy].score_nodes([("n", summary)], request)) == {"n": evaluation.score}
 
 
 @st.composite
