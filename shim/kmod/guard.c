@@ -21,6 +21,7 @@
 static DEFINE_MUTEX(guard_lock);
 static struct kprobe probe;
 static enum guard_state state;
+static bool is_leaving;
 
 /* In the driver's place. */
 static noinline int refuse(struct file *file, struct vm_area_struct *area)
@@ -60,7 +61,8 @@ static void become(enum guard_state next, int error)
 }
 
 /*
- * With the lock held. What was missing may have been so for a moment: that driver was just going, or memory was short.
+ * With the lock held. What was missing may have been so for a moment: memory was short, or that driver was on its way
+ * out when this module was loaded.
  */
 static void put_on(bool is_coming)
 {
@@ -87,15 +89,27 @@ static void take_off(void)
 }
 
 /*
+ * With the lock held. The driver's functions are still found by name until its memory is freed, and a kernel that looks
+ * at one of them while that happens warns. Nothing of them runs any more.
+ */
+static void leave(void)
+{
+	take_off();
+	is_leaving = true;
+}
+
+/*
  * With the lock held. Managed tasks that have the driver open would map it: where there may be some, it does not load.
+ * The kernel does not report that a driver goes to the one that refused it.
  */
 static int come(void)
 {
+	is_leaving = false;
 	put_on(true);
 	if (state != GUARD_MISSING || !budgets_count())
 		return NOTIFY_OK;
 	pr_err("nvidia-uvm is not let in, as there are instances\n");
-	become(GUARD_ABSENT, 0);
+	leave();
 	return notifier_from_errno(-EIO);
 }
 
@@ -111,7 +125,7 @@ static int on_module(struct notifier_block *unused, unsigned long event, void *d
 	if (event == MODULE_STATE_COMING)
 		answer = come();
 	else if (event == MODULE_STATE_GOING)
-		take_off();
+		leave();
 	mutex_unlock(&guard_lock);
 	return answer;
 }
@@ -146,6 +160,7 @@ enum guard_state guard_state(void)
 void guard_retry(void)
 {
 	mutex_lock(&guard_lock);
-	put_on(false);
+	if (!is_leaving)
+		put_on(false);
 	mutex_unlock(&guard_lock);
 }
