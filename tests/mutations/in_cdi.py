@@ -30,6 +30,12 @@ CDI: Mapping[str, Mutation] = {
         "for name in {living.owner.name}:",
         f"{PUBLISHER}::test_specs_of_one_start_go_together",
     ),
+    "a spec outlives its pod": Mutation(
+        "vrampack/agent/cdi/spec_publisher.py",
+        "for name in [name for name, living in self._living.items() if living.owner.pod_uid == uid]:",
+        "for name in ():",
+        f"{PUBLISHER}::test_a_spec_goes_with_its_pod",
+    ),
     "an agent stays whose spec folder is no more": Mutation(
         "vrampack/agent/admission/injection.py",
         'if self.mode == "cdi" and self._folder.is_removed():',

@@ -175,11 +175,7 @@ class Agent:
         )
         self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)
         plugin = DevicePlugin(
-            self._advertisement,
-            prestart,
-            self._preferred_allocation,
-            metrics,
-            injection=self._injection,
+            self._advertisement, prestart, self._preferred_allocation, metrics, injection=self._injection
         )
         self._registration = KubeletRegistration(
             plugin,
@@ -360,9 +356,8 @@ class Agent:
         if self._discovery.is_outdated:
             log.error("driver replaced, exiting to load its library")
             self.stop()
-        self._advertisement.update_cards(
-            self._discovery.cards, self._discovery.problem if not self._discovery.cards else ""
-        )
+        cards = self._discovery.cards
+        self._advertisement.update_cards(cards, "" if cards else self._discovery.problem)
 
     def _record_lingering_event(self, text: str) -> None:
         self._events.record_node_event(self._node, AgentEventReason.POD_LINGERS, text)
@@ -375,6 +370,7 @@ class Agent:
         self._preferred_allocation.forget_pod(uid)
         self._workload.forget_pod(uid)
         self._enforcement.forget_pod(uid)
+        self._injection.forget_pod(uid)
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._advertisement.current.cards

@@ -103,6 +103,21 @@ async def test_the_spec_is_deleted_when_the_container_shows_and_written_again_fo
         assert cards_of(await resolve(runtime, again)) == ["/dev/nvidia0"]
 
 
+async def test_the_spec_of_a_pod_that_is_deleted_before_its_container_shows_goes_with_it() -> None:
+    async with agent_harness(*TWO_CARDS, starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        deleted, stays = (
+            put_bound_pod(world, name, cards=[card], has_references=False) for card, name in enumerate("ab")
+        )
+        for pod in (deleted, stays):
+            assert await world.kubelet.admit(pod)
+        names = [(await world.kubelet.start(pod, "main")).cdi_devices[0] for pod in (deleted, stays)]
+        world.api.delete("pods", "a", grace_seconds=0)
+        await world.wait_until(lambda: len(list_specs(world)) == 1)
+        assert [await runtime.resolve(name) is None for name in names] == [True, False]
+
+
 async def test_a_refused_start_leaves_no_spec() -> None:
     """12 of 15 units are held; the second pod was bound to the same card past the ledger, with ids of the other one."""
     async with agent_harness(*TWO_CARDS, starts=False) as world:

@@ -118,6 +118,15 @@ async def test_specs_of_one_start_go_together(desk: PublisherDesk, runtime: CdiR
     assert await runtime.resolve(qualify_name(both[0].name)) is None
 
 
+async def test_a_spec_goes_with_its_pod(desk: PublisherDesk, runtime: CdiRuntime) -> None:
+    spec = make_spec()
+    await desk.publisher.publish_specs([spec])
+    desk.publisher.forget_pod("other")
+    assert await runtime.resolve(qualify_name(spec.name)) is not None
+    desk.publisher.forget_pod("uid")
+    assert desk.list_specs() == []
+
+
 async def test_news_of_the_container_before_take_no_spec_away(desk: PublisherDesk, runtime: CdiRuntime) -> None:
     spec = make_spec()
     await desk.publisher.publish_specs([spec])

@@ -126,6 +126,10 @@ class Injection:
             tasks.create_task(self._review_mode(on_changed))
             tasks.create_task(self._watch_folder(on_folder_removed))
 
+    def forget_pod(self, uid: str) -> None:
+        """The pod has ended: its specs go."""
+        self._publisher.forget_pod(uid)
+
     def stop(self) -> None:
         """Without this agent nothing is to start: no spec stays behind."""
         self._publisher.remove_all_specs()

@@ -1,7 +1,7 @@
 """The life of a spec: written when its container is about to start, read by the runtime, deleted once the container exists.
 
     PreStart --write, rename--> in the folder --the runtime has read it--> the container may be created
-                                    |--its id shows in the pod's status, or LIFETIME_SECONDS--> deleted
+                                    |--its id shows in the pod's status, the pod ends, or LIFETIME_SECONDS--> deleted
 
 A running container needs its spec no more. A spec that is gone closes what would be open otherwise: while kubelet has
 restarted and does not know this plugin yet it starts containers without asking, and without a spec none of them starts.
@@ -113,6 +113,11 @@ class SpecPublisher:
             if age >= LIFETIME_SECONDS or (is_created and age >= MIN_SECONDS):
                 for name in living.written_with:
                     self._remove(name)
+
+    def forget_pod(self, uid: str) -> None:
+        """The pod has ended or is deleted: none of its containers starts any more, and no status will show their ids."""
+        for name in [name for name, living in self._living.items() if living.owner.pod_uid == uid]:
+            self._remove(name)
 
     def remove_all_specs(self) -> None:
         """At the start, what an earlier agent left; at the end, so that nothing starts while nobody is asked."""
