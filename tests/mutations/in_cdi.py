@@ -36,6 +36,12 @@ CDI: Mapping[str, Mutation] = {
         "for name in ():",
         f"{PUBLISHER}::test_a_spec_goes_with_its_pod",
     ),
+    "a late spec of NVIDIA's takes a node out of its mode": Mutation(
+        "vrampack/agent/cdi/injection_choice.py",
+        'stays = self._setting == "cdi" or (self.mode == "cdi" and result.is_fault)',
+        'stays = self._setting == "cdi"',
+        f"{WHOLE}::test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late",
+    ),
     "an agent stays whose spec folder is no more": Mutation(
         "vrampack/agent/admission/injection.py",
         'if self.mode == "cdi" and self._folder.is_removed():',

@@ -327,7 +327,7 @@ async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is looked at again, and the node offers its cards once it can."""
-    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False, injection="cdi") as world:
         await world.add_runtime()
         world.cdi_folder.rename(world.folder / "away")
@@ -339,7 +339,7 @@ async def test_a_folder_that_cannot_be_written_to_is_a_problem_of_the_mode_that_
 
 async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is looked at again: the GPU Operator may write them later."""
-    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
         await world.add_runtime()
         spec = world.cdi_folder / "management.nvidia.com-gpu.json"
@@ -350,8 +350,29 @@ async def test_a_node_without_nvidias_specs_is_exact(monkeypatch: pytest.MonkeyP
         await world.wait_until(lambda: json.loads(world.read_annotation() or "{}").get("injection") == "cdi")
 
 
+async def test_a_node_whose_mode_was_cdi_waits_for_specs_that_come_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reboot. A container that was allocated by `exact` meanwhile could not start: nothing wires its environment."""
+    monkeypatch.setattr(injection, "FAULT_REVIEW_SECONDS", 0.1)
+    async with agent_harness(starts=False) as world:
+        runtime = await world.add_runtime()
+        await world.start_agent()
+        label = "vrampack.dev/injection"
+        await world.wait_until(lambda: world.api.get("nodes", NODE)["metadata"]["labels"].get(label) == "cdi")
+        await world.kill_agent()
+        spec = world.cdi_folder / "management.nvidia.com-gpu.json"
+        kept = spec.rename(world.folder / "kept")
+        await world.launch_agent()
+        await world.wait_until(lambda: world.log_text.count("injection chosen") == 2)
+        assert "no CDI spec of NVIDIA's" in world.agent.find_unready_reason()
+        assert json.loads(world.read_annotation() or "{}").get("injection") == "cdi"
+        kept.rename(spec)
+        await world.kubelet.registered(MEMORY, times=2)
+        started = await run_pod(world, put_bound_pod(world, "p", has_references=False))
+        assert cards_of(await resolve(runtime, started)) == ["/dev/nvidia0"]
+
+
 async def test_a_runtime_that_is_upgraded_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrampack.agent.admission.injection.REVIEW_SECONDS", 0.1)
+    monkeypatch.setattr(injection, "REVIEW_SECONDS", 0.1)
     async with agent_harness(starts=False) as world:
         older = await world.add_runtime("containerd://1.7.27", has_cdi=False)
         await world.start_agent()

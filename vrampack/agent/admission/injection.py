@@ -37,6 +37,8 @@ FOLDER_SECONDS = 5.0
 """Between two looks whether the folder of specs is still the node's: no container with a card starts until it is."""
 REVIEW_SECONDS = 60.0
 """Between two looks at a node whose runtime does not read specs yet."""
+FAULT_REVIEW_SECONDS = 5.0
+"""The same while nothing is offered."""
 
 
 class PodFinder(Protocol):
@@ -110,9 +112,14 @@ class Injection:
     async def wait_until_chosen(self) -> None:
         await self._choice.wait_until_decided()
 
-    async def choose_mode(self, get_system: Callable[[], NodeSystemInfo]) -> None:
-        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away."""
+    async def choose_mode(self, get_system: Callable[[], NodeSystemInfo], labelled_mode: str | None) -> None:
+        """The first choice, on a node that has cards. What an earlier agent left in the folder is swept away.
+
+        `labelled_mode` is what the label `vrampack.dev/injection` says, None without one.
+        """
         self._get_system = get_system
+        if labelled_mode == "cdi":
+            self._choice.restore_mode("cdi")
         self._publisher.remove_all_specs()
         await self._choose()
 
@@ -159,8 +166,9 @@ class Injection:
         return has_changed
 
     async def _review_mode(self, on_changed: Callable[[], None]) -> None:
+        await self._choice.wait_until_decided()
         while True:
-            await asyncio.sleep(REVIEW_SECONDS)
+            await asyncio.sleep(FAULT_REVIEW_SECONDS if self._choice.problem else REVIEW_SECONDS)
             if not self._choice.is_settled and await self._choose():
                 on_changed()
 

@@ -3,6 +3,7 @@
     setting exact --------------------------------------------------------> exact
     setting cdi  ---------------------------------------------------------> cdi, with a problem where it cannot work
     setting auto --the runtime reads our probe, and every card has edits--> cdi
+                 --a fault, on a node whose mode was cdi------------------> cdi, with a problem, and looked at again
                  --anything else, or undecided----------------------------> exact, and looked at again
 
 The mode is that of containers which kubelet allocates devices for from now on. One that has its devices keeps the mode that
@@ -59,12 +60,16 @@ class InjectionChoice:
     async def wait_until_decided(self) -> None:
         await self._decided.wait()
 
+    def restore_mode(self, mode: ChosenMode) -> None:
+        """What an earlier agent chose. A fault, as NVIDIA's specs that come late after a reboot, is no reason to leave it."""
+        self.mode = mode
+
     async def choose_mode(self, runtime: ContainerRuntime, kubelet_version: str, gpus: Iterable[Gpu]) -> bool:
         """Decide, or decide again. Returns whether anything is different now."""
         before = self.mode, self.reason, self.problem
         self._publisher.runtime = runtime
         if self._setting == "exact":
-            self.reason, self.is_settled = "set", True
+            self.mode, self.reason, self.is_settled = "exact", "set", True
         else:
             result = await self._check_node(runtime, kubelet_version, gpus)
             self._apply_result(result, runtime)
@@ -87,9 +92,10 @@ class InjectionChoice:
 
     def _apply_result(self, result: ProbeResult, runtime: ContainerRuntime) -> None:
         self.reason, self.is_settled = result.reason, result.is_read is True
-        self.mode = "cdi" if self._setting == "cdi" or result.is_read else "exact"
+        stays = self._setting == "cdi" or (self.mode == "cdi" and result.is_fault)
+        self.mode = "cdi" if stays or result.is_read else "exact"
         is_hopeful = result.is_read is None and runtime.has_cdi_by_default and not result.is_fault
-        is_fine = self._setting == "auto" or result.is_read or is_hopeful
+        is_fine = self.mode == "exact" or result.is_read or is_hopeful
         self.problem = "" if is_fine else f"injection: cdi: {result.reason}"
 
 
