@@ -11,6 +11,7 @@ from tests.fakes.kubelet.pods import kubelet_pod
 from tests.fakes.kubelet.scripted_plugin import MEMORY, ScriptedPlugin
 from tests.support.scripted_driver import LOST, ScriptedDriver, scripted_mig_instance
 from vrampack.agent import app
+from vrampack.agent.cluster import observed_pods
 from vrampack.agent.device_plugin import conflicting_plugins
 from vrampack.agent.nvml.driver import GpuInventory, Xid
 from vrampack.agent.nvml.errors import DriverError, DriverHungError, NoDriverError
@@ -129,7 +130,10 @@ async def test_too_many_devices_for_one_message_are_not_offered_and_the_unit_is_
     async with agent_harness(143771, 143771, starts=False, unit_mib=1) as world:
         await world.launch_agent()
         await world.wait_until(
-            lambda: world.agent.find_unready_reason() == "" and not any(world.read_card_health().values())
+            lambda: (
+                "unit_mib: 1 makes 287542 devices" in world.agent.find_unready_reason()
+                and not any(world.read_card_health().values())
+            )
         )
         await world.wait_until(lambda: "GPUMemoryNotOffered" in reasons(world))
         assert len(world.read_card_health()) == 2
@@ -167,7 +171,8 @@ async def test_nvidia_s_plugin_that_was_there_first_keeps_us_from_offering() -> 
         world.patch_node_status({"nvidia.com/gpu": "1"})
         await world.launch_agent()
         await world.wait_until(lambda: world.read_card_health() == {"GPU-0": False})
-        await world.wait_until(lambda: world.agent.find_unready_reason() == "")
+        await world.wait_until(lambda: world.agent._registration.is_registered)
+        assert "this node offers nvidia.com/gpu as well" in world.agent.find_unready_reason()
         assert world.kubelet.allocatable(MEMORY) == 0
 
 
@@ -236,7 +241,10 @@ async def test_a_restart_of_the_agent_writes_nothing() -> None:
 async def test_the_label_says_who_holds_limits() -> None:
     async with agent_harness(enforcement="none") as world:
         await world.wait_until(
-            lambda: world.api.get("nodes", NODE)["metadata"].get("labels") == {"vrampack.dev/enforcement": "none"}
+            lambda: (
+                world.api.get("nodes", NODE)["metadata"].get("labels")
+                == {"vrampack.dev/enforcement": "none", "vrampack.dev/injection": "exact"}
+            )
         )
         assert world.read_metric("vrampack_agent_enforcement_info", mode="none") == 1
 
@@ -285,7 +293,7 @@ async def test_pods_with_a_record_are_not_observed() -> None:
 
 
 async def test_kubelet_that_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(observed_pods, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(app, "OBSERVE_INTERVAL_SECONDS", 0.1)
     async with agent_harness() as world:
         pod = kubelet_pod("naked", units=4, has_references=False)

@@ -12,6 +12,7 @@ FORGED = f"{OLDER}::test_a_forged_record_is_refused_and_what_is_wrong_is_named"
 AGAIN = "tests/agent/test_fence_restarts.py"
 KILLS = "tests/agent/test_fence_kills.py"
 PLUGIN = "tests/agent/test_device_plugin.py"
+LINGERING = "tests/agent/test_lingering_pods.py"
 GRANTS = "tests/cards/test_grants.py"
 
 AGENT: Mapping[str, Mutation] = {
@@ -35,7 +36,7 @@ AGENT: Mapping[str, Mutation] = {
     ),
     "a pod of before admission may start": Mutation(
         "vrampack/agent/admission/fence.py",
-        "if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):",
+        "if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):",
         "if pod.pod.request is None:",
         f"{OLDER}::test_a_pod_of_before_the_policy_is_refused_with_its_text",
     ),
@@ -78,9 +79,45 @@ AGENT: Mapping[str, Mutation] = {
         "self._units_by_pod[pod.pod.uid] = Counter()",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
+    "an agent whose node offers nothing is ready": Mutation(
+        "vrampack/agent/status/readiness.py",
+        "if advertised.problem:",
+        "if False:",
+        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[something holds all cards back]",
+    ),
+    "a node without cards is never ready": Mutation(
+        "vrampack/agent/status/readiness.py",
+        'return "" if driver.is_absent else advertised.problem',
+        "return driver.problem",
+        "tests/agent/test_readiness.py::test_ready_is_a_node_on_which_a_pod_could_start[no driver, no cards]",
+    ),
+    "a deleted pod's card is free while the node runs it": Mutation(
+        "vrampack/agent/admission/lingering_pods.py",
+        "if remains.cgroup is None:",
+        "if True:",
+        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v1, systemd]",
+    ),
+    "a cgroup that was left behind holds a card for ever": Mutation(
+        "vrampack/agent/admission/lingering_pods.py",
+        "return pod.empty_since is not None and now - pod.empty_since >= EMPTY_SECONDS",
+        "return False",
+        f"{LINGERING}::test_a_cgroup_without_a_process_is_waited_for_a_minute[v2, cgroupfs]",
+    ),
+    "the next agent does not know a deleted pod that the node runs": Mutation(
+        "vrampack/agent/admission/running_pods.py",
+        "await self._restore_lingering_pods()",
+        "pass",
+        f"{LINGERING}::test_the_next_agent_holds_it_too",
+    ),
+    "what fails at the agent's start is not tried again": Mutation(
+        "vrampack/agent/limits/enforcement_starter.py",
+        "while not self._is_complete():",
+        "while False:",
+        "tests/agent/limits/test_enforcement.py::test_what_fails_at_the_start_is_tried_again_and_what_runs_is_not",
+    ),
     "a restarted agent begins with an empty book": Mutation(
-        "vrampack/agent/app.py",
-        "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())",
+        "vrampack/agent/admission/running_pods.py",
+        "self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._get_cards())",
         "pass",
         f"{KILLS}::test_a_restarted_agent_counts_what_runs_and_disturbs_nobody",
     ),
@@ -103,9 +140,9 @@ AGENT: Mapping[str, Mutation] = {
         f"{PLUGIN}::test_where_nobody_can_hold_its_limit_it_does_not_start_and_holds_nothing",
     ),
     "Allocate gives cards to whoever has none": Mutation(
-        "vrampack/agent/device_plugin/device_plugin.py",
-        'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "void"}',
-        'NO_CARD_ENV = {"NVIDIA_VISIBLE_DEVICES": "all"}',
+        "vrampack/agent/admission/injection.py",
+        'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}',
+        'NO_CARD_ENV: Final = {"NVIDIA_VISIBLE_DEVICES": "all"}',
         f"{PLUGIN}::test_allocate_gives_no_card_and_refuses_ids_that_are_none_of_ours",
     ),
     "Allocate tells the fence nothing": Mutation(

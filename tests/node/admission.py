@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.node.node import Json, LiveNode
+from tests.node.api_reader import Json
+from tests.node.node import LiveNode
 from tests.node.pods import a_pod
 from tests.support.manifests import MANIFESTS
 
-ENVIRONMENT = [MANIFESTS / "admission" / f"environment-{name}.yaml" for name in ("inject", "guard")]
+ENVIRONMENT = [MANIFESTS / "admission" / "exact" / f"environment-{name}.yaml" for name in ("inject", "guard")]
 SCHEDULERS = [MANIFESTS / "admission" / "second-scheduler" / f"scheduler-{name}.yaml" for name in ("set", "guard")]
 
 TOLD = "visible-devices.vrampack.dev/main"

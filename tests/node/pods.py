@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.node.images import BUSYBOX_NAME
+from tests.support.manifests import MANIFESTS
 
 RESOURCE = "aliyun.com/gpu-mem"
+FOUNDING_EXAMPLE = MANIFESTS / "examples" / "statefulset.yaml"
+"""The app of the founding story: two pods of 4 units."""
+FOUNDING_APP = "app-3g-v1"
+FOUNDING_PODS = (f"{FOUNDING_APP}-0", f"{FOUNDING_APP}-1")
 WAITS = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
 
 VARIABLES = {
@@ -55,3 +60,12 @@ def annotated(pod: dict[str, Any], container: str) -> dict[str, str]:
     """The environment that the pod's annotations name for this container."""
     annotations = pod["metadata"]["annotations"]
     return {name: annotations[key.format(container)] for name, key in VARIABLES.items()}
+
+
+def with_init_containers(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with a plain init container and a sidecar, which ask for as much as its first container."""
+    (first, *_) = pod["spec"]["containers"]
+    ends = {**first, "name": "before", "command": ["sh", "-c", "exit 0"]}
+    goes_on = {**first, "name": "beside", "restartPolicy": "Always"}
+    pod["spec"]["initContainers"] = [ends, goes_on]
+    return pod

@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from vrampack.agent.admission.fence import Fence
-from vrampack.agent.admission.ids_mode import IdsMode
+from vrampack.agent.admission.injection import Injection
+from vrampack.agent.admission.lingering_pods import LingeringPods
 from vrampack.agent.admission.pod_workload import PodWorkload
 from vrampack.agent.admission.prestart import PreStart
 from vrampack.agent.admission.rejected_pods import RejectedPods
-from vrampack.agent.cluster.observed_pods import needs_observation, observe_pods
+from vrampack.agent.admission.running_pods import RunningPods
+from vrampack.agent.cluster.local_pod import LocalPod
+from vrampack.agent.cluster.observed_pods import ObservedPodsPublisher
 from vrampack.agent.cluster.own_node import OwnNode
 from vrampack.agent.cluster.pod_cache import PodCache
 from vrampack.agent.device_plugin.conflicting_plugins import ConflictingPlugins
@@ -32,33 +35,32 @@ from vrampack.agent.device_plugin.device_plugin import DevicePlugin
 from vrampack.agent.device_plugin.preferred_allocation import PreferredAllocation
 from vrampack.agent.device_plugin.registration import KubeletRegistration
 from vrampack.agent.events import AgentEventReason
-from vrampack.agent.inventory.advertisement import Advertisement
+from vrampack.agent.inventory.advertisement import Advertised, Advertisement
+from vrampack.agent.inventory.card_events import CardEventRecorder
 from vrampack.agent.inventory.device_naming import choose_device_naming, find_cdi_problem
-from vrampack.agent.inventory.discovery import CardChange, Discovery, build_discovery_settings
+from vrampack.agent.inventory.discovery import Discovery, build_discovery_settings
 from vrampack.agent.kubelet.device_ids import find_list_problem
-from vrampack.agent.kubelet.errors import KubeletError
-from vrampack.agent.kubelet.podresources import DeviceAllocation, PodResourcesClient
+from vrampack.agent.kubelet.podresources import PodResourcesClient
 from vrampack.agent.limits.back_end_row import BackEndRow
 from vrampack.agent.limits.back_ends import BACK_ENDS
 from vrampack.agent.limits.cgroups import CgroupTree, FindOwner, find_process_owner
-from vrampack.agent.limits.detection import RUNTIME_SPECS
 from vrampack.agent.limits.enforcement import Enforcement
-from vrampack.agent.limits.errors import ImpossibleBackEndError
+from vrampack.agent.limits.enforcement_starter import EnforcementStarter
 from vrampack.agent.limits.hook_server import HookServer
 from vrampack.agent.limits.node_context import NodeContext, NodePaths
 from vrampack.agent.limits.overuse_reporter import OveruseReporter
 from vrampack.agent.limits.pod_limits import PodLimits
 from vrampack.agent.metrics import AgentMetrics
-from vrampack.agent.nvml.driver import GpuDriver, Xid
+from vrampack.agent.nvml.driver import GpuDriver
 from vrampack.agent.settings import AgentConfiguration
 from vrampack.agent.status.http import serve_status
+from vrampack.agent.status.readiness import DriverState, find_unready_reason
 from vrampack.agent.status.schema import LimitsStatus
 from vrampack.agent.status.status import build_limits_status
 from vrampack.agent.status.usage_collector import UsageCollector
 from vrampack.cards import well_known
 from vrampack.cards.node import CardFacts
-from vrampack.cards.node_annotations import write_cards, write_observed
-from vrampack.cards.records import Record
+from vrampack.cards.node_annotations import write_cards
 from vrampack.kube.client import Api
 from vrampack.kube.credentials import load_credentials
 from vrampack.kube.events import EventRecorder
@@ -67,17 +69,8 @@ from vrampack.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
-CHOOSE_RETRY_SECONDS = 5.0
-"""Between two tries to start the back end that was named."""
 OBSERVE_INTERVAL_SECONDS = 30.0
 """kubelet's device allocations give no notice when they change; a pod of another scheduler is seen within so long."""
-EVENT_REASONS = {
-    "unhealthy": AgentEventReason.CARD_UNHEALTHY,
-    "recovered": AgentEventReason.CARD_RECOVERED,
-    "vanished": AgentEventReason.CARD_GONE,
-    "dropped": AgentEventReason.CARD_GONE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +107,28 @@ class Agent:
             resource=resource,
         )
         self._pod_cache = PodCache(api, resource=resource, on_pod_ended=self._release_pod)
+        self._fence = Fence(options.node)
+        paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
+        self._lingering_pods = LingeringPods(
+            self._fence, cgroups, on_overdue=self._record_lingering_event, clock=time.monotonic
+        )
+        self._running_pods = RunningPods(
+            self._fence,
+            self._pod_cache,
+            self._pod_resources,
+            lingering_pods=self._lingering_pods,
+            metrics=metrics,
+            get_cards=self._cards,
+        )
+        card_events = CardEventRecorder(options.node, self._events, metrics)
         self._discovery = Discovery(
             driver,
             build_discovery_settings(settings),
-            is_card_held=self._is_card_held,
-            on_card_change=self._record_card_event,
-            on_xid=self._count_xid,
+            is_card_held=self._running_pods.is_card_held,
+            on_card_change=card_events.record_change,
+            on_xid=card_events.count_xid,
             on_driver_error=metrics.driver_errors.inc,
         )
-        self._fence = Fence(options.node)
-        paths, cgroups = options.node_paths, CgroupTree(options.node_paths.cgroup_mount)
         self._workload = PodWorkload(self._pod_cache, self._discovery, cgroups, find_owner=options.find_process_owner)
         self._context = NodeContext(
             paths, cgroups, driver, self._discovery, self._workload, settings.watch, time.monotonic
@@ -131,8 +136,6 @@ class Agent:
         self._enforcement = Enforcement(settings.enforcement, self._context, rows=options.back_ends)
         pod_limits = PodLimits(cgroups, self._enforcement, self._workload.get_limits_mib)
         self._hook_server = HookServer(paths.hook_socket, pod_limits.apply_limit)
-        self._limits_problem = ""
-        """Why the back end cannot enforce a new limit now."""
         self._rejected_pods = RejectedPods(
             api,
             self._fence,
@@ -150,8 +153,13 @@ class Agent:
             find_pod=self._pod_cache.find_pod,
             on_evicted=metrics.evictions.inc,
         )
-        self._ids_mode = (
-            IdsMode(self._advertisement, unit_mib=settings.unit_mib) if settings.injection == "ids" else None
+        self._injection = Injection(settings, self._context, self._enforcement, self._pod_cache, metrics)
+        self._enforcement_starter = EnforcementStarter(
+            self._enforcement,
+            self._hook_server,
+            self._context,
+            extend_capabilities=self._injection.extend_capabilities,
+            on_attempted=self._publish_enforcement,
         )
         prestart = PreStart(
             self._fence,
@@ -160,18 +168,14 @@ class Agent:
             self._workload,
             self._enforcement,
             self._rejected_pods,
+            lingering_pods=self._lingering_pods,
             metrics=metrics,
             advertisement=self._advertisement,
-            ids_mode=self._ids_mode,
+            injector=self._injection,
         )
         self._preferred_allocation = PreferredAllocation(self._pod_cache.list_pods)
         plugin = DevicePlugin(
-            self._advertisement,
-            prestart,
-            self._preferred_allocation,
-            metrics,
-            enforcement=self._enforcement,
-            ids_mode=self._ids_mode,
+            self._advertisement, prestart, self._preferred_allocation, metrics, injection=self._injection
         )
         self._registration = KubeletRegistration(
             plugin,
@@ -179,7 +183,7 @@ class Agent:
             metrics,
             folder=folder / "device-plugins",
             resource=resource,
-            on_registered=self._count_unfenced_starts,
+            on_registered=self._running_pods.count_unfenced_starts,
         )
         self._conflicting_plugins = ConflictingPlugins(
             self._advertisement,
@@ -195,6 +199,7 @@ class Agent:
             on_write=metrics.node_writes.inc,
             on_resources=self._conflicting_plugins.update_node_resources,
         )
+        self._observed_pods = ObservedPodsPublisher(self._own_node, self._pod_cache, self._pod_resources, self._cards)
         self._usage_collector = UsageCollector(
             driver,
             self._advertisement,
@@ -226,6 +231,7 @@ class Agent:
                     task.cancel()
         finally:
             await self._hook_server.stop()
+            self._injection.stop()
             self._enforcement.stop()
         log.info("stopped")
 
@@ -237,11 +243,9 @@ class Agent:
         """Why no pod could start here now; empty when all is well, and on a node without cards."""
         if self._stopping.is_set():
             return "stopping"
-        if not self._advertisement.current.is_discovered:
-            return f"the cards of this node are not known yet{': ' * bool(self._discovery.problem)}{self._discovery.problem}"
-        if self._advertisement.current.cards and not self._registration.is_registered:
-            return "not registered with kubelet"
-        return f"limits cannot be held: {self._limits_problem}" if self._limits_problem else ""
+        discovery = self._discovery
+        driver = DriverState(discovery.problem, discovery.is_driver_absent, discovery.unhealthy_reasons)
+        return find_unready_reason(self._advertisement.current, driver, is_registered=self._registration.is_registered)
 
     def _background_tasks(self) -> list[Coroutine[Any, Any, None]]:
         return [
@@ -250,12 +254,14 @@ class Agent:
             self._events.run(),
             self._own_node.run(),
             self._publish_cards(),
-            self._publish_observed_pods(),
+            self._follow_pods(),
             self._rejected_pods.run(),
+            self._lingering_pods.run(),
             self._overuse_reporter.run(),
             self._conflicting_plugins.run(),
             self._usage_collector.run(),
             self._enforcement.run(self._set_limits_problem),
+            self._injection.run(self._publish_injection, self._restart_for_folder),
             self._serve_kubelet(),
         ]
 
@@ -266,53 +272,23 @@ class Agent:
                 break
             if advertised.is_discovered:
                 log.info("agent idle reason=%s", advertised.problem or "this node has no cards")
+        await self._own_node.wait_for_sync()
+        labelled_mode = self._own_node.get_current("labels", well_known.INJECTION)
+        await self._injection.choose_mode(lambda: self._own_node.system, labelled_mode)
+        self._publish_injection()
         await self._pod_cache.wait_for_sync()
-        self._fence.restore_pods(self._pod_cache.list_pods(), await self._list_allocations(), self._cards())
-        is_final = await self._start_enforcement()
+        await self._running_pods.restore_fence()
+        await self._enforcement_starter.start_enforcement()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._registration.run())
-            while not is_final:
-                await asyncio.sleep(CHOOSE_RETRY_SECONDS)
-                is_final = await self._start_enforcement()
+            group.create_task(self._enforcement_starter.run())
 
-    async def _start_enforcement(self) -> bool:
-        """False where what is missing may still come: a module that is loaded later, a hook."""
-        problem, is_final, hook_socket = "", True, self._context.paths.hook_socket
-        try:
-            capabilities = self._context.detect_capabilities(runtime_specs=RUNTIME_SPECS)
-            back_end = await self._enforcement.start(self._enforcement.select(capabilities))
-            # A hook that is installed where nothing needs it is answered as well: silence would stop every container.
-            if back_end.needs_hook or hook_socket.parent.is_dir():
-                await self._hook_server.start()
-        except ImpossibleBackEndError as error:
-            problem, is_final = f"enforcement: {error}", False
-        except OSError as error:
-            problem = f"enforcement: {error}"
+    def _publish_enforcement(self, problem: str) -> None:
         self._advertisement.block("enforcement", problem)
         self._own_node.set_desired({("labels", well_known.ENFORCEMENT): self._enforcement.mode or None})
-        return is_final
 
     def _set_limits_problem(self, problem: str) -> None:
-        self._limits_problem = problem
         self._advertisement.block("limits", f"limits cannot be held: {problem}" if problem else "")
-
-    async def _count_unfenced_starts(self) -> None:
-        """Until a moment ago kubelet could not ask: count what started meanwhile."""
-        if not self._fence.find_unadmitted_pods(self._pod_cache.list_pods()):
-            return
-        allocations = await self._list_allocations()
-        for pod in self._fence.restore_pods(self._pod_cache.list_pods(), allocations, self._cards()):
-            self._metrics.unfenced_starts.inc()
-            log.warning("unfenced start counted pod=%s uid=%s", pod.pod, pod.pod.uid)
-
-    async def _list_allocations(self) -> tuple[DeviceAllocation, ...]:
-        """Kubelet's device allocations as soon as it shows them."""
-        while True:
-            try:
-                return await self._pod_resources.list_allocations()
-            except KubeletError as error:
-                log.warning("kubelet not answering error=%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
 
     async def _publish_cards(self) -> None:
         """The cards on the Node object, at each change. A node that never had any gets no annotation."""
@@ -321,22 +297,40 @@ class Agent:
                 log.error("cards not advertised problem=%s", advertised.problem)
                 self._events.record_node_event(self._node, AgentEventReason.NOT_OFFERED, advertised.problem)
             await self._own_node.wait_for_sync()
-            if not advertised.is_discovered or (not advertised.cards and self._has_no_published_cards()):
+            has_published = self._own_node.get_current("annotations", well_known.NODE_CARDS) is not None
+            if not advertised.is_discovered or not (advertised.cards or has_published):
                 continue
             self._advertisement.block("runtime", find_cdi_problem(self._settings.devices, advertised.cards))
-            device_naming = choose_device_naming(self._settings.devices, advertised.cards)
-            if self._ids_mode is not None:
-                self._ids_mode.device_naming = device_naming
-            text = write_cards(
-                advertised.published_cards,
-                unit_mib=self._settings.unit_mib,
-                injection=self._settings.injection,
-                devices=device_naming,
-            )
-            self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
+            if advertised.cards:
+                await self._injection.wait_until_chosen()
+            self._write_cards(self._advertisement.current)
 
-    async def _publish_observed_pods(self) -> None:
-        """Where pods without a readable record are, for the extender."""
+    def _write_cards(self, advertised: Advertised) -> None:
+        text = write_cards(
+            advertised.published_cards,
+            unit_mib=self._settings.unit_mib,
+            injection=self._injection.mode,
+            devices=choose_device_naming(self._settings.devices, advertised.cards),
+        )
+        self._own_node.set_desired({("annotations", well_known.NODE_CARDS): text})
+
+    def _publish_injection(self) -> None:
+        """The mode of new containers, everywhere where it is shown."""
+        mode, reason, problem = self._injection.mode, self._injection.reason, self._injection.problem
+        log.log(logging.ERROR if problem else logging.INFO, "injection chosen mode=%s reason=%r", mode, reason)
+        self._events.record_node_event(
+            self._node, AgentEventReason.INJECTION, f"containers get their cards by {mode}: {problem or reason}"
+        )
+        self._own_node.set_desired({("labels", well_known.INJECTION): mode})
+        self._advertisement.block("injection", problem)
+        self._write_cards(self._advertisement.current)
+
+    def _restart_for_folder(self) -> None:
+        log.error("spec folder removed, exiting to be given the new one")
+        self.stop()
+
+    async def _follow_pods(self) -> None:
+        """What kubelet alone knows of the pods is asked for at each change of theirs, and now and then."""
         while True:
             try:
                 async with asyncio.timeout(OBSERVE_INTERVAL_SECONDS):
@@ -345,20 +339,9 @@ class Agent:
                 log.debug("checking unrecorded pods")
             self._enforcement.notify_pods_changed()
             if self._registration.is_registered:
-                await self._count_unfenced_starts()  # what started before the registration may be seen after it
-            cards = self._cards()
-            pods = [pod for pod in self._pod_cache.list_pods() if needs_observation(pod, cards)]
-            if not pods and self._own_node.get_current("annotations", well_known.NODE_OBSERVED) is None:
-                continue
-            try:
-                found = observe_pods(pods, await self._pod_resources.list_allocations() if pods else (), cards)
-            except KubeletError as error:
-                log.warning("pods not observed error=%s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            self._own_node.set_desired(
-                {("annotations", well_known.NODE_OBSERVED): write_observed(found) if found else None}
-            )
+                # What started before the registration may be seen after it.
+                await self._running_pods.count_unfenced_starts()
+            await self._observed_pods.publish_pods()
 
     def _build_limits_status(self) -> LimitsStatus:
         return build_limits_status(
@@ -374,35 +357,21 @@ class Agent:
         if self._discovery.is_outdated:
             log.error("driver replaced, exiting to load its library")
             self.stop()
-        self._advertisement.update_cards(
-            self._discovery.cards, self._discovery.problem if not self._discovery.cards else ""
-        )
+        cards = self._discovery.cards
+        self._advertisement.update_cards(cards, "" if cards else self._discovery.problem)
 
-    def _record_card_event(self, change: CardChange) -> None:
-        reason = EVENT_REASONS.get(change.kind)
-        if reason is not None:
-            text = f"card {change.gpu.uuid} {change.kind}: {change.text}"
-            self._events.record_node_event(self._node, reason, text, card=change.gpu.index)
+    def _record_lingering_event(self, text: str) -> None:
+        self._events.record_node_event(self._node, AgentEventReason.POD_LINGERS, text)
 
-    def _count_xid(self, xid: Xid) -> None:
-        self._metrics.xid_errors.labels(xid.uuid or "", str(xid.number)).inc()
-
-    def _release_pod(self, uid: str) -> None:
-        self._fence.release_pod(uid)
+    def _release_pod(self, pod: LocalPod) -> None:
+        uid = pod.pod.uid
+        self._lingering_pods.add_pod(uid, str(pod.pod))
         self._rejected_pods.forget_pod(uid)
         self._overuse_reporter.forget_pod(uid)
         self._preferred_allocation.forget_pod(uid)
         self._workload.forget_pod(uid)
         self._enforcement.forget_pod(uid)
-
-    def _is_card_held(self, uuid: str) -> bool:
-        """Whether a live pod here has units of that card, by record or by what was admitted."""
-        records = [pod.pod.record for pod in self._pod_cache.list_pods()]
-        recorded = {share.uuid for record in records if isinstance(record, Record) for share in record.shares}
-        return uuid in recorded or self._fence.count_held_units()[uuid] > 0
-
-    def _has_no_published_cards(self) -> bool:
-        return self._own_node.get_current("annotations", well_known.NODE_CARDS) is None
+        self._injection.forget_pod(uid)
 
     def _cards(self) -> tuple[CardFacts, ...]:
         return self._advertisement.current.cards

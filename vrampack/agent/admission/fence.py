@@ -3,7 +3,7 @@
     asked --unknown here--> judged --refused--> (kubelet asks again; `admission/rejected_pods.py` ends it)
       |                        |
       | passed before          v
-      '-------------------> passed: its pod holds its cards until the pod has ended
+      '-------------------> passed: its pod holds its cards until it is gone from the node (`lingering_pods.py`)
 
 A pod that passed once passes at every later start, whatever was re-cut since: it runs, and what it has is counted. What
 counts is what passed pods hold, so of two pods that were given the same room exactly one starts.
@@ -35,8 +35,9 @@ REJECTION_REASONS = (
     "record",
     "unknown_card",
     "overcommitted",
+    "lingering",
     "limit",
-    "ids",
+    "cdi",
 )
 """Why a container is not started, for the metric."""
 
@@ -47,6 +48,8 @@ class ContainerStart:
 
     allocation: DeviceAllocation
     pod: LocalPod
+    is_injected: bool = False
+    """Its cards are handed over by CDI when it starts; otherwise only its environment names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class Fence:
         self._units_by_pod: dict[str, Counter[str]] = {}
         """Units by card of every pod that passed, by pod uid."""
         self._admitted_starts: dict[DeviceAllocation, AdmittedStart] = {}
+        self._lingering_names: dict[str, str] = {}
+        """Of pods that the API server has no more and that hold their units all the same, by uid."""
 
     def count_held_units(self) -> Counter[str]:
         """Units by card, of all pods that passed."""
@@ -78,9 +83,10 @@ class Fence:
             total.update(units)
         return total
 
-    def is_pod_admitted(self, uid: str) -> bool:
-        """Whether some container of the pod passed."""
-        return uid in self._units_by_pod
+    @property
+    def lingering_count(self) -> int:
+        """Pods that hold units although the API server has them no more."""
+        return len(self._lingering_names)
 
     def find_admitted(self, allocation: DeviceAllocation) -> AdmittedStart | None:
         """The leave that this very container was given before. An init container's name may be left open."""
@@ -96,19 +102,25 @@ class Fence:
         for held in [each for each in self._admitted_starts if not handed.isdisjoint(each.device_ids)]:
             del self._admitted_starts[held]
 
+    def mark_lingering(self, uid: str, name: str) -> bool:
+        """The pod starts nothing any more, and holds what it has until `release_pod`. False where it holds nothing."""
+        self._drop_starts(uid)
+        if uid in self._units_by_pod:
+            self._lingering_names[uid] = name
+        return uid in self._units_by_pod
+
+    def hold_units(self, uid: str, units: Mapping[str, int]) -> None:
+        """A pod of which no more is known than its units by card."""
+        self._units_by_pod.setdefault(uid, Counter(units))
+
     def release_pod(self, uid: str) -> None:
         """The pod holds nothing any more."""
+        self._drop_starts(uid)
         self._units_by_pod.pop(uid, None)
-        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
-            del self._admitted_starts[held]
+        self._lingering_names.pop(uid, None)
 
-    def evaluate_start(
-        self, start: ContainerStart, cards: Iterable[CardFacts], *, needs_references: bool = True
-    ) -> AdmittedStart:
-        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`.
-
-        `needs_references` is False where `Allocate` has told the container its card.
-        """
+    def evaluate_start(self, start: ContainerStart, cards: Iterable[CardFacts]) -> AdmittedStart:
+        """Whether it may start on these cards of the node; changes nothing. Raises `RefusedStartError`."""
         pod, by_uuid = start.pod, {card.uuid or "": card for card in cards}
         _check_origin(pod, self._node)
         if pod.pod.uid in self._units_by_pod:
@@ -117,7 +129,7 @@ class Fence:
         if ids is None:
             _read_shares(pod)
             return AdmittedStart(pod.pod.uid, None, is_legacy=True)
-        if pod.pod.request is None or (needs_references and not pod.pod.request.has_references):
+        if pod.pod.request is None or not (start.is_injected or pod.pod.request.has_references):
             text = "created before the admission policy, recreate it: its container would not be told its card"
             raise RefusedStartError("before_admission", text)
         # All its containers, at the first of them: the others start without another look at the node's cards.
@@ -173,6 +185,10 @@ class Fence:
                     self._admitted_starts[each] = _readmit(pod, each)
         return found
 
+    def _drop_starts(self, uid: str) -> None:
+        for held in [held for held, passed in self._admitted_starts.items() if passed.pod_uid == uid]:
+            del self._admitted_starts[held]
+
     def _check_capacity(self, units: Mapping[str, int], cards: Mapping[str, CardFacts]) -> None:
         """Raises unless the cards have room for it beside all others that passed."""
         held = self.count_held_units()
@@ -180,9 +196,13 @@ class Fence:
             if held[uuid] + asked > cards[uuid].units:
                 text = (
                     f"card {uuid} has {cards[uuid].units} units, running pods hold {held[uuid]}, "
-                    f"and this pod was given {asked}: it was bound past the ledger"
+                    f"and this pod was given {asked}"
                 )
-                raise RefusedStartError("overcommitted", text)
+                lingering = {uid: self._units_by_pod[uid][uuid] for uid in self._lingering_names}
+                if held[uuid] - sum(lingering.values()) + asked <= cards[uuid].units:
+                    names = ", ".join(sorted(self._lingering_names[uid] for uid, kept in lingering.items() if kept))
+                    raise RefusedStartError("lingering", f"{text}: the node still runs {names}, which was deleted")
+                raise RefusedStartError("overcommitted", f"{text}: it was bound past the ledger")
 
 
 def _check_origin(pod: LocalPod, node: str) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from vrampack.agent.cluster.local_pod import LocalPod, to_local_pod
 from vrampack.cards import well_known
-from vrampack.cards.pod import Pod
 from vrampack.kube.client import Api
 from vrampack.kube.errors import NoAnswerError
 from vrampack.kube.objects import UNDECODABLE, LocalPodObject
@@ -28,11 +27,11 @@ MAX_DELETED_UIDS = 500
 class PodCache:
     """A reflector's sink. Pods that ask nothing of ours are not kept."""
 
-    def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, *, resource: str, on_pod_ended: Callable[[LocalPod], None]) -> None:
         self._api = api
         self._resource = resource
         self._on_pod_ended = on_pod_ended
-        """Told the uid of each pod that holds nothing any more."""
+        """Told of each pod that is finished or gone."""
         self._pods: dict[str, LocalPod] = {}
         self._deleted_uids: deque[str] = deque(maxlen=MAX_DELETED_UIDS)
         """Uids. An answer about one of them was overtaken by the watch, which says no second time that it is gone."""
@@ -75,10 +74,6 @@ class PodCache:
             raise NoAnswerError(f"get pod {namespace}/{name}: {error}") from error
         return None if obj.metadata.uid in self._deleted_uids else to_local_pod(obj, self._resource)
 
-    async def correct_record(self, pod: Pod, record: Mapping[str, str]) -> None:
-        """Write another record into this pod. Raises `NoAnswerError` or `RefusedError`."""
-        await self._api.patch_pod_status(pod.namespace, pod.name, pod.uid, record, timeout_seconds=GET_TIMEOUT_SECONDS)
-
     def on_list_started(self, reason: str) -> None:
         log.debug("pods relisted reason=%s", reason)
         self._listed_uids = set()
@@ -102,7 +97,7 @@ class PodCache:
         self._pods[pod.pod.uid] = pod
         self._changed.set()
         if not pod.is_active:
-            self._on_pod_ended(pod.pod.uid)
+            self._on_pod_ended(pod)
 
     def on_deleted(self, obj: LocalPodObject) -> None:
         self._deleted_uids.append(obj.metadata.uid)
@@ -115,6 +110,7 @@ class PodCache:
         log.warning("pod not readable pod=%s error=%s", reference, text)
 
     def _remove_pod(self, uid: str) -> None:
-        if self._pods.pop(uid, None) is not None:
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
             self._changed.set()
-            self._on_pod_ended(uid)
+            self._on_pod_ended(pod)

@@ -41,7 +41,9 @@ class Enforcement:
         self._back_end: BackEnd | None = None
         self._running: list[BackEnd] = []
         """The selected one, and those that only answer containers of an earlier agent."""
-        self._has_started = asyncio.Event()
+        self._leftover_rows: list[BackEndRow] = []
+        """Those that did not start, and containers of an earlier agent may ask them."""
+        self._started = asyncio.Event()
         self._pods_changed = asyncio.Event()
 
     def select(self, capabilities: NodeCapabilities) -> Selection:
@@ -53,23 +55,30 @@ class Enforcement:
         self._selection = selection
         back_end = selection.row.build(selection.capabilities, self._context)
         await self._start_back_end(back_end)
-        for row in self._rows:
-            leftover = None if row is selection.row else row.build_for_leftovers(self._context)
-            if leftover is not None:
-                await self._start_leftover(row, leftover)
+        self._leftover_rows = [row for row in self._rows if row is not selection.row]
+        await self.start_leftovers()
         self._back_end = back_end
-        self._has_started.set()
+        self._started.set()
         log.info(
             "back end selected mode=%s in_force=%r reason=%s", self.mode, back_end.traits.in_force, selection.reason
         )
         return back_end
 
+    async def start_leftovers(self) -> None:
+        """Start what answers containers of an earlier agent and does not run yet."""
+        self._leftover_rows = [row for row in self._leftover_rows if not await self._try_leftover(row)]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether a back end runs, and everything that answers containers of an earlier agent."""
+        return self._back_end is not None and not self._leftover_rows
+
     async def run(self, on_problem: Callable[[str], None]) -> None:
         """Reconcile, and report why no new limit can be enforced now; until cancelled."""
-        await self._has_started.wait()
+        await self._started.wait()
         while True:
             self._pods_changed.clear()
-            on_problem(await self.reconcile())
+            on_problem(await self.reconcile_or_explain())
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONCILE_SECONDS):
                     await self._pods_changed.wait()
@@ -77,6 +86,14 @@ class Enforcement:
     async def reconcile(self) -> str:
         """Make the node match what is desired now. Returns why no new limit can be enforced; empty when all is well."""
         return await self._back_end.reconcile() if self._back_end is not None else ""
+
+    async def reconcile_or_explain(self) -> str:
+        """The same; a fault of the agent is a problem like others, and the next look may find it gone."""
+        try:
+            return await self.reconcile()
+        except Exception as error:
+            log.exception("limits not reconciled")
+            return f"the agent failed: {error!r}; its log says where"
 
     def notify_pods_changed(self) -> None:
         """Some pod of this node is not what it was before."""
@@ -87,6 +104,11 @@ class Enforcement:
         for back_end in self._running:
             back_end.stop()
         self._running.clear()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a back end runs."""
+        return self._back_end is not None
 
     @property
     def mode(self) -> str:
@@ -102,6 +124,16 @@ class Enforcement:
     def module_state(self) -> ModuleState | None:
         """The kernel module, where limits depend on it."""
         return self._back_end.module_state if self._back_end is not None else None
+
+    @property
+    def needs_hook(self) -> bool:
+        """Whether limits are put in force only when the createRuntime hook asks."""
+        return self._back_end is not None and self._back_end.needs_hook
+
+    @property
+    def needs_toolkit(self) -> bool:
+        """Whether limits are put in force only by the hook that NVIDIA's spec of a card names."""
+        return self._back_end is not None and self._back_end.needs_toolkit
 
     def list_mounts(self) -> Mapping[str, str]:
         """What kubelet mounts into every container: path on the node by path in the container."""
@@ -134,8 +166,13 @@ class Enforcement:
             raise
         self._running.append(back_end)
 
-    async def _start_leftover(self, row: BackEndRow, back_end: BackEnd) -> None:
+    async def _try_leftover(self, row: BackEndRow) -> bool:
+        """Whether nothing is left to be done for it."""
         try:
-            await self._start_back_end(back_end)
+            back_end = row.build_for_leftovers(self._context)
+            if back_end is not None:
+                await self._start_back_end(back_end)
         except OSError as error:
             log.warning("leftover back end not started mode=%s error=%s", row.mode, error)
+            return False
+        return True
